@@ -1,0 +1,43 @@
+# One command set, the same locally and in CI. Every target makes .venv when it is missing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+EXTRAS ?= demo
+
+.PHONY: help demo test check protos bench clean
+help:
+	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
+	@echo "make test    install, run every test"
+	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
+	@echo "make protos  regenerate protocol/v1 from proto/"
+	@echo "make bench   throughput against the number of users"
+
+# A stamp per extra, so that 'make demo' does not install what only tests need.
+$(VENV)/.installed-%: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing croupier[$*] into $(VENV) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $@
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/croupier demo
+
+bench: $(VENV)/.installed-demo
+	$(BIN)/croupier bench
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=90 $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+	PYTHON=$(BIN)/python sh proto/generate.sh --check
+
+protos: $(VENV)/.installed-dev
+	PYTHON=$(BIN)/python sh proto/generate.sh
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Generate protocol/v1 from proto/protocol/v1; with --check, only say whether the committed code is what would be made.
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+bin=$(dirname "$PYTHON")
+out=.
+[ "${1:-}" = "--check" ] && out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT
+PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
+  --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out" proto/protocol/v1/*.proto
+[ "$out" = . ] && exit 0
+for made in "$out"/protocol/v1/*; do
+  cmp -s "$made" "protocol/v1/$(basename "$made")" || { echo "proto drift: protocol/v1/$(basename "$made"); run 'make protos'" >&2; exit 1; }
+done
+for kept in protocol/v1/*_pb2*.py*; do
+  [ -e "$out/$kept" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
+done
+echo "generated code matches proto/"
