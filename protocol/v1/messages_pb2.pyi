@@ -61,6 +61,8 @@ class _SubmissionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Submis
     SUBMISSION_CODE_WRONG_SIZE: _SubmissionCode.ValueType  # 4
     SUBMISSION_CODE_ALREADY_EXISTS: _SubmissionCode.ValueType  # 5
     """This client has already submitted different bytes in this round."""
+    SUBMISSION_CODE_ROUND_CLOSED: _SubmissionCode.ValueType  # 6
+    """The round takes no more submissions, and this one was not among them."""
 
 class SubmissionCode(_SubmissionCode, metaclass=_SubmissionCodeEnumTypeWrapper):
     """Why a submission was not accepted, or that it was. One code per cause."""
@@ -73,6 +75,8 @@ SUBMISSION_CODE_BAD_SIGNATURE: SubmissionCode.ValueType  # 3
 SUBMISSION_CODE_WRONG_SIZE: SubmissionCode.ValueType  # 4
 SUBMISSION_CODE_ALREADY_EXISTS: SubmissionCode.ValueType  # 5
 """This client has already submitted different bytes in this round."""
+SUBMISSION_CODE_ROUND_CLOSED: SubmissionCode.ValueType  # 6
+"""The round takes no more submissions, and this one was not among them."""
 Global___SubmissionCode: _TypeAlias = SubmissionCode  # noqa: Y015
 
 class _Lane:
