@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import grpc.aio
+from protocol.questions import Question
 
 from accountant.budgets import Budgets
 from accountant.certify import certify
@@ -33,7 +34,6 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion, decode_budget
-from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.transport import retrying

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc.aio
 import numpy as np
+from protocol.questions import Question
 
 from analyzer.estimators import estimate
 from analyzer.publication import publish
@@ -24,7 +25,6 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb

@@ -125,7 +125,7 @@ _TRANSIENT = (
 )
 
 
-async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, first_wait_s: float = 0.05) -> T:
+async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, longest_wait_s: float = 5.0) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
     Args:
@@ -135,7 +135,7 @@ async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, 
         Refusal: the service said no.
         grpc.aio.AioRpcError: the transport failed for good, or for too long.
     """
-    wait_s, waited_s = first_wait_s, 0.0
+    wait_s, waited_s = 0.05, 0.0
     while True:
         try:
             return await call()
@@ -148,4 +148,4 @@ async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, 
         pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
-        wait_s = min(wait_s * 2, 5.0)
+        wait_s = min(wait_s * 2, longest_wait_s)
