@@ -2,8 +2,8 @@
 
     OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
 
-Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is checked
-against the very batch that is held here; without both, nothing here can open a report.
+Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
+checked against the very batch that is held here; without both, nothing here can open a report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 import grpc.aio
 import numpy as np
-from protocol.questions import Question
 
 from analyzer.estimators import estimate
 from analyzer.publication import publish
@@ -25,6 +24,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
+from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb

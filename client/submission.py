@@ -1,6 +1,6 @@
 """From a user's value and wish to a signed, sealed submission, and from there to hop 1.
 
-The randomizer and the sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
+Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
 order that is safe: choose the budget, randomize once, seal, sign, store, send.
 """
 
@@ -12,13 +12,13 @@ from functools import lru_cache
 
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from protocol.questions import choose_budget, encode_report
-from protocol.randomness import SystemRandom
 
 from client.randomizers import randomize
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
+from protocol.questions import choose_budget, encode_report
+from protocol.randomness import SystemRandom
 from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs

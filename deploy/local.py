@@ -107,11 +107,7 @@ class LocalDeployment:
     def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
         child = self._children.pop(name, None)
         while True:
-            if child is not None:
-                gone = child.poll() is not None
-            else:
-                gone = not self._is_ours(name, pid)
-            if gone:
+            if (child is not None and child.poll() is not None) or not self._is_ours(name, pid):
                 return
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)

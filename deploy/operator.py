@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 import grpc.aio
-from protocol.questions import Question
 
 from client.rounds import accept_manifest, fetch_publication
 from deploy.keygen import DEPLOYMENT_FILE
@@ -22,6 +21,7 @@ from protocol.deployment import OPERATOR, load_deployment, load_secrets
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
+from protocol.questions import Question
 from protocol.transport import peer_channel, public_channel, retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -83,7 +83,7 @@ class Operator:
         round_id = round_id or f"{settings.question.name}-{secrets.token_hex(6)}"
         chain = self.deployment.chain
         keys = dict(
-            zip(chain, await asyncio.gather(*(self._prepare(n, round_id, settings) for n in chain)), strict=True)
+            zip(chain, await asyncio.gather(*(self._prepare(name, round_id, settings) for name in chain)), strict=True)
         )
         manifest = pb.Manifest(
             protocol_version=PROTOCOL_VERSION,

@@ -1,6 +1,6 @@
 """Runs one service of a deployment until it is told to stop: `croupier serve NAME --dir DIR`.
 
-Prints one JSON line `{"ready": NAME}` when it serves. SIGTERM and SIGINT: take no new calls, finish those under way, exit 0.
+Prints one JSON line `{"ready": NAME}` when it serves. SIGTERM, SIGINT: no new calls, finish those under way, exit 0.
 """
 
 from __future__ import annotations
