@@ -28,7 +28,7 @@ def fair_tail(successes: Floats, trials: Floats) -> Floats:
     inner = (successes > 0) & (successes <= trials)
     safe_successes = np.where(inner, successes, 1.0)
     safe_trials = np.where(inner, trials, 1.0)
-    values: Floats = betainc(safe_successes, safe_trials - safe_successes + 1, 0.5)
+    values = np.asarray(betainc(safe_successes, safe_trials - safe_successes + 1, 0.5), dtype=np.float64)
     return np.where(inner, values, np.where(successes <= 0, 1.0, 0.0))
 
 

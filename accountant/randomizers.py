@@ -113,7 +113,7 @@ class KaryRandomizedResponse(Randomizer):
         value = float(scale * np.dot(mass, np.maximum(plus - minus, 0.0)))
         # What an error of the tails does to plus − minus; δ(m) ≤ 1, so the mass outside adds at most itself.
         sensitivity = messages * excess + gain * (1 + 2 * ratio) * c
-        return value, lost + value * rounding(messages) + float(scale * np.dot(mass, sensitivity * error))
+        return value, lost + value * float(rounding(messages)) + float(scale * np.dot(mass, sensitivity * error))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import grpc.aio
 import numpy as np
 
 from analyzer.estimators import estimate
-from analyzer.publication import publish
 from protocol.batches import digest, drop_counts
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
@@ -153,5 +152,22 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
 def _answer(
     publication: pb.Publication, question: Question, reports: Sequence[int], certificate: pb.Certificate
 ) -> None:
+    """Writes the estimate into the publication."""
+    publication.num_reports = len(reports)
+    if not reports:
+        publication.notes.append("no report could be read, so there is no estimate")
+        return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    publish(publication, question, estimate(question, np.array(reports, dtype=np.int64), tiers), len(reports))
+    answer = estimate(question, np.array(reports, dtype=np.int64), tiers)
+    publication.confidence_level = answer.confidence_level
+    publication.notes.extend(answer.notes)
+    for index, value in enumerate(answer.values):
+        low, high = answer.confidence_intervals[index]
+        publication.values.add(
+            label=question.letters[index] if question.randomizer == "krr" else "",
+            estimate=value,
+            projected=answer.projected[index] if answer.projected else None,
+            standard_error=answer.standard_errors[index],
+            confidence_interval=pb.Interval(low=low, high=high),
+            sampling_standard_error=answer.sampling_standard_errors[index],
+        )
