@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import grpc.aio
-from protocol.questions import Question
 
 from accountant.budgets import Budgets
 from accountant.certify import certify
@@ -34,6 +33,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion, decode_budget
+from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.transport import retrying
@@ -66,6 +66,10 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     def hop(self, terms: RoundTerms) -> int:
         return HOP_ACCOUNTANT
+
+    async def warm(self) -> None:
+        """Loads the numeric libraries, which the bounds import when they are first needed."""
+        await asyncio.to_thread(certify, [1.0] * 10, KaryRandomizedResponse(k=3), delta=1e-3)
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
         if row.state == pb.ROUND_STATE_CLOSED:

@@ -1,7 +1,7 @@
 """Estimators: from the shuffled multiset of reports and the public multiset of budgets to numbers with their errors.
 
-Nobody knows which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight that user
-i's value has in its report (1 − 2q_i for a bit, 1 − kq_i for a letter) the estimate is Σ_i(report_i − q_i)/Σw_i.
+Nobody knows which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight that
+user i's value has in its report (1 − 2q_i for a bit, 1 − kq_i for a letter) the estimate is Σ_i(report_i − q_i)/Σw_i.
 
 Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
 what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
@@ -87,9 +87,9 @@ def _from_counts(
 ) -> tuple[Floats, Floats, Floats]:
     """Returns estimates, standard errors and sampling standard errors from how often each letter was reported.
 
-    A report hits letter j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i, where c is 1 or 0 for a
-    letter and in between for a value that is `rounded` to a bit first. The plug-in variance uses the estimate, clipped
-    to [0, 1]; for rounded values it is an upper bound, because π(1 − π) is concave.
+    A report hits letter j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i, where c is 1 or 0 for
+    a letter and in between for a value that is `rounded` to a bit first. The plug-in variance uses the estimate,
+    clipped to [0, 1]; for rounded values it is an upper bound, because π(1 − π) is concave.
     """
     n = float(counts.sum())
     q = 1 / (np.expm1(epsilons) + letters)
@@ -126,7 +126,7 @@ def project_on_simplex(shares: Floats) -> Floats:
     descending = np.sort(shares)[::-1]
     excess = (np.cumsum(descending) - 1) / np.arange(1, len(shares) + 1)
     last = int(np.nonzero(descending > excess)[0][-1])
-    return np.maximum(shares - excess[last], 0.0)
+    return np.asarray(np.maximum(shares - excess[last], 0.0), dtype=np.float64)
 
 
 def estimate(question: Question, reports: Reports, tiers: Tiers, confidence: float = 0.95) -> Estimate:

@@ -38,6 +38,14 @@ class Outbox:
         """Returns the submissions that have not been acknowledged, by user."""
         return self._read(round_id, ~_submissions.c.acknowledged)
 
+    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+        """Returns the submissions that hop 1 has acknowledged, by user."""
+        return self._read(round_id, _submissions.c.acknowledged)
+
+    def submission(self, round_id: str, user: str) -> bytes:
+        """Returns a user's stored submission; raises KeyError if there is none."""
+        return self._read(round_id, _submissions.c.user == user)[user]
+
     def users(self, round_id: str) -> set[str]:
         """Returns everyone who has a submission for the round, acknowledged or not."""
         return set(self._read(round_id, sa.true()))

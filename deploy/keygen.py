@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from protocol.deployment import OPERATOR, Deployment, load_deployment
 from protocol.envelope import MAX_HOPS
 
-__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_deployment"]
+__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment"]
 
 DEPLOYMENT_FILE = "deployment.toml"
 _VALID_DAYS = 825
@@ -63,6 +63,19 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     _write_identity(directory / OPERATOR)
     file.write_text("\n".join(lines) + "\n")
     return load_deployment(file)
+
+
+def make_client_key(path: Path) -> str:
+    """Writes one client's signing key and returns its public half, both hexadecimal.
+
+    Raises:
+        ValueError: the file exists.
+    """
+    if path.exists():
+        raise ValueError(f"{path} exists; a client keeps its key")
+    key = Ed25519PrivateKey.generate()
+    _write_secret(path, key.private_bytes_raw().hex() + "\n")
+    return key.public_key().public_bytes_raw().hex()
 
 
 def free_addresses(count: int) -> list[str]:

@@ -173,10 +173,14 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
+        await self.warm()
         await self.store.erase_log()
         for row in await self.store.run(lambda tx: tx.rounds()):
             if row.manifest and row.state not in _FINAL and not row.problem:
                 self.wake(row.round_id)
+
+    async def warm(self) -> None:
+        """Does once, before the first round, what would make the first round slow."""
 
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
