@@ -1,4 +1,4 @@
-"""`croupier bench`: throughput of the whole deployment against the number of users, and against the cryptography itself.
+"""`croupier bench`: throughput of a whole deployment against the number of users, and against the cryptography itself.
 
 The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, straight
 through the library on as many processes as there are cores, with nothing around them.

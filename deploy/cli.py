@@ -462,11 +462,11 @@ def demo(
     from deploy.demo import SURVEY, SURVEY_QUESTIONS, DemoQuestion, demo_json, run_demo
     from deploy.local import LocalDeployment
     from deploy.people import guess_question, parse_wishes
-    from deploy.render import demo_table, plot_demo, stage_table
+    from deploy.render import demo_table, plot_demo, privacy_table, stage_table
 
     say = Console(stderr=True)
     with _plain_errors(), tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
-        questions = SURVEY_QUESTIONS
+        questions: tuple[DemoQuestion, ...] = SURVEY_QUESTIONS
         if csv is not None or value_column is not None:
             if csv is None or value_column is None:
                 raise ValueError("a file of your own needs both --csv and --value-column")
@@ -483,7 +483,7 @@ def demo(
             local.down()
         result = demo_json(answers)
         plot_demo(result, plot)
-        _print(as_json, result, demo_table(result), stage_table(result), f"plot: {plot}")
+        _print(as_json, result, demo_table(result), privacy_table(result), stage_table(result), f"plot: {plot}")
 
 
 @app.command()

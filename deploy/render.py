@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["bench_table", "certificate_table", "demo_table", "plot_bench", "plot_demo", "stage_table"]
+__all__ = ["bench_table", "certificate_table", "demo_table", "plot_bench", "plot_demo", "privacy_table", "stage_table"]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -20,37 +20,41 @@ def _epsilon(bound: dict[str, Any]) -> str:
 
 
 def demo_table(result: dict[str, Any]) -> Table:
-    """Returns truth against estimate, and local against central budget, for each question."""
+    """Returns truth against estimate for each question."""
+    table = Table(title="what the analyzer learned")
+    for heading in ("question", "truth", "estimate ± standard error", "95 % interval"):
+        table.add_column(heading, justify="left" if heading == "question" else "right")
+    for question in result["questions"]:
+        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
+        errors, labels = _listed(question["standard_error"]), question["labels"] or [""]
+        intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
+        for index, truth in enumerate(truths):
+            table.add_row(
+                f"{question['name']} = {labels[index]}" if len(truths) > 1 else question["name"],
+                f"{truth:.4f}",
+                f"{estimates[index]:.4f} ± {errors[index]:.4f}",
+                "[{:.4f}, {:.4f}]".format(*intervals[index]),
+                end_section=index == len(truths) - 1,
+            )
+    return table
+
+
+def privacy_table(result: dict[str, Any]) -> Table:
+    """Returns the local and the central budget of each question, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
-    table = Table(title=f"central ε is for δ = {delta:g}, against replacing one person's answer")
-    for heading in (
-        "question",
-        "truth",
-        "estimate ± standard error",
-        "central ε",
-        "from local ε",
-        "GSPA Thm 2",
-        "users/s",
-    ):
+    table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
         certificate = question["certificate"]
-        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
-        errors, labels = _listed(question["standard_error"]), question["labels"] or [""]
         other = certificate["comparison"][0] if certificate["comparison"] else None
-        for index, truth in enumerate(truths):
-            first = index == 0
-            name = f"{question['name']} = {labels[index]}" if len(truths) > 1 else question["name"]
-            table.add_row(
-                name,
-                f"{truth:.4f}",
-                f"{estimates[index]:.4f} ± {errors[index]:.4f}",
-                f"{certificate['epsilon']:.4f} {certificate['grade']}" if first else "",
-                " / ".join(f"{tier['local_epsilon']:g}" for tier in certificate["tiers"]) if first else "",
-                f"{_epsilon(other)} {other['grade']}" if first and other else "",
-                f"{question['users_per_s']:.0f}" if first else "",
-                end_section=index == len(truths) - 1,
-            )
+        table.add_row(
+            question["name"],
+            ", ".join(f"{tier['local_epsilon']:g}" for tier in certificate["tiers"]),
+            f"{certificate['epsilon']:.4f} {certificate['grade']}",
+            f"{_epsilon(other)} {other['grade']}" if other else "",
+            f"{question['users_per_s']:.0f}",
+        )
     return table
 
 
@@ -92,22 +96,24 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Returns one line per number of users."""
-    table = Table(title="throughput: wall seconds per stage; seal and admit overlap")
-    stages = list(rows[0]["stages"])
-    for heading in ("users", *stages, "end to end", "users/s", "floor s", "of the floor", "B/user", "peak MB"):
-        table.add_column(heading, justify="right")
+    """Returns one column per number of users."""
+    table = Table(title="wall seconds (CPU seconds of all processes); seal and admit overlap")
+    table.add_column("users")
     for row in rows:
-        table.add_row(
-            f"{row['users']:,}",
-            *(f"{row['stages'][stage]['wall_s']:.2f}" for stage in stages),
-            f"{row['wall_s']:.2f}",
-            f"{row['users_per_s']:,.0f}",
-            f"{row['floor_s']:.2f}",
-            f"{row['ratio_to_floor']:.2f}",
-            f"{row['wire_bytes_per_user']:.0f}",
-            f"{max(row['peak_memory_bytes'].values()) / 1e6:.0f}",
-        )
+        table.add_column(f"{row['users']:,}", justify="right")
+    for stage in rows[0]["stages"]:
+        costs = [row["stages"][stage] for row in rows]
+        table.add_row(stage, *(f"{cost['wall_s']:.2f} ({cost['cpu_s']:.2f})" for cost in costs))
+    table.add_section()
+    table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
+    table.add_row("floor: HPKE alone", *(f"{row['floor_s']:.2f}" for row in rows))
+    table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
+    table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
+    table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
+    table.add_section()
+    for process in rows[0]["peak_memory_bytes"]:
+        peaks = [row["peak_memory_bytes"][process] / 1e6 for row in rows]
+        table.add_row(f"peak memory, {process}", *(f"{peak:.0f} MB" for peak in peaks))
     return table
 
 
@@ -132,13 +138,12 @@ def plot_demo(result: dict[str, Any], path: Path) -> None:
         upper.bar(places, truths, color="#c9d6df", width=0.6, label="truth")
         errors = [[e - low for e, (low, _) in zip(estimates, intervals, strict=True)]]
         errors.append([high - e for e, (_, high) in zip(estimates, intervals, strict=True)])
-        upper.errorbar(
-            places, estimates, yerr=errors, fmt="o", color="#b8336a", capsize=5, label="estimate, 95 % interval"
-        )
+        upper.errorbar(places, estimates, errors, fmt="o", color="#b8336a", capsize=5, label="estimate, 95 %")
         upper.set_xticks(list(places), question["labels"] or [""])
         upper.set_xlim(-1, len(truths))
+        upper.margins(y=0.25)
         upper.set_title(question["name"])
-        upper.legend(fontsize=8, loc="best")
+        upper.legend(fontsize=8, loc="upper left")
         tiers = question["certificate"]["tiers"]
         rows = range(len(tiers))
         lower.barh([r + 0.2 for r in rows], [t["local_epsilon"] for t in tiers], 0.36, color="#c9d6df", label="local ε")
@@ -149,7 +154,7 @@ def plot_demo(result: dict[str, Any], path: Path) -> None:
             lower.text(tier["epsilon"], row - 0.2, f" {tier['epsilon']:.4f}", va="center", fontsize=8)
         lower.set_yticks(list(rows), [f"{t['count']} users" for t in tiers])
         lower.set_xlabel(f"ε at δ = {question['certificate']['delta']:g}")
-        lower.legend(fontsize=8, loc="best")
+        lower.legend(fontsize=8, loc="lower right")
     figure.suptitle("What the analyzer learned, and what it cost each tier of users")
     _save(figure, path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +22,10 @@ from protocol.v1 import messages_pb2 as pb
 __all__ = ["submit_one", "verify_inclusion"]
 
 
+def _read_key(key_file: Path | None) -> bytes:
+    return bytes.fromhex(key_file.read_text().strip()) if key_file else new_client_key()
+
+
 def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / "client" / "outbox.db")
 
@@ -37,7 +42,7 @@ async def submit_one(
         ValueError: value, wish or key cannot be used. Refusal, SignatureError: the round cannot be trusted.
     """
     deployment = load_deployment(directory / DEPLOYMENT_FILE)
-    private_key = bytes.fromhex(key_file.read_text().strip()) if key_file else new_client_key()
+    private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     outbox = _outbox(directory)
     async with public_channel(deployment.shufflers[0]) as channel:
