@@ -54,7 +54,7 @@ def test_an_honest_chain_is_accepted() -> None:
     [
         (lambda c: c.pop(), "3 commitments; 2 hops sign 4"),
         (lambda c: setattr(c[2], "num_in", 8), "8 in, 8 out, 1 drops explained"),
-        (lambda c: (setattr(c[2], "num_in", 7), setattr(c[2], "num_out", 6)), "hop 2 received another LANE_REPORT"),
+        (lambda c: c[2].MergeFrom(pb.Commitment(num_in=7, num_out=6)), "hop 2 received another LANE_REPORT"),
         (lambda c: setattr(c[3], "digest_in", b"swapped"), "hop 2 received another LANE_PARAMETER"),
         (lambda c: setattr(c[1], "digest_in", b"other joint"), "different joint envelopes"),
         (lambda c: setattr(c[0], "round_id", "other"), "another round or manifest"),

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.hpke import rust_openssl
+from cryptography.hazmat.primitives.hpke import rust_openssl  # type: ignore[attr-defined]
 
 from protocol import envelope
 from protocol.envelope import SUITES, Label, generate_key_pair, key_id, open_many, open_sealed, overhead, seal
