@@ -59,7 +59,8 @@ def remove_largest(groups: Sequence[tuple[float, int]], how_many: int) -> list[t
 
 def _binomial(gamma: float, count: int) -> _Law:
     counts, mass, lost = window(count, gamma)
-    return _Law(int(counts[0]), mass, lost + float(rounding(count)))
+    # Each probability is pushed up by its relative error: δ(m) ≥ 0, so more mass can only be more δ.
+    return _Law(int(counts[0]), mass * (1 + rounding(count)), lost)
 
 
 def _convolve(a: _Law, b: _Law) -> _Law:
