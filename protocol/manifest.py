@@ -172,7 +172,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
         manifest = pb.Manifest.FromString(payload)
     except DecodeError as error:
         raise Refusal(Code.BAD_MANIFEST, "the bytes are no manifest") from error
-    manifest.DiscardUnknownFields()  # type: ignore[no-untyped-call]  # terms that this software cannot read
+    manifest.DiscardUnknownFields()  # terms that this software cannot read
     if canonical(manifest) != payload:
         raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
     try:
