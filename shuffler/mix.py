@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from protocol.randomness import RandomSource, uniform_permutation
-
 from protocol.envelope import open_many
 from protocol.onion import Layer
+from protocol.randomness import RandomSource, uniform_permutation
 from protocol.workers import WorkerPool
 
 __all__ = ["Opened", "open_layer", "permute"]

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
-from protocol.randomness import SystemRandom
 
 from protocol.batches import digest, drop_counts
 from protocol.deployment import OPERATOR
@@ -22,6 +21,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
+from protocol.randomness import SystemRandom
 from protocol.service import ENVELOPE_KEY, RoundService, ServiceSetup, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
