@@ -43,7 +43,7 @@ def fair_tails(c: Floats, first: Floats) -> tuple[Floats, Floats, Floats]:
     start = fair_tail(first[:1], c[:1])
     above = np.maximum(np.concatenate([start, start + np.cumsum(np.where(rises, -term, term))]), 0.0)
     relative = rounding(c)
-    error = relative * (np.concatenate([start, start + np.cumsum(term)]) + 1e-300)
+    error = (relative + BETA_ERROR) * (np.concatenate([start, start + np.cumsum(term)]) + 1e-300)
     last = 0.5 * fair_mass(c - 1, first - 1)
     return above, above + last, error + relative * last
 

@@ -70,7 +70,7 @@ def read_budgets_csv(path: Path) -> Budgets:
         ValueError: naming the file, the line, the value and what is allowed.
     """
     counts: Counter[float] = Counter()
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file)
         if "epsilon" not in (rows.fieldnames or ()):
             found = ", ".join(rows.fieldnames or ()) or "nothing"

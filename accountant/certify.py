@@ -73,7 +73,7 @@ def _snap_gammas(randomizer: Randomizer, budgets: Budgets) -> list[tuple[float, 
     counts = np.array([tier.count for tier in budgets.tiers])
     gammas = randomizer.gamma(epsilons)
     if len(gammas) > _GAMMA_CELLS:
-        gammas = np.floor(gammas * _GAMMA_CELLS) / _GAMMA_CELLS
+        gammas = np.nextafter(np.floor(gammas * _GAMMA_CELLS) / _GAMMA_CELLS, 0.0)
     unique, position = np.unique(gammas, return_inverse=True)
     totals = np.bincount(position, weights=counts).astype(np.int64)
     return [(float(gamma), int(total)) for gamma, total in zip(unique, totals, strict=True)]

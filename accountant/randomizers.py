@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+# More than exp, addition and division together can be off by.
+_DOWN = 1 - 8 * np.finfo(np.float64).eps
 
 
 class Randomizer(abc.ABC):
@@ -58,7 +60,7 @@ class BinaryRandomizedResponse(Randomizer):
     buckets_per_sigma = 200
 
     def gamma(self, local_epsilon: Floats) -> Floats:
-        return np.nextafter(2.0 / (1.0 + np.exp(local_epsilon)), 0.0)
+        return 2.0 / (1.0 + np.exp(local_epsilon)) * _DOWN
 
     def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
         keep = 1.0 / (1.0 + np.exp(-local_epsilon))
@@ -92,7 +94,7 @@ class KaryRandomizedResponse(Randomizer):
             raise ValueError(f"k is {self.k}; allowed are 2..{1 << 20}")
 
     def gamma(self, local_epsilon: Floats) -> Floats:
-        return np.nextafter(self.k / (np.expm1(local_epsilon) + self.k), 0.0)
+        return self.k / (np.expm1(local_epsilon) + self.k) * _DOWN
 
     def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
         values, errors = np.empty(len(m)), np.empty(len(m))

@@ -76,7 +76,7 @@ def _discrete_laplace(scale: float) -> Any:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    return dp.m.make_laplace(dp.atom_domain(T=int), dp.absolute_distance(T=int), scale=scale)
+    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
 
 
 def _position(value: float, question: Question) -> Fraction:

@@ -67,7 +67,7 @@ def read_column(path: Path, column: str, limit: int | None = None) -> list[tuple
     """
     if not path.exists():
         raise ValueError(f"{path} does not exist")
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file)
         if column not in (rows.fieldnames or ()):
             raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(rows.fieldnames or ())}")
