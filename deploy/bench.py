@@ -56,7 +56,8 @@ def _seal_and_open(users: int, sizes: Sequence[int]) -> None:
 
 async def _floor_s(pool: WorkerPool, users: int, hops: int) -> float:
     """Returns the wall seconds that the bare cryptography of `users` users takes on all cores."""
-    parts = [min(_PART, users - start) for start in range(0, users, _PART)]
+    part = min(_PART, -(-users // pool.processes))
+    parts = [min(part, users - start) for start in range(0, users, part)]
     started = time.perf_counter()
     await pool.map_chunks(_each(_plain_sizes(hops)), parts, chunk=1)
     return time.perf_counter() - started
