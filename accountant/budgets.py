@@ -1,0 +1,178 @@
+"""The public multiset of local budgets: who may spend how much, without saying who is who.
+
+`Budgets` holds the multiset as tiers sorted by local epsilon, whether it came from a million arbitrary floats, from a
+table of tiers or from a CSV file. Every bad value is refused with its place and the allowed range. What the budgets
+buy in the central model is left to `certify`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_LOCAL_EPSILON = 500.0
+"""Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
+MAX_USERS = 2**53
+"""Counts are added as float64 in places; above this they would no longer be exact."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """`count` users whose local randomizer is (local_epsilon, local_delta)-DP."""
+
+    local_epsilon: float
+    count: int
+    local_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_row(self.local_epsilon, self.local_delta, self.count, "tier")
+
+
+@dataclass(frozen=True, eq=False)
+class Budgets:
+    """The multiset of local budgets as tiers, distinct and sorted by (local_epsilon, local_delta).
+
+    local_epsilon, local_delta: float64, shape (T,), ranges (0, 500] and [0, 1). count: int64, shape (T,), >= 1.
+    """
+
+    local_epsilon: NDArray[np.float64]
+    local_delta: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not (self.local_epsilon.shape == self.local_delta.shape == self.count.shape) or self.count.ndim != 1:
+            raise ValueError("local_epsilon, local_delta and count differ in shape; allowed: three equal 1-D arrays")
+        if self.count.size == 0:
+            raise ValueError("budgets are empty (0 users); allowed: at least one user")
+        _check_arrays(self.local_epsilon, self.local_delta, self.count)
+        order = np.lexsort((self.local_delta, self.local_epsilon))
+        eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
+        new = np.empty(eps.size, dtype=bool)
+        new[0] = True
+        new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
+        starts = np.flatnonzero(new)
+        merged = np.add.reduceat(count, starts)
+        if int(merged.sum(dtype=object)) > MAX_USERS:
+            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; allowed: at most {MAX_USERS}")
+        for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
+        """One user per number; any order, repeats allowed. Raises ValueError naming the first bad position."""
+        values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
+        if values.ndim != 1:
+            raise ValueError(f"epsilons have {values.ndim} dimensions; allowed: a flat sequence of numbers")
+        return cls(values, np.zeros(values.size), np.ones(values.size, dtype=np.int64))
+
+    @classmethod
+    def from_tiers(cls, tiers: Iterable[Tier | Sequence[Any]]) -> Budgets:
+        """From `Tier`s, or from (local_epsilon, count) or (local_epsilon, count, local_delta) tuples."""
+        rows = [tier if isinstance(tier, Tier) else _tier(tier) for tier in tiers]
+        return cls(
+            np.array([row.local_epsilon for row in rows], dtype=np.float64),
+            np.array([row.local_delta for row in rows], dtype=np.float64),
+            np.array([row.count for row in rows], dtype=np.int64),
+        )
+
+    @property
+    def num_users(self) -> int:
+        """The number of users, n."""
+        return int(self.count.sum())
+
+    @property
+    def num_tiers(self) -> int:
+        """The number of distinct local budgets."""
+        return int(self.count.size)
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers as objects, sorted by local epsilon; meant for few tiers."""
+        rows = zip(self.local_epsilon.tolist(), self.count.tolist(), self.local_delta.tolist(), strict=True)
+        return tuple(Tier(eps, count, delta) for eps, count, delta in rows)
+
+
+def as_budgets(budgets: Budgets | Iterable[float]) -> Budgets:
+    """`budgets` itself, or the multiset of a sequence of local epsilons."""
+    return budgets if isinstance(budgets, Budgets) else Budgets.from_epsilons(budgets)
+
+
+def read_budgets_csv(path: str | Path) -> Budgets:
+    """Reads a CSV file with a header: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent).
+
+    Raises ValueError that names the line, the value and the allowed range; columns of other names are ignored.
+    """
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = [name.strip() for name in next(reader, [])]
+        if "epsilon" not in header:
+            raise ValueError(f"line 1: columns are {header!r}; allowed: a column named 'epsilon'")
+        columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
+        epsilons: list[float] = []
+        deltas: list[float] = []
+        counts: list[int] = []
+        for row in reader:
+            if not row:
+                continue
+            where = f"line {reader.line_num}"
+            eps, delta, count = (_cell(row, column, where) for column in columns)
+            epsilons.append(_number(eps, "epsilon", f"0 < epsilon <= {MAX_LOCAL_EPSILON:g}", where))
+            deltas.append(0.0 if delta is None else _number(delta, "delta", "0 <= delta < 1", where))
+            counts.append(1 if count is None else _integer(count, where))
+            _check_row(epsilons[-1], deltas[-1], counts[-1], where)
+    if not epsilons:
+        raise ValueError("line 1: the file has a header and no rows; allowed: at least one user")
+    return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))
+
+
+def _cell(row: list[str], column: int | None, where: str) -> str | None:
+    if column is None:
+        return None
+    if column >= len(row):
+        raise ValueError(f"{where}: {len(row)} fields; allowed: at least {column + 1}, as in the header")
+    return row[column].strip()
+
+
+def _number(text: str | None, name: str, allowed: str, where: str) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise ValueError(f"{where}: {name} is {text!r}; allowed: {allowed}") from None
+
+
+def _integer(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{where}: count is {text!r}; allowed: an integer >= 1") from None
+
+
+def _tier(row: Sequence[Any]) -> Tier:
+    if len(row) not in (2, 3):
+        raise ValueError(f"tier is {row!r}; allowed: (local_epsilon, count) or (local_epsilon, count, local_delta)")
+    return Tier(*row)
+
+
+def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
+    if not (math.isfinite(local_epsilon) and 0 < local_epsilon <= MAX_LOCAL_EPSILON):
+        raise ValueError(f"{where}: epsilon is {local_epsilon!r}; allowed: 0 < epsilon <= {MAX_LOCAL_EPSILON:g}")
+    if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
+        raise ValueError(f"{where}: delta is {local_delta!r}; allowed: 0 <= delta < 1")
+    if isinstance(count, bool) or int(count) != count or not 1 <= count <= MAX_USERS:
+        raise ValueError(f"{where}: count is {count!r}; allowed: an integer, 1 <= count <= {MAX_USERS}")
+
+
+def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    good = (epsilons > 0) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
+    good &= (counts >= 1) & (counts <= MAX_USERS)
+    if not good.all():
+        first = int(np.argmin(good))
+        _check_row(float(epsilons[first]), float(deltas[first]), int(counts[first]), f"position {first}")

@@ -1,0 +1,277 @@
+"""`certify`: from a multiset of local budgets to a certificate for the shuffled release.
+
+Chooses for which tiers of victims to compute, asks the randomizer for each one's curve, inverts it where a delta is
+given, takes the local budget wherever that is smaller, and puts the assumptions beside the number. The mathematics of
+a curve is left to the randomizers, published figures to `published`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.budgets import Budgets, as_budgets
+from accountant.curves import DeltaCurve, Others, Victim, smallest_epsilon
+from accountant.randomizers import Randomizer, randomizer_from_name
+from accountant.results import Certificate, Comparison, Grade, Guarantee, TierCertificate, check_count
+
+MAX_EXACT_TIERS = 32
+"""Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
+REPORTED_GROUPS = 8
+"""How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
+MAX_STRATA = 64
+"""With stratified linkage, amplification is computed for this many of the largest tiers."""
+LINKAGES = ("separate", "stratified")
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Users answered together: the worst victim among them, how many they are, and who the others are."""
+
+    victim: Victim
+    count: int
+    others: Others
+
+
+@dataclass(frozen=True)
+class _Answer:
+    tier: TierCertificate
+    slack: float
+    amplified: bool
+    steps: tuple[str, ...]
+
+
+def certify(
+    budgets: Budgets | Iterable[float],
+    randomizer: Randomizer | str,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    dishonest: int = 0,
+    linkage: str = "separate",
+    rounds: int = 1,
+) -> Certificate:
+    """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
+
+    Args:
+        budgets: the public multiset of local budgets; a sequence of floats means one user each.
+        randomizer: what every client runs; a name without parameters is allowed.
+        delta: the total delta over all rounds, 0 < delta < 1; the certificate then gives the least epsilon found.
+        epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
+        dishonest: how many of the other clients may collude with the observer, or lie about their budget.
+        linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
+        rounds: how many such releases one client may take part in, each a batch of its own.
+
+    Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
+    above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
+    Several rounds are composed by basic composition: each gets delta/rounds, and the epsilons add.
+
+    Raises ValueError for anything outside these ranges, naming the value and the range.
+    """
+    budgets = as_budgets(budgets)
+    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    _check(delta, epsilon, dishonest, linkage, rounds)
+    answers: list[_Answer] = []
+    guess: float | None = None
+    for group in _groups(budgets, dishonest, linkage):
+        answer = _answer(group, randomizer, delta, epsilon, rounds, guess)
+        guess = answer.tier.epsilon / rounds if answer.amplified else None
+        answers.append(answer)
+    answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
+    worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
+    local = _local(budgets, rounds)
+    assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
+    reached = max(answer.tier.delta for answer in answers)
+    return Certificate(
+        epsilon=worst.tier.epsilon,
+        delta=reached,
+        grade=Grade.CERTIFIED,
+        method=_method(worst.amplified, rounds),
+        assumptions=assumptions,
+        num_users=budgets.num_users,
+        dishonest=dishonest,
+        numerical_slack=max(answer.slack for answer in answers),
+        tiers=tuple(answer.tier for answer in answers),
+        everyone_else_colludes=local,
+        comparison=_comparison(budgets, reached, rounds),
+        lower_bound=None,
+        randomizer=randomizer.name,
+        linkage=linkage,
+        rounds=rounds,
+        steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
+    )
+
+
+def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
+    if (delta is None) == (epsilon is None):
+        raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; allowed: exactly one of the two")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta is {delta!r}; allowed: 0 < delta < 1")
+    if epsilon is not None and not 0 <= epsilon < float("inf"):
+        raise ValueError(f"epsilon is {epsilon!r}; allowed: a finite number >= 0")
+    check_count(dishonest, "dishonest")
+    check_count(rounds, "rounds", 1)
+    if linkage not in LINKAGES:
+        raise ValueError(f"linkage is {linkage!r}; allowed: {', '.join(LINKAGES)}")
+
+
+def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
+    """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
+    if linkage == "stratified":
+        return _strata(budgets, dishonest)
+    if budgets.num_tiers <= MAX_EXACT_TIERS:
+        return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
+    # A randomizer of a smaller budget is a post-processing of the same randomizer of a larger one, so that a group is
+    # charged at its largest budget. The victim's own blanket is taken away as if it were the most helpful one.
+    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
+    low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
+    width = (high - low) / REPORTED_GROUPS
+    part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    groups = []
+    for index in np.unique(part):
+        members = part == index
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), others))
+    return groups
+
+
+def _single(budgets: Budgets, tier: int, dishonest: int) -> _Group:
+    count = budgets.count.copy()
+    count[tier] -= 1
+    kept = count > 0
+    others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest)
+    victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
+    return _Group(victim, int(budgets.count[tier]), others)
+
+
+def _strata(budgets: Budgets, dishonest: int) -> list[_Group]:
+    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone, without amplification."""
+    order = np.argsort(-budgets.count, kind="stable")
+    groups = []
+    for tier in order[:MAX_STRATA].tolist():
+        own = slice(tier, tier + 1)
+        count = budgets.count[own] - 1
+        if count[0] == 0:
+            groups.append(_alone(budgets, np.array([tier])))
+            continue
+        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest)
+        victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
+        groups.append(_Group(victim, int(budgets.count[tier]), others))
+    if order.size > MAX_STRATA:
+        groups.append(_alone(budgets, order[MAX_STRATA:]))
+    return groups
+
+
+def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> _Group:
+    nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+    victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+    return _Group(victim, int(budgets.count[members].sum()), nobody)
+
+
+def _answer(
+    group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int, guess: float | None
+) -> _Answer:
+    victim = group.victim
+    per_round = None if delta is None else delta / rounds
+    curve: DeltaCurve | str
+    if group.others.honest == 0:
+        curve = "no other honest client: the local budget is certified"
+    else:
+        curve = randomizer.curve(victim, group.others, per_round)
+    if per_round is not None:
+        found = _epsilon_at(curve, victim, per_round, guess)
+    else:
+        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds)
+    reached_epsilon, reached_delta, slack, amplified, steps = found
+    tier = TierCertificate(
+        local_epsilon=victim.local_epsilon,
+        local_delta=victim.local_delta,
+        count=group.count,
+        epsilon=reached_epsilon * rounds,
+        delta=min(1.0, reached_delta * rounds),
+    )
+    return _Answer(tier, min(1.0, slack * rounds), amplified, steps)
+
+
+def _epsilon_at(
+    curve: DeltaCurve | str, victim: Victim, delta: float, guess: float | None
+) -> tuple[float, float, float, bool, tuple[str, ...]]:
+    if isinstance(curve, str):
+        return victim.local_epsilon, delta, 0.0, False, (curve,)
+    inverse = smallest_epsilon(curve, delta, victim.local_epsilon, guess)
+    if inverse.reached is None:
+        return victim.local_epsilon, delta, 0.0, False, (*curve.explain(), "no amplification: the local budget")
+    line = (
+        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, of which {inverse.reached.slack:.3g} "
+        f"is slack, after {inverse.evaluations} evaluations"
+    )
+    return inverse.epsilon, delta, inverse.reached.slack, True, (*curve.explain(), line)
+
+
+def _delta_at(
+    curve: DeltaCurve | str, victim: Victim, epsilon: float
+) -> tuple[float, float, float, bool, tuple[str, ...]]:
+    if epsilon >= victim.local_epsilon:
+        return epsilon, 0.0, 0.0, False, ("epsilon is at least the local budget",)
+    if isinstance(curve, str):
+        # Without amplification all that is known at a smaller epsilon is the local hockey-stick bound of pure DP.
+        return epsilon, _pure_delta(victim.local_epsilon, epsilon), 0.0, False, (curve,)
+    bound = curve.delta(epsilon)
+    worst = _pure_delta(victim.local_epsilon, epsilon)
+    if worst <= bound.value:
+        return epsilon, worst, 0.0, False, (*curve.explain(), "no amplification: the local budget")
+    return epsilon, bound.value, bound.slack, True, curve.explain()
+
+
+def _pure_delta(local_epsilon: float, epsilon: float) -> float:
+    """The largest H_{e^epsilon} of any local_epsilon-DP pair: (e^v - e^epsilon)/(e^v + 1), attained by RR."""
+    decay = np.exp(-local_epsilon)
+    return float(-np.expm1(epsilon - local_epsilon) / (1 + decay)) * (1 + 1e-14)
+
+
+def _local(budgets: Budgets, rounds: int) -> Guarantee:
+    return Guarantee(
+        epsilon=float(budgets.local_epsilon[-1]) * rounds,
+        delta=0.0,
+        grade=Grade.CERTIFIED,
+        method="local budget" if rounds == 1 else "local budget, basic composition",
+        assumptions=("nobody but the client itself is honest",),
+    )
+
+
+def _method(amplified: bool, rounds: int) -> str:
+    method = "personalised common blanket, closed form" if amplified else "local budget"
+    return method if rounds == 1 else f"{method}; basic composition over {rounds} rounds"
+
+
+def _assumptions(
+    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets
+) -> tuple[str, ...]:
+    lines = [
+        "neighbouring data sets differ in the value of one user (replace-one)",
+        randomizer.statement,
+        "at least one shuffler is honest: the order of the reports is uniformly random to the observer",
+        f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
+        "the multiset of local budgets is public and does not depend on the data",
+    ]
+    if linkage == "separate":
+        lines.append("nothing links a report to the budget it was made with")
+    else:
+        lines.append("a report shows its tier: only the victim's own tier hides it")
+    if rounds > 1:
+        lines.append(
+            f"every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
+        )
+    if bool((budgets.local_delta > 0).any()):
+        lines.append("the declared local deltas are not spent: this randomizer is pure")
+    return tuple(lines)
+
+
+def _comparison(budgets: Budgets, delta: float, rounds: int) -> tuple[Comparison, ...]:
+    from accountant.published import compare
+
+    if rounds > 1:
+        return ()  # the published bounds are about one round
+    return compare(budgets, delta)

@@ -1,0 +1,197 @@
+"""The local randomizers the accountant knows: each states its blanket, everything else follows.
+
+A randomizer with a closed form gives the weight gamma of its blanket and delta(m); see docs/accounting.md, section 2.
+The classes describe mechanisms for accounting; sampling from them is the client's business.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accountant.binomial import UNIT, Floats
+from accountant.blanket_count import CountLaw, blanket_count, without_largest
+from accountant.closed_forms import KaryTable, binary_delta
+from accountant.curves import CountCurve, DeltaCurve, Others, Victim
+from accountant.results import check_count
+
+DEFAULT_TAIL = 1e-30
+"""Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
+
+
+@dataclass(frozen=True)
+class Randomizer(ABC):
+    """A family of local randomizers, one member for every local budget."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The short name with its parameters, as printed in certificates."""
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """What every client is assumed to run, in one sentence."""
+
+    @abstractmethod
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
+
+        delta is the target, if there is one: it only decides how finely to compute.
+        """
+
+
+@dataclass(frozen=True)
+class ClosedFormRandomizer(Randomizer):
+    """A pure randomizer whose blanket gives delta(m) in closed form."""
+
+    @abstractmethod
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """The blanket's weight for each local epsilon, rounded down. Shape (T,), in [0, 1]."""
+
+    @abstractmethod
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """epsilon -> (mean of delta(m) over the law, bound on its absolute error), for a victim at local_epsilon."""
+
+    @abstractmethod
+    def buckets(self, mean: float) -> int:
+        """Into how many buckets the blanket count may be put when its mean is `mean`."""
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """See `Randomizer.curve`."""
+        law = self.count_law(others, delta)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
+        averaged = self.averaged(victim.local_epsilon, law, tail)
+        return CountCurve(law, averaged, f"blanket of {self.name}: uniform, each user's weight at its own budget")
+
+    def count_law(self, others: Others, delta: float | None) -> CountLaw:
+        """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
+        gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, min(1e-15, delta * 1e-7))
+        law = blanket_count(gamma, count, tail=tail)
+        size = self.buckets(law.mean)
+        if law.counts.size <= size:
+            return law
+        return law.coarsened(size if delta is not None else 4 * size, tail)
+
+
+def _lowered(gamma: Floats) -> Floats:
+    # Each formula for gamma takes at most six rounded operations.
+    return gamma * (1 - 8 * UNIT)
+
+
+@dataclass(frozen=True)
+class BinaryRandomizedResponse(ClosedFormRandomizer):
+    """One bit, kept with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
+
+    @property
+    def name(self) -> str:
+        return "rr"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client runs binary randomised response with its own local epsilon"
+
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """2/(1+e^v)."""
+        decay = np.exp(-local_epsilon)
+        return _lowered(2 * decay / (1 + decay))
+
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `binary_delta`."""
+
+        def mean(epsilon: float) -> tuple[float, float]:
+            value, error = binary_delta(local_epsilon, epsilon, law.counts)
+            return float(law.mass @ value), float(law.mass @ error)
+
+        return mean
+
+    def buckets(self, mean: float) -> int:
+        """Enough for a relative error of epsilon below 1e-4 at any size."""
+        return 2048
+
+
+@dataclass(frozen=True)
+class OneBitMean(BinaryRandomizedResponse):
+    """A value clipped to [lo, hi], rounded at random to one of the two ends, then binary randomised response."""
+
+    @property
+    def name(self) -> str:
+        return "onebit"
+
+    @property
+    def statement(self) -> str:
+        return (
+            "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
+            "with its own local epsilon"
+        )
+
+
+@dataclass(frozen=True)
+class KaryRandomizedResponse(ClosedFormRandomizer):
+    """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1)."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        check_count(self.k, "k", 2)
+
+    @property
+    def name(self) -> str:
+        return f"krr(k={self.k})"
+
+    @property
+    def statement(self) -> str:
+        return f"every honest client runs {self.k}-ary randomised response with its own local epsilon"
+
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """k/(e^v+k-1)."""
+        decay = np.exp(-local_epsilon)
+        return _lowered(self.k * decay / (1 + (self.k - 1) * decay))
+
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `KaryTable`; two values are binary randomised response."""
+        if self.k == 2:
+            return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
+        return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
+
+    def buckets(self, mean: float) -> int:
+        """Fewer where a count matters less: the relative loss in epsilon is about 3/(buckets * sqrt(mean))."""
+        return 2048 if self.k == 2 else int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(Randomizer):
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v."""
+
+    @property
+    def name(self) -> str:
+        return "laplace"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value clipped to [0, 1]"
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """No amplification is computed for it yet."""
+        return "the common blanket of Laplace noise is not computed by this version: the local budget is certified"
+
+
+def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
+    """`rr`, `onebit`, `krr` (with k=...) or `laplace`. Raises ValueError naming what is allowed."""
+    known: dict[str, type[Randomizer]] = {
+        "rr": BinaryRandomizedResponse,
+        "onebit": OneBitMean,
+        "krr": KaryRandomizedResponse,
+        "laplace": LaplaceMechanism,
+    }
+    if name not in known:
+        raise ValueError(f"randomizer is {name!r}; allowed: {', '.join(sorted(known))}")
+    try:
+        return known[name](**parameters)
+    except TypeError as error:
+        raise ValueError(f"parameters of {name!r} are {parameters!r}; {error}") from None

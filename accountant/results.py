@@ -1,0 +1,197 @@
+"""What the accountant answers with: grades, guarantees and certificates.
+
+Every epsilon that leaves this package travels in one of these frozen types, together with the word that says what it
+is worth (`Grade`), the method that produced it and the assumptions it rests on. The types check themselves at
+construction, so a nonsensical guarantee cannot be built. How the numbers are computed is left to the other modules;
+signing and storing a certificate is left to the accountant service.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Grade(StrEnum):
+    """What an epsilon is worth (docs/accounting.md, section 1)."""
+
+    CERTIFIED = "CERTIFIED"
+    """A proved upper bound for the declared randomizers at the actual n, numerical error included."""
+    ASYMPTOTIC = "ASYMPTOTIC"
+    """True as n grows without bound, with an unquantified error at the actual n."""
+    HEURISTIC = "HEURISTIC"
+    """A published formula whose proof has a gap, or whose assumptions the deployment does not meet."""
+    LOWER_BOUND = "LOWER_BOUND"
+    """An attack: no (epsilon, delta) below it can be true."""
+
+
+class Status(StrEnum):
+    """How a published figure stands against the best attack that was run."""
+
+    VALID = "valid"
+    REFUTED = "refuted"
+    OUT_OF_RANGE = "out of range"
+    NOT_CHECKED = "not checked"
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Raises ValueError unless epsilon is a finite number >= 0."""
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"{name} is {epsilon!r}; allowed: a finite number >= 0")
+
+
+def check_delta(delta: float, name: str = "delta") -> None:
+    """Raises ValueError unless 0 <= delta <= 1."""
+    if not (math.isfinite(delta) and 0 <= delta <= 1):
+        raise ValueError(f"{name} is {delta!r}; allowed: 0 <= {name} <= 1")
+
+
+def check_count(count: int, name: str, least: int = 0) -> None:
+    """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ValueError(f"{name} is {count!r}; allowed: an integer >= {least}")
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta) with its grade, the method that gave it, and what it assumes. Neighbours: replace-one."""
+
+    epsilon: float
+    delta: float
+    grade: Grade
+    method: str
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not isinstance(self.grade, Grade):
+            raise ValueError(f"grade is {self.grade!r}; allowed: {', '.join(Grade)}")
+        if not self.method:
+            raise ValueError("method is empty; allowed: the name of the method that gave this number")
+
+
+@dataclass(frozen=True)
+class TierCertificate:
+    """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta)."""
+
+    local_epsilon: float
+    local_delta: float
+    count: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.local_epsilon, "local_epsilon")
+        check_delta(self.local_delta, "local_delta")
+        check_count(self.count, "count", 1)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published figure printed beside a certificate, at the certificate's delta. Never a guarantee by itself.
+
+    epsilon is None where the formula gives no number here; `note` then says why (the validity range, for instance).
+    """
+
+    name: str
+    epsilon: float | None
+    grade: Grade
+    status: Status
+    reference: str
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.reference:
+            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; allowed: both non-empty")
+        if self.epsilon is None:
+            if not self.note:
+                raise ValueError("note is empty; allowed without an epsilon: the reason why there is none")
+        else:
+            check_epsilon(self.epsilon)
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """An attack on one concrete pair of neighbouring data sets: (epsilon', delta)-DP is false for epsilon' < epsilon."""
+
+    epsilon: float
+    delta: float
+    attack: str
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not self.attack:
+            raise ValueError("attack is empty; allowed: a description of data set and statistic")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
+
+    epsilon and delta hold for every user while at least one shuffler and all but `dishonest` of the other clients are
+    honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part of delta
+    that was added for truncation and rounding (it is already inside delta: nothing has to be added by the reader).
+    `steps` lists how the number came about, one line per step.
+    """
+
+    epsilon: float
+    delta: float
+    grade: Grade
+    method: str
+    assumptions: tuple[str, ...]
+    num_users: int
+    dishonest: int
+    numerical_slack: float
+    tiers: tuple[TierCertificate, ...]
+    everyone_else_colludes: Guarantee
+    comparison: tuple[Comparison, ...]
+    lower_bound: LowerBound | None
+    randomizer: str
+    linkage: str
+    rounds: int
+    steps: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
+        check_count(self.num_users, "num_users", 1)
+        check_count(self.dishonest, "dishonest")
+        check_count(self.rounds, "rounds", 1)
+        check_delta(self.numerical_slack, "numerical_slack")
+        if not self.tiers:
+            raise ValueError("tiers is empty; allowed: at least one tier")
+        if sum(tier.count for tier in self.tiers) != self.num_users:
+            raise ValueError(f"tiers hold {sum(tier.count for tier in self.tiers)} users; allowed: {self.num_users}")
+        if self.epsilon < max(tier.epsilon for tier in self.tiers):
+            raise ValueError(f"epsilon is {self.epsilon!r}; allowed: at least that of every tier")
+        if self.grade is not Grade.CERTIFIED:
+            raise ValueError(f"grade is {self.grade!r}; allowed in a certificate: {Grade.CERTIFIED}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The interface that other programs read: a dictionary of plain JSON values."""
+        lower = self.lower_bound
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "grade": str(self.grade),
+            "method": self.method,
+            "assumptions": list(self.assumptions),
+            "num_users": self.num_users,
+            "dishonest": self.dishonest,
+            "numerical_slack": self.numerical_slack,
+            "tiers": [{"local_epsilon": t.local_epsilon, "count": t.count, "epsilon": t.epsilon} for t in self.tiers],
+            "everyone_else_colludes": {"epsilon": self.everyone_else_colludes.epsilon},
+            "comparison": [
+                {"name": c.name, "epsilon": c.epsilon, "grade": str(c.grade), "status": str(c.status)}
+                for c in self.comparison
+            ],
+            "lower_bound": {
+                "epsilon": None if lower is None else lower.epsilon,
+                "attack": None if lower is None else lower.attack,
+            },
+        }
