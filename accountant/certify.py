@@ -74,10 +74,8 @@ def certify(
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
     answers: list[_Answer] = []
-    guess: float | None = None
     for group in _groups(budgets, dishonest, linkage):
-        answer = _answer(group, randomizer, delta, epsilon, rounds, guess)
-        guess = answer.tier.epsilon / rounds if answer.amplified else None
+        answer = _answer(group, randomizer, delta, epsilon, rounds)
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
@@ -147,7 +145,7 @@ def _single(budgets: Budgets, tier: int, dishonest: int) -> _Group:
 
 
 def _strata(budgets: Budgets, dishonest: int) -> list[_Group]:
-    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone, without amplification."""
+    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
     order = np.argsort(-budgets.count, kind="stable")
     groups = []
     for tier in order[:MAX_STRATA].tolist():
@@ -170,9 +168,7 @@ def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.in
     return _Group(victim, int(budgets.count[members].sum()), nobody)
 
 
-def _answer(
-    group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int, guess: float | None
-) -> _Answer:
+def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
     victim = group.victim
     per_round = None if delta is None else delta / rounds
     curve: DeltaCurve | str
@@ -181,7 +177,7 @@ def _answer(
     else:
         curve = randomizer.curve(victim, group.others, per_round)
     if per_round is not None:
-        found = _epsilon_at(curve, victim, per_round, guess)
+        found = _epsilon_at(curve, victim, per_round)
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds)
     reached_epsilon, reached_delta, slack, amplified, steps = found
@@ -196,16 +192,16 @@ def _answer(
 
 
 def _epsilon_at(
-    curve: DeltaCurve | str, victim: Victim, delta: float, guess: float | None
+    curve: DeltaCurve | str, victim: Victim, delta: float
 ) -> tuple[float, float, float, bool, tuple[str, ...]]:
     if isinstance(curve, str):
         return victim.local_epsilon, delta, 0.0, False, (curve,)
-    inverse = smallest_epsilon(curve, delta, victim.local_epsilon, guess)
+    inverse = smallest_epsilon(curve, delta, victim.local_epsilon)
     if inverse.reached is None:
         return victim.local_epsilon, delta, 0.0, False, (*curve.explain(), "no amplification: the local budget")
     line = (
-        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, of which {inverse.reached.slack:.3g} "
-        f"is slack, after {inverse.evaluations} evaluations"
+        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
+        f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
     )
     return inverse.epsilon, delta, inverse.reached.slack, True, (*curve.explain(), line)
 

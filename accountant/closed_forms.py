@@ -1,7 +1,7 @@
 """delta(m) in closed form: binary and k-ary randomised response against m uniform messages.
 
 delta(m) is the hockey-stick divergence between the victim's message hidden among m uniform ones, for the two values
-of the victim that are hardest to tell apart (docs/accounting.md, sections 2.1 and 2.2). The formulas are written so that nothing cancels but
+of the victim that are hardest to tell apart (docs/accounting.md). The formulas are written so that nothing cancels but
 one pair of tails, and the error of that pair is added. What the law of m is, is left to `blanket_count`.
 """
 
@@ -93,37 +93,39 @@ class KaryTable:
         if epsilon >= self._local_epsilon:
             return 0.0, 0.0
         hits, gain, growth = self._hits, math.exp(epsilon), math.expm1(epsilon)
+        threshold, mass, size = self._by_threshold(gain, growth * self._inverse)
         drift = growth * self._inverse
-        first = np.floor((self._sizes[0] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
-        last = np.floor((self._sizes[-1] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
-        width = int((last - first).max()) + 1
-        threshold = first[:, None] + np.arange(width, dtype=np.int64)[None, :]
-        mass, size = self._by_threshold(threshold, gain, drift)
         one = hits[:, None]
         at, above = binomial_pmf(threshold - 1, one - 1, 0.5), half_tail(threshold, one - 1)
         head = at * np.maximum(one * mass - drift * size, 0.0) / 2
         rest = above * (one * mass * (growth / 2) + size * (growth * self._inverse))
         value = float(np.maximum(head - rest, 0.0).sum()) + self._cut
         error = float((at * one * mass).sum()) * self._head_error + float(rest.sum()) * self._rest_error
-        return value, error + value * (self._error + hits.size * width * UNIT)
+        return value, error + value * (self._error + threshold.size * UNIT)
 
-    def _by_threshold(self, threshold: Ints, gain: float, drift: float) -> tuple[Floats, Floats]:
-        """The sums of the weights, and of weight * N, over the Ns that share a threshold; shape of threshold."""
-        length = self._sizes.size
-        if threshold.shape[1] == 1:
-            return self._weight.reshape(-1, length).sum(1)[:, None], self._weight_times_size.reshape(-1, length).sum(1)[
-                :, None
-            ]
-        begins = ((threshold - 1) * (1 + gain) - gain * self._hits[:, None]) / drift
-        starts = np.searchsorted(self._sizes, begins)
+    def _by_threshold(self, gain: float, drift: float) -> tuple[Ints, Floats, Floats]:
+        """For each c the thresholds, and the sums of the weights and of weight * N over the Ns that share each."""
+        hits, length = self._hits, self._sizes.size
+        first = np.floor((self._sizes[0] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
+        last = np.floor((self._sizes[-1] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
+        width = int((last - first).max()) + 1
+        if width >= length:  # hardly two Ns share a threshold
+            threshold = (
+                np.floor((self._sizes[None, :] * drift + gain * hits[:, None]) / (1 + gain)).astype(np.int64) + 1
+            )
+            return threshold, self._weight.reshape(-1, length), self._weight_times_size.reshape(-1, length)
+        threshold = first[:, None] + np.arange(width, dtype=np.int64)[None, :]
+        if width == 1:
+            return threshold, *(w.reshape(-1, length).sum(1)[:, None] for w in (self._weight, self._weight_times_size))
+        starts = np.searchsorted(self._sizes, ((threshold - 1) * (1 + gain) - gain * hits[:, None]) / drift)
         starts[:, 0] = 0
-        ends = np.column_stack([starts[:, 1:], np.full(starts.shape[0], length)])
-        flat = (np.arange(starts.shape[0])[:, None] * length + np.minimum(starts, length - 1)).ravel()
+        ends = np.column_stack([starts[:, 1:], np.full(hits.size, length)])
+        flat = (np.arange(hits.size)[:, None] * length + np.minimum(starts, length - 1)).ravel()
         used = (starts < ends).ravel()
         mass, size = np.zeros(flat.size), np.zeros(flat.size)
         mass[used] = np.add.reduceat(self._weight, flat[used])
         size[used] = np.add.reduceat(self._weight_times_size, flat[used])
-        return mass.reshape(starts.shape), size.reshape(starts.shape)
+        return threshold, mass.reshape(starts.shape), size.reshape(starts.shape)
 
 
 def _bernstein(variance: float, tail: float) -> float:

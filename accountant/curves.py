@@ -8,14 +8,13 @@ for, and what the answer is called, is left to `certify`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Protocol
-
-import numpy as np
 
 from accountant.binomial import UNIT, Floats, Ints
 from accountant.blanket_count import CountLaw
+from accountant.gaussian import gaussian_epsilon
 from accountant.results import check_delta, check_epsilon
 
 
@@ -51,6 +50,8 @@ class Others:
     local_delta: Floats
     count: Ints
     dishonest: int
+    laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
+    """Count laws already computed for these users, by whoever computed them."""
 
     @property
     def honest(self) -> int:
@@ -63,6 +64,10 @@ class DeltaCurve(Protocol):
 
     def delta(self, epsilon: float) -> Bounded:
         """H_{e^epsilon} <= .value for every epsilon >= 0, replace-one neighbours, both directions."""
+        ...
+
+    def guess(self, delta: float) -> float:
+        """Where delta(epsilon) = delta roughly is; any number is sound, a good one is fast."""
         ...
 
     def explain(self) -> tuple[str, ...]:
@@ -79,6 +84,8 @@ class CountCurve:
 
     law: CountLaw
     averaged: Callable[[float], tuple[float, float]]
+    divergence: float
+    """The chi-square like integral of (p0 - p1)^2 / omega, for the first guess."""
     description: str
 
     def delta(self, epsilon: float) -> Bounded:
@@ -90,6 +97,10 @@ class CountCurve:
         if total > 0:  # where delta(m) is 0 for every m, no mass that was cut can add to it
             slack += self.law.lost
         return Bounded(min(1.0, total + slack), min(1.0, slack))
+
+    def guess(self, delta: float) -> float:
+        """The Gaussian limit: mu^2 = divergence / (mean blanket count + 1)."""
+        return gaussian_epsilon(math.sqrt(self.divergence / (self.law.mean + 1)), delta)
 
     def explain(self) -> tuple[str, ...]:
         """One line per step."""
@@ -110,16 +121,13 @@ class Inverse:
     evaluations: int
 
 
-def smallest_epsilon(
-    curve: DeltaCurve, delta: float, ceiling: float, guess: float | None = None, tolerance: float = 1e-6
-) -> Inverse:
+def smallest_epsilon(curve: DeltaCurve, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
     """The upper end of a bracket around the least epsilon with curve.delta(epsilon) <= delta.
 
     Args:
         delta: target, in (0, 1).
         ceiling: an epsilon already known to be enough (the local budget); returned, with reached None, if none is
             found below it.
-        guess: where to look first; any value is allowed.
         tolerance: the bracket's relative width, or that of delta(epsilon) below its target, at which to stop.
 
     Direction of error: the result is never too small; its own delta was evaluated. Since sqrt(-2 ln delta(epsilon)) is
@@ -128,33 +136,30 @@ def smallest_epsilon(
     check_epsilon(ceiling, "ceiling")
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}; allowed: 0 < delta < 1")
-    goal = math.sqrt(-2 * math.log(delta))
-    aim = math.sqrt(-2 * math.log(delta) - 2 * math.log1p(-tolerance / 4))
-    low, high = 0.0, ceiling
+    # A little below the target, so that the secants come to rest on the side that is allowed.
+    aim = math.sqrt(-2 * math.log(delta) - 2 * math.log1p(-tolerance / 3))
     at_zero = curve.delta(0.0)
     if at_zero.value <= delta:
         return Inverse(0.0, at_zero, 1)
-    low_height, high_height = _height(at_zero.value), math.inf
+    low, low_height = 0.0, _height(at_zero.value)
+    high, high_height = ceiling, math.inf
     best: Bounded | None = None
-    point = guess if guess is not None and 0 < guess < ceiling else min(ceiling / 2, 1.0)
+    point = curve.guess(delta)
+    if not 0 < point < ceiling:
+        point = ceiling / 2
     for evaluations in range(2, 200):
         bound = curve.delta(point)
-        height = _height(bound.value)
+        width = high - low
         if bound.value <= delta:
-            previous, previous_height = high, high_height
-            high, high_height, best = point, height, bound
+            high, high_height, best = point, _height(bound.value), bound
             if bound.value >= delta * (1 - tolerance):
                 break
         else:
-            previous, previous_height = low, low_height
-            low, low_height = point, height
+            low, low_height = point, _height(bound.value)
         if high - low <= tolerance * high + 1e-15:
             break
-        point = _next(low, low_height, high, high_height, aim)
-        if not math.isinf(previous_height) and abs(height - goal) < 0.5 * abs(previous_height - goal):
-            continue
-        if evaluations % 3 == 0:
-            point = (low + high) / 2
+        slow = evaluations > 6 and high - low > width / 2
+        point = (low + high) / 2 if slow else _next(low, low_height, high, high_height, aim, _height(at_zero.value))
     return Inverse(high, best, evaluations)
 
 
@@ -162,13 +167,15 @@ def _height(delta: float) -> float:
     return math.inf if delta <= 0 else math.sqrt(max(0.0, -2 * math.log(delta)))
 
 
-def _next(low: float, low_height: float, high: float, high_height: float, aim: float) -> float:
+def _next(low: float, low_height: float, high: float, high_height: float, aim: float, base: float) -> float:
     middle = (low + high) / 2
-    if math.isinf(high_height):
-        # Nothing known above: follow the line through the lower end and the shape of a Gaussian curve.
-        return min(middle, max(2 * low, low + (high - low) / 64)) if low > 0 else middle
+    if math.isinf(high_height):  # nothing computed above yet: go on along the line from 0, a little further
+        if low <= 0 or low_height <= base:
+            return middle
+        further = low * (aim - base) / (low_height - base)
+        return min(middle, max(low + 1.02 * (further - low), low * 1.0001), 4 * low)
     if high_height <= low_height:
         return middle
     point = low + (high - low) * (aim - low_height) / (high_height - low_height)
     margin = 1e-9 * (high - low)
-    return float(np.clip(point, low + margin, high - margin))
+    return min(max(point, low + margin), high - margin)

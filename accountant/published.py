@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from accountant.budgets import Budgets
+from accountant.gaussian import gaussian_epsilon
 from accountant.results import Comparison, Grade, Status
 
 GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification, AAAI 2024, Theorem 2"
@@ -18,32 +19,6 @@ GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification
 
 class OutOfRangeError(ValueError):
     """The published bound says nothing at these parameters; the message names its validity range."""
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of mu-Gaussian DP: Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2). mu > 0."""
-    from scipy.special import log_ndtr
-
-    first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-    return math.exp(first) * -math.expm1(min(0.0, second - first))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon with gaussian_delta(mu, epsilon) <= delta, to 12 digits, rounded up. 0 < delta < 1."""
-    if gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
-    low, high = 0.0, mu
-    while gaussian_delta(mu, high) > delta:
-        low, high = high, 2 * high
-    for _ in range(200):
-        middle = (low + high) / 2
-        if gaussian_delta(mu, middle) > delta:
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-12 * high:
-            break
-    return high
 
 
 def gspa_mu(budgets: Budgets) -> float:

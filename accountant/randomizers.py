@@ -6,6 +6,7 @@ The classes describe mechanisms for accounting; sampling from them is the client
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,6 +59,10 @@ class ClosedFormRandomizer(Randomizer):
         """epsilon -> (mean of delta(m) over the law, bound on its absolute error), for a victim at local_epsilon."""
 
     @abstractmethod
+    def divergence(self, local_epsilon: float) -> float:
+        """The sum of (p0 - p1)^2 / omega, for the first guess of epsilon."""
+
+    @abstractmethod
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
@@ -66,10 +71,19 @@ class ClosedFormRandomizer(Randomizer):
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
         averaged = self.averaged(victim.local_epsilon, law, tail)
-        return CountCurve(law, averaged, f"blanket of {self.name}: uniform, each user's weight at its own budget")
+        divergence = self.divergence(victim.local_epsilon)
+        return CountCurve(
+            law, averaged, divergence, f"blanket of {self.name}: uniform, each user's weight at its own budget"
+        )
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
+        key = (self.name, delta)
+        if key not in others.laws:
+            others.laws[key] = self._count_law(others, delta)
+        return others.laws[key]
+
+    def _count_law(self, others: Others, delta: float | None) -> CountLaw:
         gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, min(1e-15, delta * 1e-7))
         law = blanket_count(gamma, count, tail=tail)
@@ -109,6 +123,10 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
             return float(law.mass @ value), float(law.mass @ error)
 
         return mean
+
+    def divergence(self, local_epsilon: float) -> float:
+        """4 tanh^2(v/2)."""
+        return 4 * math.tanh(local_epsilon / 2) ** 2
 
     def buckets(self, mean: float) -> int:
         """Enough for a relative error of epsilon below 1e-4 at any size."""
@@ -158,6 +176,11 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         if self.k == 2:
             return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
         return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
+
+    def divergence(self, local_epsilon: float) -> float:
+        """2 k (e^v-1)^2 / (e^v+k-1)^2."""
+        decay = math.exp(-local_epsilon)
+        return 2 * self.k * ((1 - decay) / (1 + (self.k - 1) * decay)) ** 2
 
     def buckets(self, mean: float) -> int:
         """Fewer where a count matters less: the relative loss in epsilon is about 3/(buckets * sqrt(mean))."""

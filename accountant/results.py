@@ -117,7 +117,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """An attack on one concrete pair of neighbouring data sets: (epsilon', delta)-DP is false for epsilon' < epsilon."""
+    """An attack on one concrete pair of neighbouring data sets: no smaller epsilon can be true at this delta."""
 
     epsilon: float
     delta: float
