@@ -172,7 +172,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     victim = group.victim
     per_round = None if delta is None else delta / rounds
     curve: DeltaCurve | str
-    if group.others.honest == 0:
+    if group.others.honest == 0 and delta is not None:
         curve = "no other honest client: the local budget is certified"
     else:
         curve = randomizer.curve(victim, group.others, per_round)

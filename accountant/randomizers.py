@@ -189,7 +189,13 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
 
 @dataclass(frozen=True)
 class LaplaceMechanism(Randomizer):
-    """A value clipped to [0, 1], plus Laplace noise of scale 1/v."""
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; on multiples of 1/lattice if a lattice is given."""
+
+    lattice: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.lattice is not None:
+            check_count(self.lattice, "lattice", 1)
 
     @property
     def name(self) -> str:
@@ -201,7 +207,7 @@ class LaplaceMechanism(Randomizer):
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """No amplification is computed for it yet."""
-        return "the common blanket of Laplace noise is not computed by this version: the local budget is certified"
+        return "no amplification is computed for laplace noise: the certificate is the local budget"
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:

@@ -7,7 +7,9 @@ bin=$(dirname "$PYTHON")
 out=.
 [ "${1:-}" = "--check" ] && out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT
 PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
-  --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out" proto/protocol/v1/*.proto
+  --python_out="$out" --mypy_out="quiet:$out" proto/protocol/v1/*.proto
+PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
+  --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" proto/protocol/v1/services.proto
 [ "$out" = . ] && exit 0
 for made in "$out"/protocol/v1/*; do
   cmp -s "$made" "protocol/v1/$(basename "$made")" || { echo "proto drift: protocol/v1/$(basename "$made"); run 'make protos'" >&2; exit 1; }

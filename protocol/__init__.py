@@ -1,0 +1,1 @@
+"""What all roles share: messages, envelopes, manifest, signatures, transport, storage, errors, clock."""

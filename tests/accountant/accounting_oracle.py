@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import mpmath
 import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "accounting.json").read_text(encoding="utf-8")
@@ -37,7 +39,7 @@ def histogram_law(budgets: Sequence[float], values: Sequence[int], k: int) -> di
 
 def hockey_stick(p: dict[tuple[int, ...], float], q: dict[tuple[int, ...], float], epsilon: float) -> float:
     """Sum of [p - e^epsilon q]_+."""
-    return sum(max(0.0, mass - np.exp(epsilon) * q.get(outcome, 0.0)) for outcome, mass in p.items())
+    return float(sum(max(0.0, mass - np.exp(epsilon) * q.get(outcome, 0.0)) for outcome, mass in p.items()))
 
 
 def worst_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float) -> float:
@@ -83,9 +85,13 @@ def blanket_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float,
         return total
 
 
-def binomial_pmf(x: int, n: int, p: float) -> Fraction:
-    """Pr[Bin(n, p) = x] in exact rationals, p being the float."""
-    exact = Fraction(p)
-    from math import comb
-
-    return comb(n, x) * exact**x * (1 - exact) ** (n - x)
+def count_law(shares: list[tuple[float, int]]) -> Floats:
+    """The law of a sum of independent bits, multiplied out one bit at a time: no FFT, no window."""
+    law = np.array([1.0])
+    for share, count in shares:
+        for _ in range(count):
+            grown = np.zeros(law.size + 1)
+            grown[:-1] = law * (1 - share)
+            grown[1:] += law * share
+            law = grown
+    return law

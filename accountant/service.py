@@ -1,0 +1,208 @@
+"""The accountant's gRPC service: certify the round from its shuffled budgets, then release the reports or refuse.
+
+    OPEN ──hand-over──▶ CLOSED ──certify──▶ CERTIFIED ──grant──▶ RELEASED
+                                        └──▶ REFUSED   (release key destroyed in the same transaction)
+
+The bounds are `accountant.certify`'s; this room opens budgets, applies the policy of the manifest, and keeps the
+release key, without which no report can be opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc.aio
+
+from accountant.budgets import Budgets
+from accountant.certify import certify
+from accountant.randomizers import (
+    BinaryRandomizedResponse,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    OneBitMean,
+    Randomizer,
+)
+from accountant.results import Certificate, Grade
+from protocol.batches import read_commitments
+from protocol.envelope import HOP_ACCOUNTANT, open_many
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion, decode_budget
+from protocol.questions import Question
+from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
+from protocol.store import RoundRow, Transaction
+from protocol.transport import retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+
+__all__ = ["AccountantService", "randomizer_of"]
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_CERTIFICATE = "certificate"
+
+
+def randomizer_of(question: Question) -> Randomizer:
+    """Returns the accountant's description of the mechanism that the clients of a question run."""
+    if question.randomizer == "rr":
+        return BinaryRandomizedResponse()
+    if question.randomizer == "onebit":
+        return OneBitMean()
+    if question.randomizer == "krr":
+        return KaryRandomizedResponse(k=question.k or 0)
+    return LaplaceMechanism(lattice=question.lattice)
+
+
+class AccountantService(RoundService, stubs.AccountantServicer):
+    """The only holder of the release key until it has granted the round."""
+
+    purposes = (ENVELOPE_KEY, RELEASE_KEY)
+    lanes_in = (pb.LANE_PARAMETER,)
+
+    def hop(self, terms: RoundTerms) -> int:
+        return HOP_ACCOUNTANT
+
+    async def warm(self) -> None:
+        """Loads the numeric libraries, which the bounds import when they are first needed."""
+        await asyncio.to_thread(certify, [1.0] * 10, KaryRandomizedResponse(k=3), delta=1e-3)
+
+    async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        if row.state == pb.ROUND_STATE_CLOSED:
+            await self._certify(terms)
+        elif row.state == pb.ROUND_STATE_CERTIFIED:
+            await self._grant(terms)
+        else:
+            return False
+        return True
+
+    # ------------------------------------------------------------- certify
+
+    async def _certify(self, terms: RoundTerms) -> None:
+        watch = Stopwatch()
+        handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        signed = pb.HandOverRequest.FromString(handover or b"").commitments
+        chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
+        budgets, invalid, cpu_s = await self._open_budgets(terms)
+        watch.workers_cpu_s += cpu_s
+        certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
+
+        def keep(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, _CERTIFICATE, document)
+            tx.add_cost(terms.round_id, "certify", *watch.read())
+            if not certificate.granted:
+                tx.destroy_keys(terms.round_id)
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
+
+        await self.store.run(keep)
+        await self.store.erase_log()
+
+    async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
+        """Returns the count of each grid budget, the number of invalid ones, and the workers' CPU seconds."""
+        layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
+        opened, cpu_s = await self.pool.map_chunks(
+            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), ciphertexts
+        )
+        grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
+        found = Counter(
+            plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size
+        )
+        decoded = [(decode_budget(plaintext), count) for plaintext, count in found.items()]
+        budgets = Counter({budget[0]: count for budget, count in decoded if budget in grid})
+        return budgets, len(ciphertexts) - budgets.total(), cpu_s
+
+    # ------------------------------------------------------------- release
+
+    async def _grant(self, terms: RoundTerms) -> None:
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, _CERTIFICATE))
+        signed = pb.Signed.FromString(document or b"")
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        granted = pb.Certificate.FromString(signed.payload).granted
+        request = pb.GrantRequest(
+            round_id=terms.round_id,
+            certificate=signed,
+            release_private_key=keys[RELEASE_KEY].private if granted else b"",
+        )
+        stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
+        await retrying(lambda: stub.Grant(request, timeout=60.0), give_up_after_s=float("inf"))
+
+        def finish(tx: Transaction) -> None:
+            state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
+            tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
+            tx.forget(terms.round_id)
+
+        await self.store.run(finish)
+        await self.store.erase_log()
+
+    async def GetCertificate(  # noqa: N802
+        self, request: rpc.GetCertificateRequest, context: Context
+    ) -> rpc.GetCertificateResponse:
+        def read(tx: Transaction) -> bytes | None:
+            tx.round(request.round_id)
+            return tx.document(request.round_id, _CERTIFICATE)
+
+        document = await self.store.run(read)
+        if document is None:
+            raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
+        return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
+
+
+def _certificate(
+    terms: RoundTerms,
+    chain: Mapping[pb.Lane.ValueType, Sequence[pb.Commitment]],
+    budgets: Counter[float],
+    invalid: int,
+) -> pb.Certificate:
+    """Returns the certificate of a released batch, granted or refused, with every reason against it."""
+    manifest = terms.manifest
+    last = chain[pb.LANE_REPORT][-1]
+    # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
+    lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
+    dishonest = manifest.dishonest + invalid + lost
+    message = pb.Certificate(
+        round_id=terms.round_id,
+        manifest_hash=terms.hash,
+        batch_digest=last.digest_out,
+        delta=manifest.delta,
+        num_users=budgets.total(),
+        dishonest=dishonest,
+        invalid_budgets=invalid,
+    )
+    if not budgets:
+        message.refusals.append("no budget of this batch is on the grid")
+        return message
+    multiset = Budgets.from_tiers([(epsilon, count) for epsilon, count in sorted(budgets.items())])
+    certificate = certify(multiset, randomizer_of(terms.question), delta=manifest.delta, dishonest=dishonest)
+    _fill(message, certificate)
+    if certificate.grade is not Grade.CERTIFIED:
+        message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
+    if not certificate.epsilon <= manifest.epsilon_max:
+        excess = certificate.epsilon - manifest.epsilon_max
+        message.refusals.append(
+            f"certified epsilon is {certificate.epsilon:.6g}, allowed is {manifest.epsilon_max:.6g}, "
+            f"{excess:.3g} too much: more users, smaller local budgets or a larger epsilon_max would be needed"
+        )
+    message.granted = not message.refusals
+    return message
+
+
+def _fill(message: pb.Certificate, certificate: Certificate) -> None:
+    message.epsilon = certificate.epsilon
+    message.grade = certificate.grade
+    message.method = certificate.method
+    message.assumptions.extend(certificate.assumptions)
+    message.numerical_slack = certificate.numerical_slack
+    message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
+    for tier in certificate.tiers:
+        message.tiers.add(
+            local_epsilon=tier.local_epsilon, local_delta=tier.local_delta, count=tier.count, epsilon=tier.epsilon
+        )
+    for bound in certificate.comparison:
+        message.comparison.add(name=bound.name, epsilon=bound.epsilon, grade=bound.grade, status=bound.status)

@@ -1,0 +1,122 @@
+"""A fleet: n users played from one place, each with its own ephemeral key and its own budget.
+
+Sealing runs in worker processes and overlaps with storing, enrolling and sending. A fleet that is started again for
+the same round goes on where it stopped: users who have a sealed submission are sent, never randomized again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import grpc.aio
+
+from client.outbox import Outbox
+from client.submission import MAX_PER_CALL, Participant, seal_all, send
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from protocol.workers import WorkerPool
+
+__all__ = ["FleetReport", "run_fleet"]
+
+Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
+Progress = Callable[[int], None]
+_CHUNK = 200
+T = TypeVar("T")
+
+
+@dataclass
+class FleetReport:
+    """What a fleet did: codes by count, and what it cost.
+
+    `seal_wall_s` runs until the last submission is sealed, `submit_wall_s` from the first call to the last
+    acknowledgement; they overlap, `wall_s` is both together.
+    """
+
+    codes: Counter[str] = field(default_factory=Counter)
+    wall_s: float = 0.0
+    seal_wall_s: float = 0.0
+    seal_cpu_s: float = 0.0
+    submit_wall_s: float = 0.0
+    bytes_sent: int = 0
+
+    @property
+    def accepted(self) -> int:
+        return self.codes[pb.SubmissionCode.Name(pb.SUBMISSION_CODE_ACCEPTED)]
+
+
+async def run_fleet(
+    channel: grpc.aio.Channel,
+    terms: RoundTerms,
+    users: Mapping[str, Participant],
+    *,
+    outbox: Outbox,
+    pool: WorkerPool,
+    enrol: Enrol,
+    progress: Progress = lambda _: None,
+) -> FleetReport:
+    """Plays all users and returns what happened to their submissions.
+
+    Args:
+        enrol: registers client keys with hop 1; called before their submissions are sent.
+        progress: called with the number of users whose fate is known since the last call.
+
+    Raises:
+        ValueError: a user's value or wish cannot be used; nobody in that chunk is randomized.
+        grpc.aio.AioRpcError: hop 1 stayed out of reach; the outbox keeps what is not acknowledged.
+    """
+    report = FleetReport()
+    started = time.perf_counter()
+    sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
+
+    async def seal_everyone() -> None:
+        known = outbox.users(terms.round_id)
+        for part in _parts(outbox.pending(terms.round_id), _CHUNK):
+            await sealed.put(part)
+        fresh = {user: participant for user, participant in users.items() if user not in known}
+        jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, _CHUNK)]
+        for job in jobs:
+            part = await job
+            await asyncio.to_thread(outbox.keep, terms.round_id, part)
+            await sealed.put(part)
+        report.seal_wall_s = time.perf_counter() - started
+        await sealed.put(None)
+
+    async def send_everyone() -> None:
+        first, more = 0.0, True
+        while more and (part := await sealed.get()) is not None:
+            first = first or time.perf_counter()
+            while more and len(part) < MAX_PER_CALL and not sealed.empty():
+                following = sealed.get_nowait()
+                more = following is not None
+                part = part | (following or {})
+            await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
+            codes = await send(channel, terms.round_id, part)
+            await asyncio.to_thread(outbox.acknowledge, terms.round_id, list(codes))
+            report.codes.update(pb.SubmissionCode.Name(code) for code in codes.values())
+            report.bytes_sent += sum(len(raw) for raw in part.values())
+            report.submit_wall_s = time.perf_counter() - first
+            progress(len(part))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(seal_everyone())
+        group.create_task(send_everyone())
+    report.wall_s = time.perf_counter() - started
+    return report
+
+
+def _parts(items: Mapping[str, T], size: int) -> list[dict[str, T]]:
+    pairs = list(items.items())
+    return [dict(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+
+
+async def _seal_part(
+    part: Mapping[str, Participant], terms: RoundTerms, pool: WorkerPool, report: FleetReport
+) -> dict[str, bytes]:
+    submissions, cpu_s = await pool.run(seal_all, terms.payload, list(part.values()))
+    report.seal_cpu_s += cpu_s
+    return dict(zip(part, submissions, strict=True))

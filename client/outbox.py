@@ -1,0 +1,88 @@
+"""The client's own durable memory: sealed submissions, written before they are first sent.
+
+A retry sends the identical bytes. To randomize again would spend the local budget again, so a user who has a row for a
+round never gets a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+__all__ = ["Outbox"]
+
+_metadata = sa.MetaData()
+_submissions = sa.Table(
+    "outbox",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("user", sa.String, primary_key=True),
+    sa.Column("submission", sa.LargeBinary, nullable=False),
+    sa.Column("acknowledged", sa.Boolean, nullable=False),
+)
+
+
+class Outbox:
+    """A SQLite file. Users are named by the caller: a key, or a line of a file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = sa.create_engine(f"sqlite:///{path}")
+        sa.event.listen(self._engine, "connect", _configure)
+        _metadata.create_all(self._engine)
+
+    def pending(self, round_id: str) -> dict[str, bytes]:
+        """Returns the submissions that have not been acknowledged, by user."""
+        return self._read(round_id, ~_submissions.c.acknowledged)
+
+    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+        """Returns the submissions that hop 1 has acknowledged, by user."""
+        return self._read(round_id, _submissions.c.acknowledged)
+
+    def submission(self, round_id: str, user: str) -> bytes:
+        """Returns a user's stored submission; raises KeyError if there is none."""
+        return self._read(round_id, _submissions.c.user == user)[user]
+
+    def users(self, round_id: str) -> set[str]:
+        """Returns everyone who has a submission for the round, acknowledged or not."""
+        return set(self._read(round_id, sa.true()))
+
+    def _read(self, round_id: str, where: sa.ColumnElement[bool]) -> dict[str, bytes]:
+        here = sa.select(_submissions.c.user, _submissions.c.submission)
+        with self._engine.connect() as db:
+            rows = db.execute(here.where((_submissions.c.round_id == round_id) & where)).all()
+        return {row.user: row.submission for row in rows}
+
+    def keep(self, round_id: str, submissions: Mapping[str, bytes]) -> None:
+        """Stores new submissions durably.
+
+        Raises:
+            sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
+        """
+        rows = [
+            {"round_id": round_id, "user": user, "submission": submission, "acknowledged": False}
+            for user, submission in submissions.items()
+        ]
+        if rows:
+            with self._engine.begin() as db:
+                db.execute(_submissions.insert(), rows)
+
+    def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
+        """Notes that hop 1 has the submissions of these users."""
+        this_user = _submissions.c.user == sa.bindparam("this_user")
+        change = _submissions.update().where(_submissions.c.round_id == round_id, this_user).values(acknowledged=True)
+        rows = [{"this_user": user} for user in users]
+        if rows:
+            with self._engine.begin() as db:
+                db.execute(change, rows)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()

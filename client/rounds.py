@@ -1,0 +1,78 @@
+"""What a client checks before it takes part, and how it finds its round.
+
+A manifest is accepted only with the signature of every service that the deployment file pins: a manifest made for one
+client would need all of them to lie together.
+"""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, verify_signed
+from protocol.manifest import RoundTerms, parse_terms
+from protocol.transport import retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+
+__all__ = ["accept_manifest", "fetch_publication", "fetch_terms", "read_publication"]
+
+_PATIENCE_S = 30.0
+
+
+def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
+    """Returns the terms of a manifest that every pinned service has signed.
+
+    Raises:
+        SignatureError: a signature is missing or wrong.
+        Refusal: BAD_MANIFEST if the terms are out of range or for another deployment or chain.
+    """
+    payload = verify_signed(Kind.MANIFEST, document, deployment.identities, deployment.chain)
+    terms = parse_terms(payload)
+    if terms.manifest.deployment != deployment.name or terms.services != deployment.chain:
+        raise Refusal(Code.BAD_MANIFEST, f"it is for {terms.manifest.deployment!r} and {terms.services}")
+    return terms
+
+
+async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "") -> RoundTerms:
+    """Returns the verified terms of a round, the newest open one if no id is given."""
+    stub = stubs.ShufflerStub(channel)
+    request = rpc.GetRoundRequest(round_id=round_id)
+    answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+    terms = accept_manifest(answer.manifest, deployment)
+    if round_id and terms.round_id != round_id:
+        raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
+    return terms
+
+
+def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns a published result and its certificate after checking both signatures and that they belong together.
+
+    Raises:
+        SignatureError: the analyzer's or the accountant's signature is missing or wrong.
+        Refusal: BAD_BATCH if the certificate is for another round.
+    """
+    analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
+    publication = pb.Publication.FromString(
+        verify_signed(Kind.PUBLICATION, document, deployment.identities, [analyzer])
+    )
+    certificate = pb.Certificate.FromString(
+        verify_signed(Kind.CERTIFICATE, publication.certificate, deployment.identities, [accountant])
+    )
+    if (certificate.round_id, certificate.manifest_hash) != (publication.round_id, publication.manifest_hash):
+        raise Refusal(Code.BAD_BATCH, "result and certificate are about different rounds")
+    return publication, certificate
+
+
+async def fetch_publication(
+    channel: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float
+) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns the verified result of a round, waiting up to `patience_s` for it."""
+    stub = stubs.AnalyzerStub(channel)
+    request = rpc.GetResultRequest(round_id=round_id)
+    answer = await retrying(
+        lambda: stub.GetResult(request, timeout=20.0), give_up_after_s=patience_s, longest_wait_s=0.25
+    )
+    return read_publication(answer.publication, deployment)

@@ -1,0 +1,87 @@
+"""From a user's value and wish to a signed, sealed submission, and from there to hop 1.
+
+Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
+order that is safe: choose the budget, randomize once, seal, sign, store, send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client.randomizers import randomize
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms, parse_terms
+from protocol.onion import Onion, encode_budget
+from protocol.questions import choose_budget, encode_report
+from protocol.randomness import SystemRandom
+from protocol.transport import retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+
+__all__ = ["MAX_PER_CALL", "Participant", "new_client_key", "seal_all", "seal_one", "send"]
+
+MAX_PER_CALL = 1000
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One user of a round.
+
+    Attributes:
+        value: the true value, already parsed by `Question.parse_value`.
+        wish: the largest local epsilon that the user accepts.
+        private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
+    """
+
+    value: float | int
+    wish: float
+    private_key: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Participant(wish={self.wish})"
+
+
+def new_client_key() -> bytes:
+    """Returns a fresh Ed25519 private key."""
+    return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Submission:
+    """Returns one user's submission; every call spends the user's budget once.
+
+    Raises:
+        ValueError: the value is outside the question's domain, or no grid budget is within the wish.
+    """
+    epsilon = choose_budget(participant.wish, terms.budget_grid)
+    report = randomize(terms.question, participant.value, epsilon, SystemRandom())
+    envelope = onion.wrap(encode_report(report), encode_budget(epsilon, 0.0))
+    return sign_submission(terms.round_id, envelope, participant.private_key or new_client_key())
+
+
+@lru_cache(maxsize=4)
+def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
+    terms = parse_terms(manifest)
+    return terms, Onion(terms)
+
+
+def seal_all(manifest: bytes, participants: Sequence[Participant]) -> list[bytes]:
+    """Returns serialised submissions, in order; the work of one chunk of a fleet, made for a worker process."""
+    terms, onion = _round(manifest)
+    return [seal_one(terms, onion, participant).SerializeToString() for participant in participants]
+
+
+async def send(
+    channel: grpc.aio.Channel, round_id: str, submissions: Mapping[str, bytes], patience_s: float = 60.0
+) -> dict[str, pb.SubmissionCode.ValueType]:
+    """Sends submissions in one call, retrying the identical bytes, and returns hop 1's code for each user."""
+    request = pb.SubmitRequest(
+        round_id=round_id, submissions=[pb.Submission.FromString(raw) for raw in submissions.values()]
+    )
+    stub = stubs.ShufflerStub(channel)
+    answer = await retrying(lambda: stub.Submit(request, timeout=60.0), give_up_after_s=patience_s)
+    return dict(zip(submissions, answer.codes, strict=True))

@@ -1,0 +1,88 @@
+"""Signed messages as the JSON objects that the command line prints; the interface that others script against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+
+__all__ = ["certificate_json", "publication_json", "status_json"]
+
+
+def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
+    """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for."""
+    return {
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "grade": certificate.grade,
+        "method": certificate.method,
+        "assumptions": list(certificate.assumptions),
+        "num_users": certificate.num_users,
+        "dishonest": certificate.dishonest,
+        "numerical_slack": certificate.numerical_slack,
+        "tiers": [
+            {"local_epsilon": tier.local_epsilon, "count": tier.count, "epsilon": tier.epsilon}
+            for tier in certificate.tiers
+        ],
+        "everyone_else_colludes": {"epsilon": certificate.everyone_else_colludes_epsilon, "delta": 0.0},
+        "comparison": [
+            {
+                "name": bound.name,
+                "epsilon": bound.epsilon if bound.HasField("epsilon") else None,
+                "grade": bound.grade,
+                "status": bound.status,
+            }
+            for bound in certificate.comparison
+        ],
+        "round_id": certificate.round_id,
+        "granted": certificate.granted,
+        "refusals": list(certificate.refusals),
+        "batch_digest": certificate.batch_digest.hex(),
+    }
+
+
+def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
+    """Returns a published result; one number for a share or mean, a list for a histogram."""
+    values = list(publication.values)
+    listed = len(values) != 1
+
+    def column(of: list[Any]) -> Any:
+        return of if listed else of[0]
+
+    return {
+        "round_id": publication.round_id,
+        "labels": [value.label for value in values] if listed else None,
+        "estimate": column([value.estimate for value in values]),
+        "projected": [value.projected for value in values] if listed else None,
+        "standard_error": column([value.standard_error for value in values]),
+        "confidence_interval": column(
+            [[value.confidence_interval.low, value.confidence_interval.high] for value in values]
+        ),
+        "confidence_level": publication.confidence_level,
+        "sampling_standard_error": column([value.sampling_standard_error for value in values]),
+        "num_reports": publication.num_reports,
+        "drops": {drop.reason: drop.count for drop in publication.drops},
+        "notes": list(publication.notes),
+        "certificate": certificate_json(certificate),
+    }
+
+
+def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
+    """Returns one service's state."""
+    return {
+        "service": answer.service,
+        "pid": answer.pid,
+        "peak_memory_bytes": answer.peak_memory_bytes,
+        "rounds": [
+            {
+                "round_id": one.round_id,
+                "state": pb.RoundState.Name(one.state).removeprefix("ROUND_STATE_"),
+                "num_items": one.num_items,
+                "bytes_sent": one.bytes_sent,
+                "problem": one.problem,
+                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in one.costs},
+            }
+            for one in answer.rounds
+        ],
+    }

@@ -1,0 +1,128 @@
+"""Makes a deployment: identities, TLS certificates, storage keys, and the public file that pins them.
+
+DIR/deployment.toml            public: give it to every service and every client
+DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for the operator
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
+
+from protocol.deployment import OPERATOR, Deployment, load_deployment
+from protocol.envelope import MAX_HOPS
+
+__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment"]
+
+DEPLOYMENT_FILE = "deployment.toml"
+_VALID_DAYS = 825
+
+
+def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[str] | None = None) -> Deployment:
+    """Writes all keys and the deployment file, and returns the deployment.
+
+    Args:
+        hops: the number of shufflers, 1..32.
+        addresses: host:port for every service and then the public ones of hop 1 and analyzer; free
+            loopback ports if not given. Edit the file to move a service to another machine.
+
+    Raises:
+        ValueError: a name or number out of range, or the directory holds a deployment already.
+    """
+    if not 1 <= hops <= MAX_HOPS:
+        raise ValueError(f"hops is {hops}; allowed are 1..{MAX_HOPS}")
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,62}", name):
+        raise ValueError(f"deployment name is {name!r}; allowed are lower-case letters, digits and '-'")
+    file = directory / DEPLOYMENT_FILE
+    if file.exists():
+        raise ValueError(f"{file} exists; choose another directory, or delete it to make new keys")
+    roles = [(f"shuffler-{hop}", "shuffler") for hop in range(1, hops + 1)]
+    roles += [("accountant", "accountant"), ("analyzer", "analyzer")]
+    where = list(addresses or free_addresses(len(roles) + 2))
+    if len(where) != len(roles) + 2:
+        raise ValueError(f"{len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}")
+    public = {"shuffler-1": where[-2], "analyzer": where[-1]}
+    lines = [f'name = "{name}"', f"operator_tls_certificate = '''\n{_write_tls(directory, OPERATOR)}'''"]
+    for (service, role), address in zip(roles, where, strict=False):
+        lines += ["", "[[services]]", f'name = "{service}"', f'role = "{role}"', f'address = "{address}"']
+        if service in public:
+            lines.append(f'public_address = "{public[service]}"')
+        lines.append(f'identity = "{_write_identity(directory / service)}"')
+        lines.append(f"tls_certificate = '''\n{_write_tls(directory, service)}'''")
+    _write_identity(directory / OPERATOR)
+    file.write_text("\n".join(lines) + "\n")
+    return load_deployment(file)
+
+
+def make_client_key(path: Path) -> str:
+    """Writes one client's signing key and returns its public half, both hexadecimal.
+
+    Raises:
+        ValueError: the file exists.
+    """
+    if path.exists():
+        raise ValueError(f"{path} exists; a client keeps its key")
+    key = Ed25519PrivateKey.generate()
+    _write_secret(path, key.private_bytes_raw().hex() + "\n")
+    return key.public_key().public_bytes_raw().hex()
+
+
+def free_addresses(count: int) -> list[str]:
+    """Returns loopback addresses with ports that were free a moment ago."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def _write_secret(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+
+
+def _write_identity(directory: Path) -> str:
+    """Writes the identity and storage keys of a service and returns its public identity."""
+    key = Ed25519PrivateKey.generate()
+    _write_secret(directory / "identity.key", key.private_bytes_raw().hex() + "\n")
+    _write_secret(directory / "storage.key", os.urandom(32).hex() + "\n")
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _write_tls(directory: Path, service: str) -> str:
+    """Writes a self-signed certificate and its key, and returns the certificate as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, service)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(service)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    _write_secret(directory / service / "tls.key", private.decode())
+    _write_secret(directory / service / "tls.crt", pem)
+    return pem

@@ -1,0 +1,184 @@
+"""What people look at: tables in the terminal, and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+__all__ = ["bench_table", "certificate_table", "demo_table", "plot_bench", "plot_demo", "privacy_table", "stage_table"]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _epsilon(bound: dict[str, Any]) -> str:
+    return "out of range" if bound["epsilon"] is None else f"{bound['epsilon']:.4f}"
+
+
+def demo_table(result: dict[str, Any]) -> Table:
+    """Returns truth against estimate for each question."""
+    table = Table(title="what the analyzer learned")
+    for heading in ("question", "truth", "estimate ± standard error", "95 % interval"):
+        table.add_column(heading, justify="left" if heading == "question" else "right")
+    for question in result["questions"]:
+        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
+        errors, labels = _listed(question["standard_error"]), question["labels"] or [""]
+        intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
+        for index, truth in enumerate(truths):
+            table.add_row(
+                f"{question['name']} = {labels[index]}" if len(truths) > 1 else question["name"],
+                f"{truth:.4f}",
+                f"{estimates[index]:.4f} ± {errors[index]:.4f}",
+                "[{:.4f}, {:.4f}]".format(*intervals[index]),
+                end_section=index == len(truths) - 1,
+            )
+    return table
+
+
+def privacy_table(result: dict[str, Any]) -> Table:
+    """Returns the local and the central budget of each question, with grades."""
+    delta = result["questions"][0]["certificate"]["delta"]
+    table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
+        table.add_column(heading, justify="left" if heading == "question" else "right")
+    for question in result["questions"]:
+        certificate = question["certificate"]
+        other = certificate["comparison"][0] if certificate["comparison"] else None
+        table.add_row(
+            question["name"],
+            ", ".join(f"{tier['local_epsilon']:g}" for tier in certificate["tiers"]),
+            f"{certificate['epsilon']:.4f} {certificate['grade']}",
+            f"{_epsilon(other)} {other['grade']}" if other else "",
+            f"{question['users_per_s']:.0f}",
+        )
+    return table
+
+
+def stage_table(result: dict[str, Any]) -> Table:
+    """Returns the wall and CPU seconds of every stage of every question."""
+    table = Table(title="time per stage: wall seconds (CPU seconds of all processes); seal and admit overlap")
+    table.add_column("stage")
+    for question in result["questions"]:
+        table.add_column(question["name"], justify="right")
+    for stage in result["questions"][0]["stages"]:
+        costs = [question["stages"][stage] for question in result["questions"]]
+        table.add_row(stage, *(f"{cost['wall_s']:.2f} ({cost['cpu_s']:.2f})" for cost in costs))
+    return table
+
+
+def certificate_table(certificate: dict[str, Any]) -> Table:
+    """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
+    table = Table(title=f"ε = {certificate['epsilon']:.6g} at δ = {certificate['delta']:.3g}   {certificate['grade']}")
+    table.add_column("statement")
+    table.add_column("ε", justify="right")
+    table.add_column("grade")
+    grade = certificate["grade"]
+    for tier in certificate["tiers"][:20]:
+        table.add_row(f"{tier['count']} users of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade)
+    if len(certificate["tiers"]) > 20:
+        table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
+    table.add_section()
+    table.add_row(
+        f"one honest shuffler, at most {certificate['dishonest']} dishonest clients",
+        f"{certificate['epsilon']:.6g}",
+        grade,
+    )
+    table.add_row("everyone else colludes", f"{certificate['everyone_else_colludes']['epsilon']:.6g}", "CERTIFIED")
+    table.add_section()
+    for bound in certificate["comparison"]:
+        table.add_row(f"{bound['name']} (no guarantee)", _epsilon(bound), bound["grade"])
+    table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
+    return table
+
+
+def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns one column per number of users."""
+    table = Table(title="wall seconds (CPU seconds of all processes); seal and admit overlap")
+    table.add_column("users")
+    for row in rows:
+        table.add_column(f"{row['users']:,}", justify="right")
+    for stage in rows[0]["stages"]:
+        costs = [row["stages"][stage] for row in rows]
+        table.add_row(stage, *(f"{cost['wall_s']:.2f} ({cost['cpu_s']:.2f})" for cost in costs))
+    table.add_section()
+    table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
+    table.add_row("floor: HPKE alone", *(f"{row['floor_s']:.2f}" for row in rows))
+    table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
+    table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
+    table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
+    table.add_section()
+    for process in rows[0]["peak_memory_bytes"]:
+        peaks = [row["peak_memory_bytes"][process] / 1e6 for row in rows]
+        table.add_row(f"peak memory, {process}", *(f"{peak:.0f} MB" for peak in peaks))
+    return table
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot_demo(result: dict[str, Any], path: Path) -> None:
+    """Draws estimates with their 95 % intervals on the truth, and below the local and the central budget."""
+    plt = _pyplot()
+    questions = result["questions"]
+    figure, axes = plt.subplots(2, len(questions), figsize=(4.6 * len(questions), 7.2), squeeze=False)
+    for question, upper, lower in zip(questions, axes[0], axes[1], strict=True):
+        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
+        intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
+        places = range(len(truths))
+        upper.bar(places, truths, color="#c9d6df", width=0.6, label="truth")
+        errors = [[e - low for e, (low, _) in zip(estimates, intervals, strict=True)]]
+        errors.append([high - e for e, (_, high) in zip(estimates, intervals, strict=True)])
+        upper.errorbar(places, estimates, errors, fmt="o", color="#b8336a", capsize=5, label="estimate, 95 %")
+        upper.set_xticks(list(places), question["labels"] or [""])
+        upper.set_xlim(-1, len(truths))
+        upper.margins(y=0.25)
+        upper.set_title(question["name"])
+        upper.legend(fontsize=8, loc="upper left")
+        tiers = question["certificate"]["tiers"]
+        rows = range(len(tiers))
+        lower.barh([r + 0.2 for r in rows], [t["local_epsilon"] for t in tiers], 0.36, color="#c9d6df", label="local ε")
+        lower.barh(
+            [r - 0.2 for r in rows], [t["epsilon"] for t in tiers], 0.36, color="#2a6f97", label="central ε, CERTIFIED"
+        )
+        for row, tier in zip(rows, tiers, strict=True):
+            lower.text(tier["epsilon"], row - 0.2, f" {tier['epsilon']:.4f}", va="center", fontsize=8)
+        lower.set_yticks(list(rows), [f"{t['count']} users" for t in tiers])
+        lower.set_xlabel(f"ε at δ = {question['certificate']['delta']:g}")
+        lower.legend(fontsize=8, loc="lower right")
+    figure.suptitle("What the analyzer learned, and what it cost each tier of users")
+    _save(figure, path)
+
+
+def plot_bench(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
+    plt = _pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8))
+    users = [row["users"] for row in rows]
+    left.loglog(users, [row["users"] / row["floor_s"] for row in rows], "k--", label="floor: HPKE alone, same run")
+    left.loglog(users, [row["users_per_s"] for row in rows], "o-", color="#b8336a", label="end to end")
+    left.set(xlabel="users", ylabel="users per second", title="throughput")
+    left.legend()
+    for stage in rows[0]["stages"]:
+        cost = [1000 * row["stages"][stage]["cpu_s"] / row["users"] for row in rows]
+        right.loglog(users, cost, "o-", label=stage)
+    right.set(xlabel="users", ylabel="CPU seconds per 1000 users", title="where the time goes")
+    right.legend(fontsize=8)
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,88 @@
+"""Batches of ciphertexts: packing, digests, and the chain of commitments that the hops sign.
+
+A lane's digest is SHA-256 over the sorted SHA-256 hashes of its ciphertexts: it says which ones, not in which order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, verify_signed
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["ciphertext_hashes", "digest", "drop_counts", "read_commitments", "unpack"]
+
+
+def unpack(packed: bytes, size: int) -> list[bytes]:
+    """Returns the ciphertexts of a chunk.
+
+    Raises:
+        Refusal: BAD_REQUEST if the length is no multiple of the lane's exact size.
+    """
+    if not packed or len(packed) % size:
+        raise Refusal(Code.BAD_REQUEST, f"a chunk of {len(packed)} bytes; every ciphertext here has {size}")
+    return [packed[start : start + size] for start in range(0, len(packed), size)]
+
+
+def ciphertext_hashes(ciphertexts: Sequence[bytes]) -> list[bytes]:
+    """Returns the SHA-256 of each ciphertext, sorted."""
+    return sorted(hashlib.sha256(ciphertext).digest() for ciphertext in ciphertexts)
+
+
+def digest(ciphertexts: Sequence[bytes]) -> bytes:
+    """Returns the name of a batch, whatever its order."""
+    return hashlib.sha256(b"".join(ciphertext_hashes(ciphertexts))).digest()
+
+
+def drop_counts(drops: Mapping[str, int]) -> list[pb.Drop]:
+    """Returns the messages for a count of drops by reason, without the zeros."""
+    return [pb.Drop(reason=reason, count=count) for reason, count in sorted(drops.items()) if count]
+
+
+def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, lane: pb.Lane.ValueType) -> None:
+    place = f"commitment of hop {hop}, {pb.Lane.Name(lane)}"
+    if (commitment.round_id, commitment.manifest_hash) != (terms.round_id, terms.hash):
+        raise Refusal(Code.BAD_BATCH, f"{place}: it is about another round or manifest")
+    if (commitment.hop, commitment.lane) != (hop, lane):
+        raise Refusal(Code.BAD_BATCH, f"{place}: it says hop {commitment.hop}, {pb.Lane.Name(commitment.lane)}")
+    dropped = sum(drop.count for drop in commitment.drops)
+    if commitment.num_in != commitment.num_out + dropped:
+        raise Refusal(
+            Code.BAD_BATCH, f"{place}: {commitment.num_in} in, {commitment.num_out} out, {dropped} drops explained"
+        )
+
+
+def read_commitments(
+    signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Mapping[str, bytes], hops: int
+) -> dict[pb.Lane.ValueType, list[pb.Commitment]]:
+    """Returns the commitments of the first `hops` hops by lane, after checking every link of the chain.
+
+    Expected are, hop by hop, the report lane's and then the parameter lane's, each signed by that hop.
+
+    Raises:
+        Refusal: BAD_BATCH with the first thing that does not fit, BAD_SIGNATURE where a signature does not.
+    """
+    if len(signed) != 2 * hops:
+        raise Refusal(Code.BAD_BATCH, f"{len(signed)} commitments; {hops} hops sign {2 * hops}")
+    lanes: tuple[pb.Lane.ValueType, pb.Lane.ValueType] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+    chain: dict[pb.Lane.ValueType, list[pb.Commitment]] = {lane: [] for lane in lanes}
+    for index, document in enumerate(signed):
+        hop, lane = index // 2 + 1, lanes[index % 2]
+        signer = terms.manifest.hops[hop - 1].service
+        payload = verify_signed(Kind.COMMITMENT, document, {signer: pinned[signer]}, [signer])
+        commitment = pb.Commitment.FromString(payload)
+        _check_commitment(commitment, terms, hop, lane)
+        if chain[lane]:
+            before = chain[lane][-1]
+            if (before.num_out, before.digest_out) != (commitment.num_in, commitment.digest_in):
+                raise Refusal(
+                    Code.BAD_BATCH, f"hop {hop} received another {pb.Lane.Name(lane)} than hop {hop - 1} sent"
+                )
+        chain[lane].append(commitment)
+    report, parameter = chain[pb.LANE_REPORT][0], chain[pb.LANE_PARAMETER][0]
+    if (report.num_in, report.digest_in) != (parameter.num_in, parameter.digest_in):
+        raise Refusal(Code.BAD_BATCH, "hop 1 says that its two lanes come from different joint envelopes")
+    return chain

@@ -1,0 +1,136 @@
+"""The two things a service starts from: the public deployment file, and its own directory of secrets.
+
+The deployment file (TOML) names every service, where it listens, and pins its identity and TLS certificate. It is
+all that a client needs in order to trust a round. `deploy.keygen` writes both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+
+__all__ = ["OPERATOR", "Deployment", "Secrets", "ServiceEntry", "load_deployment", "load_secrets"]
+
+OPERATOR = "operator"
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:\d{1,5}$")]
+_Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceEntry(_Strict):
+    """One service as everybody sees it.
+
+    Attributes:
+        address: where peers and the operator call, with mutual TLS.
+        public_address: where clients call, TLS with this service's certificate; only where clients need it.
+        identity: Ed25519 public key, hexadecimal.
+        tls_certificate: PEM, self-signed; this very certificate is what peers trust.
+    """
+
+    name: _Name
+    role: Literal["shuffler", "accountant", "analyzer"]
+    address: _Address
+    public_address: _Address | None = None
+    identity: _Hex32
+    tls_certificate: _Pem
+
+
+class Deployment(_Strict):
+    """The whole deployment file. Shufflers are chained in the order in which they stand."""
+
+    name: _Name
+    operator_tls_certificate: _Pem
+    services: tuple[ServiceEntry, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Deployment:
+        roles = Counter(entry.role for entry in self.services)
+        if not roles["shuffler"] or roles["accountant"] != 1 or roles["analyzer"] != 1:
+            raise ValueError(
+                f"services are {dict(roles)}; needed are one accountant, one analyzer and at least one shuffler"
+            )
+        names = [entry.name for entry in self.services]
+        if len(set(names)) != len(names) or OPERATOR in names:
+            raise ValueError(f"service names are {names}; they must differ, and {OPERATOR!r} is taken")
+        if self.shufflers[0].public_address is None or self.analyzer.public_address is None:
+            raise ValueError("the first shuffler and the analyzer need a public_address: clients call them")
+        return self
+
+    @property
+    def shufflers(self) -> tuple[ServiceEntry, ...]:
+        return tuple(entry for entry in self.services if entry.role == "shuffler")
+
+    @property
+    def accountant(self) -> ServiceEntry:
+        return next(entry for entry in self.services if entry.role == "accountant")
+
+    @property
+    def analyzer(self) -> ServiceEntry:
+        return next(entry for entry in self.services if entry.role == "analyzer")
+
+    def service(self, name: str) -> ServiceEntry:
+        for entry in self.services:
+            if entry.name == name:
+                return entry
+        raise ValueError(f"no service {name!r}; there are {', '.join(entry.name for entry in self.services)}")
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Everyone who signs a manifest, in the order of `RoundTerms.services`."""
+        return (*(entry.name for entry in self.shufflers), self.accountant.name, self.analyzer.name)
+
+    @property
+    def identities(self) -> dict[str, bytes]:
+        """The pinned Ed25519 keys by name."""
+        return {entry.name: bytes.fromhex(entry.identity) for entry in self.services}
+
+
+class Secrets(BaseModel):
+    """What only one service (or the operator) has. Never printed, never sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    identity_key: bytes
+    storage_key: bytes
+    tls_key: bytes
+    tls_certificate: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+    __str__ = __repr__
+
+
+def load_deployment(path: Path) -> Deployment:
+    """Reads a deployment file.
+
+    Raises:
+        ValueError: naming the file and every field that is missing, unknown or out of range.
+    """
+    try:
+        return Deployment.model_validate(tomllib.loads(path.read_text()))
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise ValueError(f"{path} is no deployment file: {error}") from error
+
+
+def load_secrets(directory: Path) -> Secrets:
+    """Reads the secrets of one service from its directory."""
+    try:
+        return Secrets(
+            identity_key=bytes.fromhex((directory / "identity.key").read_text().strip()),
+            storage_key=bytes.fromhex((directory / "storage.key").read_text().strip()),
+            tls_key=(directory / "tls.key").read_bytes(),
+            tls_certificate=(directory / "tls.crt").read_bytes(),
+        )
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename} is missing; 'croupier keygen' makes the secrets of a service") from error

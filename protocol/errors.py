@@ -1,0 +1,89 @@
+"""Everything that can go wrong between roles, in one catalogue.
+
+    CroupierError
+    ├── EnvelopeError            a ciphertext that this key, in this place, does not open
+    ├── SignatureError           a signature that is missing or wrong
+    └── Refusal                  an answer "no" that travels: has a code from `Code`
+
+A `Code` maps to one gRPC status and one public message. What a peer may read is that message and the
+`hint`, which holds only the caller's own values; anything else belongs into the log of the service.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import grpc
+
+__all__ = ["Code", "CroupierError", "EnvelopeError", "Refusal", "SignatureError", "refusal_of"]
+
+
+class CroupierError(Exception):
+    """Root of all errors that croupier raises on purpose."""
+
+
+class EnvelopeError(CroupierError):
+    """The ciphertext does not open with this key under this label. No cause is given: HPKE has only one failure."""
+
+
+class SignatureError(CroupierError):
+    """A signature is missing, by somebody else, or over other bytes."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    status: grpc.StatusCode
+    message: str
+
+
+class Code(enum.Enum):
+    """Why a service refuses. The name travels as the first word of the gRPC details."""
+
+    UNKNOWN_ROUND = _Entry(grpc.StatusCode.NOT_FOUND, "no such round here")
+    NO_OPEN_ROUND = _Entry(grpc.StatusCode.NOT_FOUND, "no round is open")
+    NOT_READY = _Entry(grpc.StatusCode.UNAVAILABLE, "not there yet; ask again later")
+    ROUND_CLOSED = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round takes no more submissions")
+    WRONG_STATE = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round is not in a state that allows this")
+    CONFLICT = _Entry(grpc.StatusCode.ALREADY_EXISTS, "the same thing exists with different content")
+    BAD_MANIFEST = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the manifest is not acceptable")
+    BAD_SIGNATURE = _Entry(grpc.StatusCode.UNAUTHENTICATED, "a required signature is missing or wrong")
+    BAD_REQUEST = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the request is malformed")
+    BAD_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the batch and its commitments do not agree")
+    SHORT_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
+    NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
+    OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
+    STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
+    INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
+
+    @property
+    def status(self) -> grpc.StatusCode:
+        return self.value.status
+
+    @property
+    def message(self) -> str:
+        return self.value.message
+
+
+class Refusal(CroupierError):
+    """A service's "no", the same object on both sides of the wire."""
+
+    def __init__(self, code: Code, hint: str = "") -> None:
+        super().__init__(f"{code.message}: {hint}" if hint else code.message)
+        self.code = code
+        self.hint = hint
+
+    def details(self) -> str:
+        """Returns what travels in the gRPC status details."""
+        return f"{self.code.name}: {self}"
+
+
+def refusal_of(error: grpc.RpcError) -> Refusal | None:
+    """Returns the Refusal that a service raised, or None for a failure of the transport itself."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return None
+    name, _, text = (error.details() or "").partition(": ")
+    if name not in Code.__members__:
+        return None
+    code = Code[name]
+    return Refusal(code, text.removeprefix(code.message).removeprefix(": "))

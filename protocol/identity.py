@@ -1,0 +1,120 @@
+"""Signatures: services sign documents, clients sign submissions. Ed25519 throughout.
+
+A signature covers a context (version and kind of document) and the exact bytes that travel, so that no
+document can be taken for one of another kind and nothing is re-serialised before it is checked. Which keys
+are trusted is the caller's: they are pinned in the deployment file.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from protocol.errors import SignatureError
+from protocol.v1.messages_pb2 import Signature, Signed, Submission
+
+__all__ = [
+    "Identity",
+    "Kind",
+    "document_hash",
+    "sign_submission",
+    "submission_is_authentic",
+    "verify_signature",
+    "verify_signed",
+]
+
+
+class Kind(enum.StrEnum):
+    """Kinds of signed document; the value is part of what is signed."""
+
+    ROUND_KEYS = "round-keys"
+    MANIFEST = "manifest"
+    COMMITMENT = "commitment"
+    CERTIFICATE = "certificate"
+    PUBLICATION = "publication"
+
+
+def _context(kind: str) -> bytes:
+    return b"croupier/v1/" + kind.encode() + b"\0"
+
+
+def document_hash(kind: Kind, payload: bytes) -> bytes:
+    """Returns the SHA-256 by which other documents and envelopes name this one."""
+    return hashlib.sha256(_context(kind) + payload).digest()
+
+
+class Identity:
+    """A service's long-lived signing key, with the name by which the deployment file pins it."""
+
+    def __init__(self, name: str, private_key: bytes) -> None:
+        self.name = name
+        self._key = Ed25519PrivateKey.from_private_bytes(private_key)
+
+    @property
+    def public_key(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, kind: Kind, payload: bytes) -> Signature:
+        return Signature(signer=self.name, signature=self._key.sign(_context(kind) + payload))
+
+    def signed(self, kind: Kind, payload: bytes) -> Signed:
+        return Signed(payload=payload, signatures=[self.sign(kind, payload)])
+
+
+def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: Mapping[str, bytes]) -> None:
+    """Checks one signature.
+
+    Raises:
+        SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
+    """
+    if signature.signer not in pinned:
+        raise SignatureError(f"{kind} is signed by {signature.signer!r}, who is not one of {', '.join(sorted(pinned))}")
+    try:
+        key = Ed25519PublicKey.from_public_bytes(pinned[signature.signer])
+        key.verify(signature.signature, _context(kind) + payload)
+    except (InvalidSignature, ValueError) as error:
+        raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong") from error
+
+
+def verify_signed(kind: Kind, document: Signed, pinned: Mapping[str, bytes], required: Iterable[str]) -> bytes:
+    """Returns the payload after checking that every required signer, and nobody unknown, has signed it.
+
+    Raises:
+        SignatureError: a signature is missing, wrong, or by somebody who is not pinned.
+    """
+    for signature in document.signatures:
+        verify_signature(kind, document.payload, signature, pinned)
+    missing = set(required) - {signature.signer for signature in document.signatures}
+    if missing:
+        raise SignatureError(f"{kind} lacks the signature of {', '.join(sorted(missing))}")
+    return document.payload
+
+
+def _submission_bytes(round_id: str, envelope: bytes) -> bytes:
+    name = round_id.encode()
+    return _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+
+
+def sign_submission(round_id: str, envelope: bytes, private_key: bytes) -> Submission:
+    """Returns the submission of one client: signed over method, round and hash of the envelope."""
+    key = Ed25519PrivateKey.from_private_bytes(private_key)
+    return Submission(
+        client_key=key.public_key().public_bytes_raw(),
+        envelope=envelope,
+        signature=key.sign(_submission_bytes(round_id, envelope)),
+    )
+
+
+def submission_is_authentic(round_id: str, submission: Submission) -> bool:
+    """Returns whether the client named in the submission signed it for this round."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(submission.client_key)
+        key.verify(submission.signature, _submission_bytes(round_id, submission.envelope))
+    except (InvalidSignature, ValueError):
+        return False
+    return True

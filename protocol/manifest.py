@@ -1,0 +1,182 @@
+"""The round manifest: the public terms of one round, checked once and then carried as `RoundTerms`.
+
+The bytes that services sign are the deterministic serialisation of the `Manifest` message, and `parse_terms` refuses
+bytes that are not. Every layer of every envelope is bound to their hash. Signatures are `protocol.identity`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from google.protobuf.message import DecodeError
+
+from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, document_hash
+from protocol.questions import Question, RandomizerName
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["RoundTerms", "canonical", "parse_terms", "question_message"]
+
+_MAX_DELTA = 0.1
+_MAX_LOCAL_EPSILON = 20.0
+_MAX_GRID = 4096
+
+
+def canonical(message: pb.Manifest | pb.RoundKeys | pb.Commitment | pb.Certificate | pb.Publication) -> bytes:
+    """Returns the bytes of a document that is about to be signed."""
+    return message.SerializeToString(deterministic=True)
+
+
+def question_message(question: Question) -> pb.Question:
+    """Returns the message for a question; the inverse of what `parse_terms` reads."""
+    return pb.Question(
+        name=question.name,
+        randomizer=question.randomizer,
+        k=question.k or 0,
+        low=question.low or 0.0,
+        high=question.high or 0.0,
+        lattice=question.lattice or 0,
+        labels=question.labels,
+    )
+
+
+def _question(message: pb.Question) -> Question:
+    names: dict[str, RandomizerName] = {"rr": "rr", "krr": "krr", "onebit": "onebit", "laplace": "laplace"}
+    if message.randomizer not in names:
+        raise ValueError(f"randomizer is {message.randomizer!r}; allowed are {', '.join(names)}")
+    randomizer = names[message.randomizer]
+    interval = randomizer in ("onebit", "laplace")
+    return Question(
+        name=message.name,
+        randomizer=randomizer,
+        k=message.k if randomizer == "krr" else None,
+        low=message.low if interval else None,
+        high=message.high if interval else None,
+        lattice=message.lattice if randomizer == "laplace" else None,
+        labels=tuple(message.labels),
+    )
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """A manifest that has passed every check that can be made without keys.
+
+    Attributes:
+        payload: the canonical bytes that services sign.
+        manifest: the message they encode.
+        question: what is asked.
+    """
+
+    payload: bytes
+    manifest: pb.Manifest
+    question: Question
+
+    @cached_property
+    def hash(self) -> bytes:
+        return document_hash(Kind.MANIFEST, self.payload)
+
+    @property
+    def round_id(self) -> str:
+        return self.manifest.round_id
+
+    @property
+    def suite(self) -> str:
+        return self.manifest.hpke_suite
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.manifest.hops)
+
+    @cached_property
+    def budget_grid(self) -> tuple[float, ...]:
+        return tuple(budget.epsilon for budget in self.manifest.budget_grid)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Everyone who has to sign, in the order of the chain."""
+        manifest = self.manifest
+        return (*(hop.service for hop in manifest.hops), manifest.accountant.service, manifest.analyzer.service)
+
+    def keys_of(self, service: str) -> pb.RoundKeys:
+        """Returns the round keys of one service.
+
+        Raises:
+            Refusal: BAD_MANIFEST if the service has no place in this round.
+        """
+        for keys in (*self.manifest.hops, self.manifest.accountant, self.manifest.analyzer):
+            if keys.service == service:
+                return keys
+        raise Refusal(Code.BAD_MANIFEST, f"{service!r} is not part of round {self.round_id!r}")
+
+
+def _check_number(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low < value <= high):
+        raise ValueError(f"{name} is {value}; allowed is {low} < {name} ≤ {high}")
+
+
+def _check_grid(grid: Sequence[pb.LocalBudget]) -> None:
+    if not 1 <= len(grid) <= _MAX_GRID:
+        raise ValueError(f"budget_grid has {len(grid)} budgets; allowed are 1..{_MAX_GRID}")
+    for budget in grid:
+        _check_number("a budget's epsilon", budget.epsilon, 0.0, _MAX_LOCAL_EPSILON)
+        if budget.delta != 0:
+            raise ValueError(f"a budget's delta is {budget.delta}; every randomizer here is pure, so it must be 0")
+    epsilons = [budget.epsilon for budget in grid]
+    if any(a >= b for a, b in itertools.pairwise(epsilons)):
+        raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
+
+
+def _check(manifest: pb.Manifest) -> None:
+    if manifest.protocol_version != PROTOCOL_VERSION:
+        raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
+    if not manifest.deployment:
+        raise ValueError("deployment is empty")
+    if not 1 <= len(manifest.round_id.encode()) <= 128:
+        raise ValueError(f"round_id is {manifest.round_id!r}; it must have 1..128 bytes")
+    if manifest.hpke_suite not in SUITES:
+        raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; allowed are {', '.join(SUITES)}")
+    if manifest.min_batch_size < 2:
+        raise ValueError(f"min_batch_size is {manifest.min_batch_size}; it must be at least 2: one user cannot hide")
+    if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
+        raise ValueError("short_batch_policy is missing; allowed are HOLD and DISPOSE")
+    _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
+    _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
+    _check_grid(manifest.budget_grid)
+    if not 1 <= len(manifest.hops) <= MAX_HOPS:
+        raise ValueError(f"hops has {len(manifest.hops)} shufflers; allowed are 1..{MAX_HOPS}")
+    everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)
+    for keys in everyone:
+        if keys.round_id != manifest.round_id:
+            raise ValueError(f"the keys of {keys.service!r} are for round {keys.round_id!r}, not {manifest.round_id!r}")
+        if not keys.public_key:
+            raise ValueError(f"the public key of {keys.service!r} is missing")
+    if len({keys.service for keys in everyone}) != len(everyone):
+        raise ValueError("a service stands twice in the manifest")
+    public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
+    if not manifest.accountant.release_public_key or len(set(public)) != len(public):
+        raise ValueError("the release key is missing, or two round keys are equal")
+
+
+def parse_terms(payload: bytes) -> RoundTerms:
+    """Returns the terms that canonical manifest bytes state.
+
+    Raises:
+        Refusal: BAD_MANIFEST with the field, its value and the allowed range.
+    """
+    try:
+        manifest = pb.Manifest.FromString(payload)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_MANIFEST, "the bytes are no manifest") from error
+    manifest.DiscardUnknownFields()  # terms that this software cannot read
+    if canonical(manifest) != payload:
+        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
+    try:
+        _check(manifest)
+        return RoundTerms(payload, manifest, _question(manifest.question))
+    except ValueError as error:
+        raise Refusal(Code.BAD_MANIFEST, str(error)) from error

@@ -1,0 +1,105 @@
+"""The layers of one round: which key seals what, in which order, and the exact size of everything.
+
+    joint envelope ── hop 1 ──┬─ report lane:    hop 2 … hop k, release key, analyzer, report
+                              └─ parameter lane: hop 2 … hop k, accountant, local budget
+
+A client calls `wrap`; a hop or sink asks for its own `Layer`. Sizes are the same for every client of a round; any
+other size is refused before it is opened.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
+from protocol.manifest import RoundTerms
+from protocol.v1.messages_pb2 import Lane
+
+__all__ = ["BUDGET_BYTES", "REPORT_BYTES", "Layer", "Onion", "decode_budget", "encode_budget"]
+
+REPORT_BYTES = 8
+BUDGET_BYTES = 16
+_BUDGET = struct.Struct(">dd")
+
+
+def encode_budget(epsilon: float, delta: float) -> bytes:
+    """Returns the plaintext of the parameter lane: two IEEE doubles, big-endian."""
+    return _BUDGET.pack(epsilon, delta)
+
+
+def decode_budget(plaintext: bytes) -> tuple[float, float]:
+    """Returns (epsilon, delta) as sent; whether they are on the grid is the accountant's to check."""
+    epsilon, delta = _BUDGET.unpack(plaintext)
+    return epsilon, delta
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: who can open it, its label, and the sizes with and without it."""
+
+    public_key: bytes
+    label: Label
+    sealed_size: int
+    plain_size: int
+
+
+class Onion:
+    """All layers of one round, derived from its terms."""
+
+    def __init__(self, terms: RoundTerms) -> None:
+        self._suite = terms.suite
+        self._terms = terms
+        manifest = terms.manifest
+        hops = [(index, keys.public_key) for index, keys in enumerate(manifest.hops, start=1)]
+        inner = [(HOP_RELEASE, manifest.accountant.release_public_key), (HOP_ANALYZER, manifest.analyzer.public_key)]
+        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, REPORT_BYTES)
+        self._parameter = self._layers(
+            Lane.LANE_PARAMETER, [*hops[1:], (HOP_ACCOUNTANT, manifest.accountant.public_key)], BUDGET_BYTES
+        )
+        both = self._report[0].sealed_size + self._parameter[0].sealed_size
+        (self.joint,) = self._layers(Lane.LANE_JOINT, hops[:1], both)
+
+    def _layers(self, lane: Lane.ValueType, keys: list[tuple[int, bytes]], innermost: int) -> list[Layer]:
+        """Returns the layers of a lane, outermost first."""
+        layers: list[Layer] = []
+        size = innermost
+        for hop, public_key in reversed(keys):
+            label = Label(self._terms.round_id, self._terms.hash, lane, hop, key_id(public_key))
+            layers.append(Layer(public_key, label, size + overhead(self._suite), size))
+            size += overhead(self._suite)
+        return layers[::-1]
+
+    def layer(self, lane: Lane.ValueType, hop: int) -> Layer:
+        """Returns the layer of a lane that `hop` opens (a number in the chain, or a place behind it)."""
+        lanes = {
+            Lane.LANE_JOINT: [self.joint],
+            Lane.LANE_REPORT: self._report,
+            Lane.LANE_PARAMETER: self._parameter,
+        }
+        for layer in lanes[lane]:
+            if layer.label.hop == hop:
+                return layer
+        raise ValueError(f"hop {hop} has no layer in lane {lane} of round {self._terms.round_id!r}")
+
+    def arriving_size(self, lane: Lane.ValueType, hop: int) -> int:
+        """Returns the exact size of this lane's ciphertexts as they arrive at a hop or sink."""
+        return self.layer(lane, HOP_RELEASE if hop == HOP_ANALYZER else hop).sealed_size
+
+    def split(self, joint_plaintext: bytes) -> tuple[bytes, bytes]:
+        """Returns (report, parameter) ciphertexts for the next role from an opened joint envelope."""
+        cut = self._report[0].sealed_size
+        return joint_plaintext[:cut], joint_plaintext[cut:]
+
+    def wrap(self, report: bytes, budget: bytes) -> bytes:
+        """Returns the joint envelope around one randomized report and its local budget."""
+        if len(report) != REPORT_BYTES or len(budget) != BUDGET_BYTES:
+            raise ValueError(
+                f"report and budget have {len(report)} and {len(budget)} bytes, not {REPORT_BYTES} and {BUDGET_BYTES}"
+            )
+        return self._seal([self.joint], self._seal(self._report, report) + self._seal(self._parameter, budget))
+
+    def _seal(self, layers: list[Layer], content: bytes) -> bytes:
+        for layer in reversed(layers):
+            content = seal(self._suite, layer.public_key, layer.label, content)
+        return content

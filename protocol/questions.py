@@ -1,0 +1,177 @@
+"""What is asked: the question, its domain, and the wire form of a report.
+
+Every role reads a `Question` from the manifest. How a value is randomized is the client's room, how reports are counted
+the analyzer's, what they cost the accountant's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+__all__ = ["RANDOMIZERS", "Question", "RandomizerName", "choose_budget", "encode_report"]
+
+RandomizerName = Literal["rr", "krr", "onebit", "laplace"]
+RANDOMIZERS: tuple[RandomizerName, ...] = get_args(RandomizerName)
+
+_MAX_LETTERS = 1 << 20
+_MAX_LATTICE = 1 << 31
+_MAX_LAPLACE_REPORT = 1 << 62
+_REPORT_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and the local randomizer that every client must run for it.
+
+    Attributes:
+        name: short, for people.
+        randomizer: "rr" for a bit, "krr" for one of k letters, "onebit" and "laplace" for a number in [low, high].
+        k: krr only: the number of letters, 2 .. 2^20.
+        low, high: onebit and laplace only: finite, low < high.
+        lattice: laplace only: the number of steps between low and high that values are rounded to, 1 .. 2^31.
+        labels: krr only, optional: the names of the k letters as they stand in people's data.
+
+    Raises:
+        ValueError: at construction, with the field, its value and the allowed range.
+    """
+
+    name: str
+    randomizer: RandomizerName
+    k: int | None = None
+    low: float | None = None
+    high: float | None = None
+    lattice: int | None = None
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise ValueError(f"name is {self.name!r}; allowed are 1..64 letters, digits, '-' and '_'")
+        if self.randomizer not in RANDOMIZERS:
+            raise ValueError(f"randomizer is {self.randomizer!r}; allowed are {', '.join(RANDOMIZERS)}")
+        letters, interval, lattice = {
+            "rr": (False, False, False),
+            "krr": (True, False, False),
+            "onebit": (False, True, False),
+            "laplace": (False, True, True),
+        }[self.randomizer]
+        self._check_presence("k", self.k, letters)
+        self._check_presence("low", self.low, interval)
+        self._check_presence("high", self.high, interval)
+        self._check_presence("lattice", self.lattice, lattice)
+        if self.k is not None and not 2 <= self.k <= _MAX_LETTERS:
+            raise ValueError(f"k is {self.k}; allowed are 2..{_MAX_LETTERS}")
+        if self.low is not None and self.high is not None:
+            width = self.high - self.low
+            if not (math.isfinite(self.low) and math.isfinite(self.high) and math.isfinite(width) and width > 0):
+                raise ValueError(f"the interval is [{self.low}, {self.high}]; low < high, both finite, is required")
+        if self.lattice is not None and not 1 <= self.lattice <= _MAX_LATTICE:
+            raise ValueError(f"lattice is {self.lattice}; allowed are 1..{_MAX_LATTICE}")
+        if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
+            raise ValueError(f"labels are {self.labels}; {self.k} different names are required")
+
+    def _check_presence(self, field: str, value: float | None, needed: bool) -> None:
+        if needed and value is None:
+            raise ValueError(f"{field} is missing; {self.randomizer} needs it")
+        if not needed and value is not None:
+            raise ValueError(f"{field} is {value}, but {self.randomizer} has no {field}")
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The names of the k letters of a krr question; their numbers if there are no labels."""
+        return self.labels or tuple(str(letter) for letter in range(self.k or 0))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """(low, high) of an onebit or laplace question.
+
+        Raises:
+            ValueError: the question is about something else.
+        """
+        if self.low is None or self.high is None:
+            raise ValueError(f"a {self.randomizer} question has no interval")
+        return self.low, self.high
+
+    def parse_value(self, text: str) -> float:
+        """Returns a user's value: a bit, the number of a letter, or a number in [low, high].
+
+        Raises:
+            ValueError: naming the text and what is allowed. Nothing is clipped silently.
+        """
+        text = text.strip()
+        if self.randomizer == "krr":
+            number = _as_letter(text, self.letters)
+            if number is None:
+                raise ValueError(f"value is {text!r}; allowed are the letters {_shorten(self.letters)}")
+            return number
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if self.randomizer == "rr":
+            if value not in (0.0, 1.0):
+                raise ValueError(f"value is {text!r}; allowed are 0 and 1")
+            return int(value)
+        low, high = self.interval
+        if not low <= value <= high:
+            raise ValueError(f"value is {text!r}; allowed are numbers in [{low:g}, {high:g}]")
+        return value
+
+    def decode_report(self, plaintext: bytes) -> int:
+        """Returns the report that a client sent.
+
+        Raises:
+            ValueError: no client that follows the protocol can have sent it.
+        """
+        if len(plaintext) != _REPORT_BYTES:
+            raise ValueError(f"a report has {len(plaintext)} bytes; {_REPORT_BYTES} are required")
+        report = int.from_bytes(plaintext, "big", signed=True)
+        if self.randomizer == "laplace":
+            low, high = -_MAX_LAPLACE_REPORT, _MAX_LAPLACE_REPORT
+        else:
+            low, high = 0, (self.k or 2) - 1
+        if not low <= report <= high:
+            raise ValueError(f"report is {report}; allowed are {low}..{high}")
+        return report
+
+
+def encode_report(report: int) -> bytes:
+    """Returns a report as it travels: a signed 64-bit integer, big-endian."""
+    return report.to_bytes(_REPORT_BYTES, "big", signed=True)
+
+
+def choose_budget(wish: float, grid: Sequence[float]) -> float:
+    """Returns the largest local epsilon of the grid that is not above the user's wish.
+
+    Raises:
+        ValueError: the wish is no positive number, or below every budget of the grid.
+    """
+    if not (math.isfinite(wish) and wish > 0):
+        raise ValueError(f"the wished epsilon is {wish}; allowed are finite numbers above 0")
+    allowed = [budget for budget in grid if budget <= wish]
+    if not allowed:
+        raise ValueError(f"the wished epsilon is {wish}; the smallest that this round allows is {min(grid)}")
+    return max(allowed)
+
+
+def _as_letter(text: str, letters: Sequence[str]) -> int | None:
+    if text in letters:
+        return letters.index(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    for index, letter in enumerate(letters):  # "3.0" in somebody's file is the letter "3"
+        try:
+            if float(letter) == number:
+                return index
+        except ValueError:
+            continue
+    return None
+
+
+def _shorten(letters: Sequence[str]) -> str:
+    shown = ", ".join(letters[:12])
+    return shown if len(letters) <= 12 else f"{shown}, … ({len(letters)} in all)"

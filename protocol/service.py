@@ -1,0 +1,366 @@
+"""What every role does for a round: keys, manifest, incoming lanes, the driver that carries a round to its end.
+
+A role is a subclass that says which key pairs it holds (`purposes`), whom it expects lanes from, and what to do next in
+each state (`advance`). States only ever move forward, each step is one transaction, and on start every unfinished round
+is driven on from where it stood; so a crash between two steps costs nothing but the work of one step.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol.batches import digest, read_commitments, unpack
+from protocol.clock import Clock, SystemClock
+from protocol.deployment import OPERATOR, Deployment, Secrets, ServiceEntry
+from protocol.envelope import KeyPair, generate_key_pair
+from protocol.errors import Code, CroupierError, Refusal
+from protocol.identity import Identity, Kind, verify_signed
+from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.onion import Onion
+from protocol.store import RoundRow, Store, Transaction
+from protocol.transport import caller_name, peer_channel, retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from protocol.workers import WorkerPool, peak_memory_bytes
+
+__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundService", "ServiceSetup", "Stopwatch"]
+
+_log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+ENVELOPE_KEY = "envelope"
+RELEASE_KEY = "release"
+_CHUNK_BYTES = 1024 * 1024
+_FINAL = (
+    pb.ROUND_STATE_DELIVERED,
+    pb.ROUND_STATE_REFUSED,
+    pb.ROUND_STATE_RELEASED,
+    pb.ROUND_STATE_PUBLISHED,
+    pb.ROUND_STATE_DISPOSED,
+)
+
+
+@dataclass(frozen=True)
+class ServiceSetup:
+    """Everything that a service is given from outside."""
+
+    entry: ServiceEntry
+    deployment: Deployment
+    secrets: Secrets
+    store: Store
+    pool: WorkerPool
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class Stopwatch:
+    """Wall seconds, and CPU seconds of this process; workers' CPU seconds are added by hand."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self.workers_cpu_s = 0.0
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter() - self._wall, time.process_time() - self._cpu + self.workers_cpu_s
+
+
+class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
+    """A role of the deployment; see the module's opening."""
+
+    purposes: tuple[str, ...] = (ENVELOPE_KEY,)
+    lanes_in: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        self.name = setup.entry.name
+        self.deployment = setup.deployment
+        self.store = setup.store
+        self.pool = setup.pool
+        self.clock = setup.clock
+        self.identity = Identity(self.name, setup.secrets.identity_key)
+        self._secrets = setup.secrets
+        self._terms: dict[str, RoundTerms] = {}
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    # ------------------------------------------------------------- for the roles
+
+    @abc.abstractmethod
+    def hop(self, terms: RoundTerms) -> int:
+        """Returns this service's place in the onion: 1..k, or one of the places behind the chain."""
+
+    @abc.abstractmethod
+    async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Takes the next step of a round; returns False when there is nothing to do until something arrives."""
+
+    def predecessor(self, terms: RoundTerms) -> str:
+        """Returns the only service that may deliver lanes to this one."""
+        return terms.manifest.hops[-1].service
+
+    async def terms(self, round_id: str) -> RoundTerms:
+        """Returns the terms of a round that is open here, or has been."""
+        if round_id not in self._terms:
+            row = await self.store.run(lambda tx: tx.round(round_id))
+            if not row.manifest:
+                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
+            self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+        return self._terms[round_id]
+
+    def channel_to(self, name: str) -> grpc.aio.Channel:
+        if name not in self._channels:
+            self._channels[name] = peer_channel(self.deployment.service(name), self._secrets)
+        return self._channels[name]
+
+    def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
+        name = caller_name(context, self.deployment)
+        if name not in set(allowed):
+            raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
+
+    def wake(self, round_id: str) -> None:
+        """Drives a round on, if nobody is doing so."""
+        task = self._drivers.get(round_id)
+        if task is None or task.done():
+            self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+        """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
+        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane))
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        sent = 0
+        for index, ciphertexts in enumerate(packed or []):
+            request = pb.DeliverRequest(
+                round_id=terms.round_id,
+                lane=lane,
+                chunk_index=index,
+                chunk_count=len(packed or []),
+                ciphertexts=ciphertexts,
+            )
+            sent += request.ByteSize()
+            await _persist(stub.Deliver, request)
+        return sent
+
+    async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
+        """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
+        request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
+        await _persist(stubs.DeliveryStub(self.channel_to(receiver)).HandOver, request)
+
+    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+        """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""
+        per_chunk = max(1, _CHUNK_BYTES // len(ciphertexts[0]))
+        parts = [ciphertexts[start : start + per_chunk] for start in range(0, len(ciphertexts), per_chunk)]
+        for index, part in enumerate(parts):
+            tx.put_chunk(round_id, "out", lane, index, len(parts), b"".join(part))
+
+    async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+        """Returns the ciphertexts of a complete incoming lane."""
+        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "in", lane))
+        if packed is None:
+            raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
+        size = Onion(terms).arriving_size(lane, self.hop(terms))
+        return [ciphertext for chunk in packed for ciphertext in unpack(chunk, size)]
+
+    # ------------------------------------------------------------- life of the service
+
+    async def start(self) -> None:
+        """Drives on every round that an earlier run left unfinished."""
+        await self.warm()
+        await self.store.erase_log()
+        for row in await self.store.run(lambda tx: tx.rounds()):
+            if row.manifest and row.state not in _FINAL and not row.problem:
+                self.wake(row.round_id)
+
+    async def warm(self) -> None:
+        """Does once, before the first round, what would make the first round slow."""
+
+    async def stop(self) -> None:
+        """Stops driving; everything durable stays as it is."""
+        tasks = [task for task in self._drivers.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def _drive(self, round_id: str) -> None:
+        terms = await self.terms(round_id)
+        while True:
+            row = await self.store.run(lambda tx: tx.round(round_id))
+            if row.state in _FINAL:
+                return
+            try:
+                if not await self.advance(row, terms):
+                    return
+            except Exception as error:  # noqa: BLE001 (a round that fails must not take others with it)
+                _log.exception("round %s: the step from %s failed", round_id, pb.RoundState.Name(row.state))
+                await self._record_problem(round_id, error)
+                return
+
+    async def _record_problem(self, round_id: str, error: Exception) -> None:
+        problem = (
+            str(error) if isinstance(error, CroupierError) else "internal error; the service's log has the details"
+        )
+        await self.store.run(lambda tx: tx.update_round(round_id, problem=problem))
+
+    # ------------------------------------------------------------- RoundControl
+
+    async def Prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+        round_id, suite = request.round_id, request.hpke_suite
+        if not 1 <= len(round_id.encode()) <= 128:
+            raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
+        try:
+            fresh = {purpose: generate_key_pair(suite) for purpose in self.purposes}
+        except ValueError as error:
+            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+
+        def prepare(tx: Transaction) -> dict[str, KeyPair]:
+            row = tx.find_round(round_id)
+            if row is None:
+                tx.add_round(round_id, suite, fresh)
+                return fresh
+            if row.state != pb.ROUND_STATE_PREPARED or row.suite != suite:
+                raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
+            return tx.keys(round_id)
+
+        keys = await self.store.run(prepare)
+        payload = canonical(self._own_keys(round_id, keys))
+        return rpc.PrepareResponse(round_keys=self.identity.signed(Kind.ROUND_KEYS, payload))
+
+    def _own_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:
+        release = keys.get(RELEASE_KEY)
+        return pb.RoundKeys(
+            round_id=round_id,
+            service=self.name,
+            public_key=keys[ENVELOPE_KEY].public,
+            release_public_key=release.public if release else b"",
+        )
+
+    async def _check_terms(self, payload: bytes) -> RoundTerms:
+        terms = parse_terms(payload)
+        if terms.manifest.deployment != self.deployment.name:
+            raise Refusal(
+                Code.BAD_MANIFEST, f"deployment is {terms.manifest.deployment!r}, not {self.deployment.name!r}"
+            )
+        if terms.services != self.deployment.chain:
+            raise Refusal(Code.BAD_MANIFEST, f"services are {terms.services}, not {self.deployment.chain}")
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
+            raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
+        return terms
+
+    async def Sign(self, request: rpc.SignRequest, context: Context) -> rpc.SignResponse:  # noqa: N802
+        """Signs one manifest per round: the second, different one would be a manifest made for somebody."""
+        self.require_caller(context, [OPERATOR])
+        terms = await self._check_terms(request.manifest)
+        await self.store.run(lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash))
+        return rpc.SignResponse(signature=self.identity.sign(Kind.MANIFEST, request.manifest))
+
+    async def Open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+        payload = verify_signed(Kind.MANIFEST, request.manifest, self.deployment.identities, self.deployment.chain)
+        round_id = parse_terms(payload).round_id
+        row = await self.store.run(lambda tx: tx.round(round_id))
+        if row.manifest:
+            if pb.Signed.FromString(row.manifest).payload != payload:
+                raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
+            return rpc.OpenResponse()
+        await self._check_terms(payload)
+        document = request.manifest.SerializeToString()
+        await self.store.run(lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN))
+        self.wake(round_id)
+        return rpc.OpenResponse()
+
+    async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+        raise Refusal(Code.NOT_YOUR_CALL, "only the first shuffler closes rounds")
+
+    async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+
+        def read(tx: Transaction) -> list[pb.RoundStatus]:
+            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds()[:20]
+            return [
+                pb.RoundStatus(
+                    round_id=row.round_id,
+                    state=row.state,
+                    num_items=tx.num_submissions(row.round_id),
+                    costs=tx.costs(row.round_id),
+                    bytes_sent=row.bytes_sent,
+                    problem=row.problem,
+                )
+                for row in rows
+            ]
+
+        return rpc.StatusResponse(
+            service=self.name,
+            pid=os.getpid(),
+            peak_memory_bytes=peak_memory_bytes(),
+            rounds=await self.store.run(read),
+        )
+
+    # ------------------------------------------------------------- Delivery
+
+    async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        if request.lane not in self.lanes_in:
+            raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
+        if not request.chunk_index < request.chunk_count:
+            raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
+        unpack(request.ciphertexts, Onion(terms).arriving_size(request.lane, self.hop(terms)))
+
+        def take(tx: Transaction) -> None:
+            tx.put_chunk(
+                terms.round_id, "in", request.lane, request.chunk_index, request.chunk_count, request.ciphertexts
+            )
+            if tx.round(terms.round_id).state == pb.ROUND_STATE_DISPOSED:
+                raise Refusal(Code.WRONG_STATE, "the round is disposed of")
+
+        await self.store.run(take)
+        return pb.DeliverResponse()
+
+    async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        document = request.SerializeToString(deterministic=True)
+        row = await self.store.run(lambda tx: tx.round(terms.round_id))
+        if row.state == pb.ROUND_STATE_OPEN:
+            await self._check_batch(terms, request)
+
+        def close(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, "commitments-in", document)
+            if tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN:
+                tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED)
+
+        await self.store.run(close)
+        self.wake(terms.round_id)
+        return pb.HandOverResponse()
+
+    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+        """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""
+        hops = min(self.hop(terms) - 1, terms.num_hops)
+        chain = read_commitments(request.commitments, terms, self.deployment.identities, hops)
+        for lane in self.lanes_in:
+            ciphertexts = await self.lane_in(terms, lane)
+            last = chain[lane][-1]
+            arrived = await asyncio.to_thread(digest, ciphertexts)
+            if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
+                raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
+            if len(ciphertexts) < terms.manifest.min_batch_size:
+                raise Refusal(
+                    Code.SHORT_BATCH, f"{len(ciphertexts)} items; the round needs {terms.manifest.min_batch_size}"
+                )
+
+
+async def _persist(method: Callable[..., Awaitable[Any]], request: Any) -> None:
+    await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"))

@@ -1,0 +1,151 @@
+"""gRPC over TLS with pinned certificates: servers, channels, who is calling, and errors on the wire.
+
+A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. Nobody is trusted
+because of a certificate authority; each certificate in the deployment file is trusted for its own name only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from protocol.deployment import OPERATOR, Deployment, Secrets, ServiceEntry
+from protocol.errors import Code, Refusal, SignatureError, refusal_of
+
+__all__ = ["Caller", "add_ports", "caller_name", "make_server", "peer_channel", "public_channel", "retrying"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+MESSAGE_BYTES = 4 * 1024 * 1024
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+]
+Caller = str
+
+
+class _Errors(grpc.aio.ServerInterceptor):
+    """Turns what a handler raises into a status; only a Refusal's own words leave the process."""
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+
+        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                return await handler.unary_unary(request, context)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
+                refusal = _public(error, details.method)
+            await context.abort(refusal.code.status, refusal.details())
+            return None
+
+        return grpc.unary_unary_rpc_method_handler(guarded, handler.request_deserializer, handler.response_serializer)
+
+
+def _public(error: Exception, method: str) -> Refusal:
+    """Returns what the caller may know of an error, and logs the rest."""
+    if isinstance(error, Refusal | SignatureError):
+        refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
+        _log.info("refused %s: %s", method, refusal.details())
+        return refusal
+    _log.error("failed in %s", method, exc_info=error)
+    return Refusal(Code.INTERNAL)
+
+
+def make_server(concurrent_calls: int = 256) -> grpc.aio.Server:
+    """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
+    return grpc.aio.server(interceptors=[_Errors()], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls)
+
+
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
+    """Listens on the service's addresses: mutual TLS for peers and operator, plain TLS for clients."""
+    others = [other.tls_certificate for other in deployment.services if other.name != entry.name]
+    trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
+    own = [(secrets.tls_key, secrets.tls_certificate)]
+    mutual = grpc.ssl_server_credentials(own, root_certificates=trusted, require_client_auth=True)
+    server.add_secure_port(entry.address, mutual)
+    if entry.public_address:
+        server.add_secure_port(entry.public_address, grpc.ssl_server_credentials(own))
+
+
+def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
+    """Returns the name that the caller's certificate is pinned for, or None for a client."""
+    (presented, *_) = context.auth_context().get("x509_pem_cert", [None])
+    if presented is None:
+        return None
+    certificate = "".join(presented.decode().split())
+    if certificate == "".join(deployment.operator_tls_certificate.split()):
+        return OPERATOR
+    for entry in deployment.services:
+        if certificate == "".join(entry.tls_certificate.split()):
+            return entry.name
+    return None
+
+
+def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+    options = [*_OPTIONS[:2], ("grpc.ssl_target_name_override", entry.name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
+    """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
+    credentials = grpc.ssl_channel_credentials(entry.tls_certificate.encode(), secrets.tls_key, secrets.tls_certificate)
+    return _channel(entry.address, entry, credentials)
+
+
+def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
+    """Returns a client's channel to a service.
+
+    Raises:
+        ValueError: the service has no public address.
+    """
+    if entry.public_address is None:
+        raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
+    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(entry.tls_certificate.encode()))
+
+
+_TRANSIENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.ABORTED,
+)
+
+
+async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, longest_wait_s: float = 5.0) -> T:
+    """Returns the call's answer, repeating transient failures with jittered exponential backoff.
+
+    Args:
+        give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+
+    Raises:
+        Refusal: the service said no.
+        grpc.aio.AioRpcError: the transport failed for good, or for too long.
+    """
+    wait_s, waited_s = 0.05, 0.0
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _TRANSIENT or waited_s >= give_up_after_s:
+                refusal = refusal_of(error)
+                if refusal is not None:
+                    raise refusal from error
+                raise
+        pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
+        await asyncio.sleep(pause_s)
+        waited_s += pause_s
+        wait_s = min(wait_s * 2, longest_wait_s)

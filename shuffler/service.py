@@ -1,0 +1,271 @@
+"""The shuffler's gRPC service and its part in the life of a round.
+
+    hop 1:     OPEN ──close──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
+    hop 2..k:  OPEN ──hand-over──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
+
+The output batch and the commitments are durable before the first byte is sent, so a crash can repeat a delivery but
+never choose a second order. After the next role's acknowledgement bodies and round key are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc.aio
+
+from protocol.batches import digest, drop_counts
+from protocol.deployment import OPERATOR
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion
+from protocol.randomness import SystemRandom
+from protocol.service import ENVELOPE_KEY, RoundService, ServiceSetup, Stopwatch
+from protocol.store import RoundRow, Transaction
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from shuffler.admission import MAX_PER_CALL, Admission
+from shuffler.mix import open_layer, permute
+
+__all__ = ["ShufflerService"]
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_INCLUSION_PAGE = 65536
+_LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+
+
+class ShufflerService(RoundService, stubs.ShufflerServicer):
+    """One hop. Hop 1 also admits clients."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self._admission = Admission(setup.store, setup.pool)
+        self._sizes: dict[str, int] = {}
+
+    # ------------------------------------------------------------- place in the chain
+
+    def hop(self, terms: RoundTerms) -> int:
+        return terms.services.index(self.name) + 1
+
+    def predecessor(self, terms: RoundTerms) -> str:
+        hop = self.hop(terms)
+        if hop == 1:
+            raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
+        return terms.manifest.hops[hop - 2].service
+
+    def _receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        hop = self.hop(terms)
+        if hop < terms.num_hops:
+            return dict.fromkeys(_LANES, terms.manifest.hops[hop].service)
+        return {
+            pb.LANE_REPORT: terms.manifest.analyzer.service,
+            pb.LANE_PARAMETER: terms.manifest.accountant.service,
+        }
+
+    # ------------------------------------------------------------- the round
+
+    async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        if row.state == pb.ROUND_STATE_OPEN:
+            return await self._close_at_deadline(terms)
+        if row.state == pb.ROUND_STATE_CLOSED:
+            await self._mix(terms)
+        elif row.state == pb.ROUND_STATE_MIXED:
+            await self._deliver(terms)
+        return True
+
+    async def _close_at_deadline(self, terms: RoundTerms) -> bool:
+        deadline = terms.manifest.close_deadline_unix_s
+        if self.hop(terms) != 1 or not deadline:
+            return False
+        while self.clock.now() < deadline:  # noqa: ASYNC110 (the clock is injected and may jump)
+            await asyncio.sleep(0.2)
+        state, _ = await self.close(terms)
+        return state != pb.ROUND_STATE_OPEN
+
+    async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
+        """Ends admission if there are enough distinct clients; else holds or disposes, as the manifest says."""
+        manifest = terms.manifest
+
+        def step(tx: Transaction) -> tuple[pb.RoundState.ValueType, int]:
+            state, count = tx.round(terms.round_id).state, tx.num_submissions(terms.round_id)
+            if state == pb.ROUND_STATE_OPEN:
+                if count >= manifest.min_batch_size:
+                    state = pb.ROUND_STATE_CLOSED
+                elif manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE:
+                    state = pb.ROUND_STATE_DISPOSED
+                    tx.forget(terms.round_id)
+                tx.update_round(terms.round_id, state=state)
+            return state, count
+
+        return await self.store.run(step)
+
+    async def _mix(self, terms: RoundTerms) -> None:
+        watch = Stopwatch()
+        hop, onion = self.hop(terms), Onion(terms)
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        private_key = keys[ENVELOPE_KEY].private
+        if hop == 1:
+            envelopes = await self.store.run(lambda tx: tx.envelopes(terms.round_id))
+            opened = await open_layer(self.pool, terms.suite, private_key, onion.joint, envelopes)
+            watch.workers_cpu_s += opened.cpu_s
+            pairs = [onion.split(plaintext) for plaintext in opened.plaintexts]
+            incoming = dict.fromkeys(_LANES, envelopes)
+            lanes = {pb.LANE_REPORT: [pair[0] for pair in pairs], pb.LANE_PARAMETER: [pair[1] for pair in pairs]}
+            drops = dict.fromkeys(_LANES, opened.drops)
+        else:
+            incoming, lanes, drops = {}, {}, {}
+            for lane in _LANES:
+                incoming[lane] = await self.lane_in(terms, lane)
+                layer = onion.layer(lane, hop)
+                opened = await open_layer(self.pool, terms.suite, private_key, layer, incoming[lane])
+                watch.workers_cpu_s += opened.cpu_s
+                lanes[lane], drops[lane] = opened.plaintexts, opened.drops
+        await asyncio.to_thread(_permute_all, lanes)
+        commitments = await asyncio.to_thread(self._commit, terms, incoming, lanes, drops)
+        earlier = await self._earlier_commitments(terms)
+        handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
+        problem = self._too_few(terms, lanes)
+
+        def keep(tx: Transaction) -> None:
+            if problem:
+                raise Refusal(Code.SHORT_BATCH, problem)
+            for lane, batch in lanes.items():
+                self.put_output(tx, terms.round_id, lane, batch)
+            tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
+            tx.add_cost(terms.round_id, "mix", *watch.read())
+
+        await self.store.run(keep)
+
+    def _too_few(self, terms: RoundTerms, lanes: Mapping[pb.Lane.ValueType, Sequence[bytes]]) -> str:
+        fewest = min(len(batch) for batch in lanes.values())
+        needed = terms.manifest.min_batch_size
+        return f"{fewest} of them open; the round needs {needed}" if fewest < needed else ""
+
+    async def _earlier_commitments(self, terms: RoundTerms) -> Sequence[pb.Signed]:
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        return pb.HandOverRequest.FromString(document).commitments if document else []
+
+    def _commit(
+        self,
+        terms: RoundTerms,
+        incoming: Mapping[pb.Lane.ValueType, Sequence[bytes]],
+        outgoing: Mapping[pb.Lane.ValueType, Sequence[bytes]],
+        drops: Mapping[pb.Lane.ValueType, Mapping[str, int]],
+    ) -> list[pb.Signed]:
+        """Returns this hop's signed commitments, report lane first."""
+        return [
+            self.identity.signed(
+                Kind.COMMITMENT,
+                canonical(
+                    pb.Commitment(
+                        round_id=terms.round_id,
+                        manifest_hash=terms.hash,
+                        hop=self.hop(terms),
+                        lane=lane,
+                        num_in=len(incoming[lane]),
+                        num_out=len(outgoing[lane]),
+                        drops=drop_counts(drops[lane]),
+                        digest_in=digest(incoming[lane]),
+                        digest_out=digest(outgoing[lane]),
+                    )
+                ),
+            )
+            for lane in _LANES
+        ]
+
+    async def _deliver(self, terms: RoundTerms) -> None:
+        watch = Stopwatch()
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out"))
+        handover = pb.HandOverRequest.FromString(document or b"")
+        receivers = self._receivers(terms)
+        sent = 0
+        for lane, receiver in receivers.items():
+            sent += await self.send_lane(terms, receiver, lane)
+        for receiver in dict.fromkeys(receivers.values()):
+            await self.hand_over(terms, receiver, handover.commitments)
+
+        def finish(tx: Transaction) -> None:
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED, bytes_sent=sent)
+            tx.add_cost(terms.round_id, "deliver", *watch.read())
+            tx.forget(terms.round_id)
+
+        await self.store.run(finish)
+        await self.store.erase_log()
+
+    # ------------------------------------------------------------- Shuffler
+
+    async def GetRound(self, request: rpc.GetRoundRequest, context: Context) -> rpc.GetRoundResponse:  # noqa: N802
+        def find(tx: Transaction) -> RoundRow:
+            if request.round_id:
+                return tx.round(request.round_id)
+            for row in tx.rounds():
+                if row.state == pb.ROUND_STATE_OPEN:
+                    return row
+            raise Refusal(Code.NO_OPEN_ROUND)
+
+        row = await self.store.run(find)
+        if not row.manifest:
+            raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")
+        return rpc.GetRoundResponse(manifest=pb.Signed.FromString(row.manifest), state=row.state)
+
+    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        if not 1 <= len(request.submissions) <= MAX_PER_CALL:
+            raise Refusal(
+                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; allowed are 1..{MAX_PER_CALL}"
+            )
+        terms = await self.terms(request.round_id)
+        if self.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
+        deadline = terms.manifest.close_deadline_unix_s
+        if deadline and self.clock.now() >= deadline:
+            await self.close(terms)
+        watch = Stopwatch()
+        codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
+        watch.workers_cpu_s += cpu_s
+        await self.store.run(lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read()))
+        return pb.SubmitResponse(codes=codes)
+
+    def _envelope_size(self, terms: RoundTerms) -> int:
+        if terms.round_id not in self._sizes:
+            self._sizes[terms.round_id] = Onion(terms).joint.sealed_size
+        return self._sizes[terms.round_id]
+
+    async def GetInclusion(  # noqa: N802
+        self, request: rpc.GetInclusionRequest, context: Context
+    ) -> rpc.GetInclusionResponse:
+        def read(tx: Transaction) -> list[bytes]:
+            if tx.round(request.round_id).state in (pb.ROUND_STATE_PREPARED, pb.ROUND_STATE_OPEN):
+                raise Refusal(Code.NOT_READY, "the list is published when the round is closed")
+            return sorted(tx.submission_hashes(request.round_id).values())
+
+        hashes = await self.store.run(read)
+        page = hashes[request.offset : request.offset + _INCLUSION_PAGE]
+        return rpc.GetInclusionResponse(hashes=b"".join(page), total=len(hashes))
+
+    async def RegisterClients(  # noqa: N802
+        self, request: pb.RegisterClientsRequest, context: Context
+    ) -> pb.RegisterClientsResponse:
+        self.require_caller(context, [OPERATOR])
+        return pb.RegisterClientsResponse(registered=await self._admission.register(request.client_keys))
+
+    # ------------------------------------------------------------- RoundControl
+
+    async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+        terms = await self.terms(request.round_id)
+        if self.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
+        state, count = await self.close(terms)
+        if state != pb.ROUND_STATE_OPEN:
+            self.wake(terms.round_id)
+        return rpc.CloseResponse(state=state, num_clients=count)
+
+
+def _permute_all(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
+    """Permutes each lane in place of its old order, with its own permutation."""
+    for lane, batch in lanes.items():
+        lanes[lane] = permute(batch, SystemRandom())

@@ -1,0 +1,91 @@
+"""Orders that every certificate keeps: in budgets, in f, between exact and pooled tiers; and its shape as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
+from accountant.closed_forms import binary_delta
+from tests.accountant.accounting_oracle import count_law
+
+RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])
+BUDGETS = st.lists(st.floats(0.01, 10.0), min_size=2, max_size=10)
+
+
+def alone(k: int, local_epsilon: float, epsilon: float) -> float:
+    """Returns what one k-RR report gives away: keep − e^ε·other."""
+    return max(0.0, math.exp(local_epsilon) - math.exp(epsilon)) / (math.exp(local_epsilon) + k - 1)
+
+
+@given(BUDGETS, RANDOMIZERS, st.floats(0.0, 5.0), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_the_last_honest_user_has_exactly_the_local_divergence(
+    budgets: list[float], randomizer: Randomizer, epsilon: float, more: int
+) -> None:
+    """f ≥ n − 1, for every victim: were the victim among its own others, one message would hide it."""
+    k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
+    certificate = certify(budgets, randomizer, epsilon=epsilon, dishonest=len(budgets) - 1 + more)
+    for tier in certificate.tiers:
+        expected = alone(k, tier.local_epsilon, epsilon)
+        assert expected * (1 - 1e-12) <= tier.delta == pytest.approx(expected, rel=1e-8, abs=1e-12)
+    assert certificate.delta == max(tier.delta for tier in certificate.tiers)
+
+
+@given(BUDGETS, RANDOMIZERS, st.integers(0, 9), st.floats(1.01, 3.0), st.floats(0.0, 3.0))
+@settings(max_examples=60, deadline=None)
+def test_delta_grows_with_anybodys_budget(
+    budgets: list[float], randomizer: Randomizer, who: int, factor: float, epsilon: float
+) -> None:
+    """A larger budget of another user hides less; the victim's own gives away more."""
+    raised = list(budgets)
+    raised[who % len(raised)] = min(20.0, raised[who % len(raised)] * factor)
+    before = certify(budgets, randomizer, epsilon=epsilon)
+    after = certify(raised, randomizer, epsilon=epsilon)
+    assert before.delta <= after.delta * (1 + 1e-9) + before.numerical_slack + 1e-15
+
+
+@given(BUDGETS, RANDOMIZERS, st.floats(0.0, 3.0), st.integers(0, 8))
+@settings(max_examples=60, deadline=None)
+def test_delta_is_monotone_in_epsilon_f_and_users(
+    budgets: list[float], randomizer: Randomizer, epsilon: float, f: int
+) -> None:
+    base = certify(budgets, randomizer, epsilon=epsilon, dishonest=f)
+    slack = base.numerical_slack + 1e-9 * base.delta + 1e-10
+    assert certify(budgets, randomizer, epsilon=epsilon * 1.1 + 0.01, dishonest=f).delta <= base.delta + slack
+    assert certify(budgets, randomizer, epsilon=epsilon, dishonest=f + 1).delta >= base.delta - slack
+    assert certify([*budgets, min(budgets)], randomizer, epsilon=epsilon, dishonest=f).delta <= base.delta + slack
+    assert 0 <= base.delta <= max(0.0, -math.expm1(epsilon - max(budgets)))
+    assert base.epsilon == epsilon
+    assert all(tier.epsilon <= epsilon for tier in base.tiers)
+
+
+@given(st.lists(st.floats(0.05, 8.0), min_size=33, max_size=40, unique=True), st.integers(0, 5))
+@settings(max_examples=10, deadline=None)
+def test_pooled_tiers_are_never_below_their_own_law(budgets: list[float], f: int) -> None:
+    """Many tiers share one law and rounded budgets; the exact law of every victim must stay at or below that."""
+    certificate = certify(budgets, BinaryRandomizedResponse(), delta=1e-5, dishonest=f)
+    assert len(certificate.tiers) < len(budgets)
+    for victim in sorted(budgets)[::6]:
+        others = sorted((budget for budget in budgets if budget != victim), reverse=True)
+        law = count_law([(2 / (1 + math.exp(budget)), 1) for budget in others[: len(others) - f]])
+        tier = next(t for t in certificate.tiers if t.local_epsilon >= victim)
+        values, _ = binary_delta(victim, tier.epsilon, np.arange(law.size))
+        assert float(law @ values) <= 1e-5 * (1 + 1e-7)
+
+
+@given(BUDGETS, st.one_of(st.floats(1e-15, 0.5), st.just(1e-15)))
+@settings(max_examples=40, deadline=None)
+def test_the_json_is_strict_and_says_what_the_certificate_says(budgets: list[float], delta: float) -> None:
+    certificate = certify(budgets, BinaryRandomizedResponse(), delta=delta)
+    document = json.loads(json.dumps(certificate.to_json(), allow_nan=False))
+    assert document["epsilon"] == certificate.epsilon == max(tier["epsilon"] for tier in document["tiers"])
+    assert (document["delta"], document["grade"]) == (delta, "CERTIFIED")
+    assert document["num_users"] == len(budgets) == sum(tier["count"] for tier in document["tiers"])
+    assert 0 <= document["numerical_slack"] <= delta
+    assert document["everyone_else_colludes"] == {"epsilon": max(budgets)}

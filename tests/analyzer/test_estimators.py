@@ -1,0 +1,139 @@
+"""Estimators: unbiased, with standard errors and intervals that mean what they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.estimators import Estimate, estimate, project_on_simplex
+from protocol.questions import Question
+
+TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
+BUDGETS = np.repeat([epsilon for epsilon, _ in TIERS], [count for _, count in TIERS])
+BIT = Question("bit", "rr")
+LETTER = Question("letter", "krr", k=4)
+MEAN = Question("mean", "onebit", low=-2.0, high=6.0)
+LATTICE = Question("lattice", "laplace", low=-2.0, high=6.0, lattice=200)
+Ints = npt.NDArray[np.int64]
+
+
+def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.random.Generator) -> Ints:
+    """Draws one shuffled round from the definitions of the randomizers; budgets are dealt at random."""
+    budgets = source.permutation(BUDGETS)
+    n = len(budgets)
+    if question.randomizer == "laplace":
+        position = (truths + 2) / 8 * 200
+        lattice = np.floor(position) + (source.random(n) < position - np.floor(position))
+        p = 1 - np.exp(-budgets / 200)
+        return (lattice + source.geometric(p) - source.geometric(p)).astype(np.int64)
+    k = question.k or 2
+    values = truths.astype(np.int64)
+    if question.randomizer == "onebit":
+        values = (source.random(n) < (truths + 2) / 8).astype(np.int64)
+    blanket = source.random(n) < k / (np.exp(budgets) + k - 1)
+    return np.where(blanket, source.integers(0, k, n), values).astype(np.int64)
+
+
+def truths_of(question: Question) -> npt.NDArray[np.float64]:
+    source = np.random.default_rng(11)
+    if question.randomizer == "rr":
+        return (source.random(1000) < 0.3).astype(np.float64)
+    if question.randomizer == "krr":
+        return source.choice(4, 1000, p=[0.1, 0.2, 0.3, 0.4]).astype(np.float64)
+    return source.beta(2, 5, 1000) * 8 - 2
+
+
+def answer_of(question: Question, truths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if question.randomizer == "krr":
+        return np.bincount(truths.astype(np.int64), minlength=4) / len(truths)
+    return np.array([truths.mean()])
+
+
+@pytest.mark.parametrize("question", [BIT, LETTER, MEAN, LATTICE], ids=lambda q: q.randomizer)
+def test_unbiased_with_honest_errors(question: Question) -> None:
+    """400 seeded rounds: the mean error is within 5 standard errors of 0, the intervals cover, the errors are tight."""
+    repeats, truths = 400, truths_of(question)
+    exact = answer_of(question, truths)
+    rounds = [
+        estimate(question, simulate(question, truths, np.random.default_rng(seed)), TIERS) for seed in range(repeats)
+    ]
+    errors = np.array([one.values for one in rounds]) - exact
+    stated = np.array([one.standard_errors for one in rounds])
+    scale = errors.std(axis=0)
+    assert np.all(np.abs(errors.mean(axis=0)) < 5 * scale / math.sqrt(repeats))
+    intervals = np.array([one.confidence_intervals for one in rounds])
+    covered = (intervals[:, :, 0] <= exact) & (exact <= intervals[:, :, 1])
+    # A 95 % interval covers fewer than 345 of 400 times with probability below 1e-11.
+    assert np.all(covered.sum(axis=0) >= 345)
+    # The stated error is the real one within 5 standard errors of a standard deviation; for rounded values a bound.
+    slack = 5 / math.sqrt(2 * repeats)
+    assert np.all(stated.mean(axis=0) > scale * (1 - slack))
+    assert np.all(stated.mean(axis=0) < scale * (1 + slack) * (1.1 if question.randomizer == "onebit" else 1.0))
+
+
+def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:
+    reports = np.ones(1000, dtype=np.int64)
+    assert any("biased" in note for note in estimate(BIT, reports, TIERS).notes)
+    assert estimate(BIT, reports, ((1.0, 1000),)).notes == ()
+    assert estimate(LATTICE, reports, TIERS).notes == ()
+
+
+def test_binary_frequency_by_hand() -> None:
+    """GSPA Algorithm 2 with A = 6, n = 10, ε = ln 3 for all, so q = ¼: (6 − 2.5)/(10 − 5) = 0.7."""
+    reports = np.array([1] * 6 + [0] * 4, dtype=np.int64)
+    one = estimate(BIT, reports, ((math.log(3), 10),))
+    assert one.values == pytest.approx((0.7,))
+    assert one.standard_errors == pytest.approx((math.sqrt(10 * 0.25 * 0.75) / 5,))
+    assert one.sampling_standard_errors == pytest.approx((math.sqrt(0.7 * 0.3 / 10),))
+
+
+def test_histogram_by_hand() -> None:
+    """k = 4, ε = ln 5, q = 1/8: shares (count − n/8)/(n/2)."""
+    reports = np.array([0] * 5 + [1] * 2 + [2], dtype=np.int64)
+    one = estimate(LETTER, reports, ((math.log(5), 8),))
+    assert one.values == pytest.approx((1.0, 0.25, 0.0, -0.25))
+    assert one.projected == pytest.approx((0.875, 0.125, 0.0, 0.0))
+    assert sum(one.values) == pytest.approx(1.0)
+
+
+def test_reports_and_budgets_that_differ_in_number_are_noted() -> None:
+    one = estimate(BIT, np.array([1] * 6 + [0] * 4, dtype=np.int64), ((math.log(3), 20),))
+    assert one.values == pytest.approx((0.7,))
+    assert one.notes == ("10 reports stand beside 20 budgets; the tier counts are scaled to the reports",)
+
+
+def test_a_single_user_has_an_answer() -> None:
+    one = estimate(BIT, np.array([1], dtype=np.int64), ((1.0, 1),))
+    assert isinstance(one, Estimate)
+    assert one.standard_errors[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("reports", "tiers", "confidence", "message"),
+    [
+        ([], TIERS, 0.95, "0 reports and 1000 budgets"),
+        ([1], (), 0.95, "1 reports and 0 budgets"),
+        ([1], TIERS, 1.0, r"confidence is 1\.0"),
+    ],
+)
+def test_bad_input_is_named(
+    reports: list[int], tiers: tuple[tuple[float, int], ...], confidence: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        estimate(BIT, np.array(reports, dtype=np.int64), tiers, confidence)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=12))
+def test_the_projection_is_the_nearest_probability_vector(shares: list[float]) -> None:
+    given_shares = np.array(shares)
+    projected = project_on_simplex(given_shares)
+    assert np.all(projected >= 0)
+    assert projected.sum() == pytest.approx(1.0)
+    # Optimality: moving towards any corner of the simplex does not come closer.
+    residual = given_shares - projected
+    assert np.all(residual - residual @ projected <= 1e-9)

@@ -1,0 +1,231 @@
+"""Exact probabilities, boundary draw by boundary draw, and statistics whose error rate is stated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from scipy.stats import chi2
+
+import client.randomizers
+from client.randomizers import blanket_threshold, flip_threshold, randomize
+from protocol.questions import Question, choose_budget
+from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+
+BIT = Question("bit", "rr")
+LETTER = Question("letter", "krr", k=5)
+MEAN = Question("mean", "onebit", low=-1.0, high=3.0)
+ERROR_RATE = 1e-6
+TOP = 2**64 - 1
+
+
+class Scripted(SystemRandom):
+    """Plays a list of 64-bit draws; what asks for more has a bug."""
+
+    def __init__(self, *draws: int) -> None:
+        super().__init__()
+        self.draws = list(draws)
+
+    def bits64(self) -> int:
+        return self.draws.pop(0)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3, 20.0])
+@pytest.mark.parametrize("bit", [0, 1])
+def test_exactly_the_draws_below_the_threshold_flip_a_bit(bit: int, epsilon: float) -> None:
+    """The number of 64-bit draws that flip is the threshold itself, so the probability is exact."""
+    threshold = flip_threshold(epsilon)
+    for draw, expected in ((0, 1 - bit), (threshold - 1, 1 - bit), (threshold, bit), (TOP, bit)):
+        assert randomize(BIT, bit, epsilon, Scripted(draw)) == expected
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_exactly_the_draws_below_the_threshold_are_blanket(epsilon: float) -> None:
+    threshold = blanket_threshold(epsilon, 5)
+    for letter in range(5):
+        assert [randomize(LETTER, letter, epsilon, Scripted(threshold - 1, j)) for j in range(5)] == [0, 1, 2, 3, 4]
+        assert randomize(LETTER, letter, epsilon, Scripted(threshold)) == letter
+        assert randomize(LETTER, letter, epsilon, Scripted(TOP)) == letter
+
+
+@pytest.mark.parametrize(("value", "share"), [(-1.0, 0), (0.0, Fraction(1, 4)), (2.5, Fraction(7, 8)), (3.0, 1)])
+def test_stochastic_rounding_has_exactly_the_mean_of_the_value(value: float, share: Fraction) -> None:
+    """Draws below share·2^64 round up; the second draw, which is at the top, flips nothing."""
+    ones = int(share * 2**64)
+    assert [randomize(MEAN, value, 1.0, Scripted(draw, TOP)) for draw in (ones - 1, ones) if 0 <= draw <= TOP] == (
+        [0] if ones == 0 else [1] if ones > TOP else [1, 0]
+    )
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 1 << 20])
+@pytest.mark.parametrize("epsilon", [1e-9, 0.5, math.log(3), 20.0])
+def test_the_realised_epsilon_of_letters_is_at_most_the_budget(epsilon: float, k: int) -> None:
+    """With integers only: kept/other = (2^64·k − (k−1)T)/T, and e^ε from below by its exact decimal series."""
+    threshold = blanket_threshold(epsilon, k)
+    ratio = Fraction(k * 2**64 - (k - 1) * threshold, threshold)
+    exponent, term, series = Fraction(epsilon), Fraction(1), Fraction(1)
+    for j in range(1, 120):
+        term = term * exponent / j
+        series += term
+        term, series = (Fraction(math.floor(x * 10**60), 10**60) for x in (term, series))  # never above e^ε
+    assert ratio <= series * (1 + Fraction(1, 10**50))
+    assert ratio > series * (1 - Fraction(k * 10**9, 2**60)) - Fraction(k, 2**60)
+
+
+def pearson(seen: Counter[int], law: dict[int, float], draws: int) -> float:
+    return sum((seen[cell] - draws * share) ** 2 / (draws * share) for cell, share in law.items())
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_letters_pass_a_chi_square_that_a_wrong_law_fails(epsilon: float) -> None:
+    draws, k, letter = 40_000, 5, 3
+    source = SeededRandomForTests(7)
+    seen = Counter(randomize(LETTER, letter, epsilon, source) for _ in range(draws))
+
+    def law(budget: float) -> dict[int, float]:
+        z = math.exp(budget) + k - 1
+        return {j: (math.exp(budget) if j == letter else 1.0) / z for j in range(k)}
+
+    critical = float(chi2.isf(ERROR_RATE, k - 1))
+    assert set(seen) <= set(range(k))
+    assert pearson(seen, law(epsilon), draws) < critical
+    assert pearson(seen, law(epsilon * 1.4), draws) > critical
+    assert pearson(seen, law(epsilon / 1.4), draws) > critical
+
+
+def test_all_24_orders_of_four_are_equally_likely() -> None:
+    draws, source = 48_000, SeededRandomForTests(11)
+    orders = {order: index for index, order in enumerate(itertools.permutations(range(4)))}
+    seen = Counter(orders[tuple(uniform_permutation(4, source))] for _ in range(draws))
+    critical = float(chi2.isf(ERROR_RATE, 23))
+    assert pearson(seen, dict.fromkeys(range(24), 1 / 24), draws) < critical
+
+    def sloppy() -> tuple[int, ...]:
+        """The well-known wrong shuffle, which swaps with any position: the test must catch it."""
+        order = list(range(4))
+        for here in range(4):
+            there = source.below(4)
+            order[here], order[there] = order[there], order[here]
+        return tuple(order)
+
+    wrong = Counter(orders[sloppy()] for _ in range(draws))
+    assert pearson(wrong, dict.fromkeys(range(24), 1 / 24), draws) > critical
+
+
+def test_no_permutation_of_nothing_or_of_one() -> None:
+    assert uniform_permutation(0, Scripted()) == []
+    assert uniform_permutation(1, Scripted()) == [0]
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])
+def test_every_residue_has_the_same_number_of_accepted_draws(bound: int) -> None:
+    """The accepted draws are 0 .. limit − 1 with limit a multiple of the bound; the first rejected one is `limit`."""
+    limit = 2**64 // bound * bound
+    assert Scripted(limit - 1).below(bound) == bound - 1
+    assert Scripted(0).below(bound) == 0
+    if limit < 2**64:
+        refused = Scripted(limit, TOP, limit - 1)
+        assert refused.below(bound) == bound - 1
+        assert refused.draws == []
+
+
+def test_two_system_sources_share_nothing() -> None:
+    first, second = SystemRandom(), SystemRandom()
+    drawn = {source.bits64() for source in (first, second) for _ in range(1200)}  # past the end of a block
+    assert len(drawn) == 2400
+    assert all(0 <= draw <= TOP for draw in drawn)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 7.7])
+@pytest.mark.parametrize("lattice", [1, 3, 1000])
+def test_the_laplace_scale_is_never_below_the_exact_one(
+    epsilon: float, lattice: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales: list[float] = []
+
+    def recorded(scale: float) -> object:
+        scales.append(scale)
+        return lambda position: position
+
+    monkeypatch.setattr(client.randomizers, "_discrete_laplace", recorded)
+    question = Question("q", "laplace", low=0.0, high=2.0, lattice=lattice)
+    assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
+    assert randomize(question, 0.0, epsilon, SystemRandom()) == 0
+    exact = Fraction(lattice) / Fraction(epsilon)
+    assert exact <= Fraction(scales[0]) <= exact * (1 + Fraction(1, 2**50))
+
+
+@pytest.mark.parametrize(("lattice", "epsilon", "value"), [(1, 1.0, 0.0), (8, 0.8, 0.75), (50, 10.0, 1.0)])
+def test_laplace_reports_pass_a_chi_square_that_a_wrong_scale_fails(lattice: int, epsilon: float, value: float) -> None:
+    draws = 6_000
+    question = Question("q", "laplace", low=0.0, high=1.0, lattice=lattice)
+    centre = round(value * lattice)  # all values of this test lie on the lattice
+    noise = [randomize(question, value, epsilon, SystemRandom()) - centre for _ in range(draws)]
+
+    def law(scale: float) -> dict[int, float]:
+        ratio = math.exp(-1 / scale)
+        inner = {z: (1 - ratio) / (1 + ratio) * ratio ** abs(z) for z in range(-edge + 1, edge)}
+        return inner | {side * edge: ratio**edge / (1 + ratio) for side in (-1, 1)}
+
+    scale = lattice / epsilon
+    edge = max(2, math.ceil(4 * scale))
+    seen = Counter(max(-edge, min(edge, z)) for z in noise)
+    critical = float(chi2.isf(ERROR_RATE, 2 * edge))
+    assert sum(law(scale).values()) == pytest.approx(1.0)
+    assert pearson(seen, law(scale), draws) < critical
+    assert pearson(seen, law(scale * 1.25), draws) > critical
+    assert pearson(seen, law(scale / 1.25), draws) > critical
+
+
+@pytest.mark.parametrize(("lattice", "epsilon"), [(1 << 31, 1.0), (1 << 31, 0.1), (1 << 30, 0.5), (1 << 20, 0.001)])
+def test_laplace_noise_of_the_finest_lattices_is_not_cut_off(lattice: int, epsilon: float) -> None:
+    """A question may have 2^31 steps and a report 2^62: |noise| has mean `scale`, and no report piles up at an edge."""
+    draws, scale = 1_000, lattice / epsilon
+    question = Question("q", "laplace", low=0.0, high=1.0, lattice=lattice)
+    for value in (0.0, 1.0):
+        reports = [randomize(question, value, epsilon, SystemRandom()) for _ in range(draws)]
+        assert Counter(reports).most_common(1)[0][1] <= 5
+        # |noise|/scale is about Exp(1), so the mean of 1000 is normal: 5.5 standard errors happen once in 10^7.
+        mean = sum(abs(report - value * lattice) for report in reports) / draws / scale
+        assert abs(mean - 1) < 5.5 / math.sqrt(draws)
+
+
+def test_numbers_of_letters_and_labels_are_told_apart() -> None:
+    stars = Question("stars", "krr", k=3, labels=("5", "3", "1"))
+    assert [stars.parse_value(text) for text in ("5", "3.0", "1.00", " 3\n")] == [0, 1, 2, 1]
+    plain = Question("plain", "krr", k=3)
+    assert plain.letters == ("0", "1", "2")
+    assert plain.parse_value("2.0") == 2
+    for question, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
+        with pytest.raises(ValueError, match=f"value is '{text}'; allowed are the letters"):
+            question.parse_value(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"randomizer": "krr", "k": 1}, "k is 1; allowed are 2..1048576"),
+        ({"randomizer": "krr", "k": (1 << 20) + 1}, "k is 1048577; allowed are 2..1048576"),
+        ({"randomizer": "krr", "k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
+        ({"randomizer": "onebit", "low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; low < high"),
+        ({"randomizer": "onebit", "low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
+        ({"randomizer": "onebit", "low": -1.7e308, "high": 1.7e308}, "both finite"),
+        ({"randomizer": "laplace", "low": 0.0, "high": 1.0, "lattice": (1 << 31) + 1}, "allowed are 1..2147483648"),
+        ({"randomizer": "rr", "name": ""}, "name is ''; allowed are 1..64"),
+        ({"randomizer": "rr", "name": "x" * 65}, "allowed are 1..64"),
+        ({"randomizer": "rr", "name": "a/b"}, "name is 'a/b'"),
+    ],
+)
+def test_the_limits_of_a_question_are_named(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Question(**{"name": "q", **fields})  # type: ignore[arg-type]
+
+
+def test_the_order_of_the_grid_does_not_matter_and_its_smallest_is_named() -> None:
+    grid = (2.0, 0.5, 1.0)
+    assert [choose_budget(wish, grid) for wish in (0.5, 1.5, 100.0)] == [0.5, 1.0, 2.0]
+    with pytest.raises(ValueError, match=r"wished epsilon is 0\.4; the smallest that this round allows is 0\.5"):
+        choose_budget(0.4, grid)

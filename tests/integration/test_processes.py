@@ -1,0 +1,230 @@
+"""The command line as its user has it: real processes, files, exit codes, kill -9."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import LocalDeployment
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+
+
+def croupier(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def answer(*arguments: str | Path, expect: int = 0) -> Any:
+    return json.loads(croupier(*arguments, "--json", expect=expect).stdout)
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 people: a bit, a mood, hours in [0, 24], and a wish; two rows that cannot be used."""
+    path = tmp_path_factory.mktemp("data") / "survey.csv"
+    source = random.Random(7)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["smokes", "mood", "hours", "wish"])
+        for _ in range(200):
+            rows.writerow([int(source.random() < 0.4), source.choice("abc"), round(source.uniform(0, 24), 2), 1])
+        rows.writerow(["yes", "d", "25", 1])
+        rows.writerow([1, "a", "3", -1])
+    return path
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("croupier") / "deployment"
+    pids = answer("up", "--dir", directory)["pids"]
+    assert sorted(pids) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
+    yield directory
+    stopped = answer("down", "--dir", directory)["stopped"]
+    assert sorted(stopped) == sorted(pids)
+    assert "ERROR" not in "".join(log.read_text() for log in directory.glob("*/service.log"))
+
+
+def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
+    opened = answer("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
+    round_id = opened["round_id"]
+    fleet = answer("submit", "--dir", up, "--csv", survey, "--value-column", "smokes", "--epsilon-column", "wish")
+    assert (fleet["round_id"], fleet["accepted"], fleet["rejected"]) == (round_id, 200, 2)
+    one = answer("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
+    assert (one["code"], one["local_epsilon"]) == ("ACCEPTED", 0.5)
+    rounds = answer("status", "--dir", up)["services"][0]["rounds"]
+    assert (rounds[0]["state"], rounds[0]["num_items"]) == ("OPEN", 201)
+    assert answer("round", "close", round_id, "--dir", up)["state"] == "CLOSED"
+    result = answer("round", "result", round_id, "--dir", up)
+    assert result["num_reports"] == result["certificate"]["num_users"] == 201
+    assert abs(result["estimate"] - 0.4) < 6 * (result["standard_error"] + result["sampling_standard_error"])
+    assert result["certificate"]["grade"] == "CERTIFIED"
+    assert [tier["count"] for tier in result["certificate"]["tiers"]] == [1, 200]
+    assert answer("verify", round_id, "--dir", up) == {"submitted": 201, "missing": []}
+    for page in (croupier("round", "result", round_id, "--dir", up), croupier("status", "--dir", up)):
+        assert "CERTIFIED" in page.stdout or round_id[:8] in page.stdout
+
+
+def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -> None:
+    local = LocalDeployment(up)
+    for name in local.pids():
+        round_id = answer(
+            "round",
+            "open",
+            "hours",
+            "--dir",
+            up,
+            "--randomizer",
+            "onebit",
+            "--low",
+            "0",
+            "--high",
+            "24",
+            "--epsilon-max",
+            "2",
+        )["round_id"]
+        arguments = ("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "hours")
+        assert answer(*arguments)["accepted"] == 201
+        os.kill(local.pids()[name], signal.SIGKILL)
+        while name in local.pids():
+            pass
+        assert any(s.get("problem") == "UNAVAILABLE" for s in answer("status", "--dir", up, expect=4)["services"])
+        assert name in answer("up", "--dir", up)["pids"]
+        croupier("round", "close", round_id, "--dir", up)
+        result = answer("round", "result", round_id, "--dir", up)
+        assert result["num_reports"] == result["certificate"]["num_users"] == 201
+
+
+def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
+    round_id = answer("round", "open", "strict", "--dir", up, "--epsilon-max", "0.01")["round_id"]
+    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", "--limit", "150")
+    croupier("round", "close", round_id, "--dir", up)
+    assert "the accountant refused" in croupier("round", "result", round_id, "--dir", up, expect=5).stderr
+
+
+def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:
+    round_id = answer("round", "open", "letters", "--dir", up, "--randomizer", "krr", "--labels", "a,b,c")["round_id"]
+    cases: list[tuple[int, str, tuple[str | Path, ...]]] = [
+        (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
+        (2, "value_column is missing", ("submit", "--csv", survey)),
+        (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
+        (2, "allowed are the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
+        (2, "the wished epsilon is 0.01; the smallest", ("submit", "--value", "a", "--epsilon", "0.01")),
+        (2, "the wished epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
+        (2, "the wished epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
+        (6, "", ("submit", "--round", round_id, "--value", "a", "--epsilon", "1")),
+        (3, "no such round", ("submit", "--round", "none", "--value", "a", "--epsilon", "1")),
+        (3, "no such round", ("round", "close", "none")),
+        (3, "no such round", ("round", "result", "none")),
+        (3, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
+        (2, "grid is 'x'", ("round", "open", "q", "--grid", "x")),
+        (2, "randomizer is 'exact'", ("round", "open", "q", "--randomizer", "exact")),
+        (3, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),
+        (2, "nothing was submitted", ("verify", "none")),
+    ]
+    for code, message, arguments in cases:
+        done = croupier(*arguments, "--dir", up, expect=code)
+        assert message in done.stderr.replace("\n", " "), done.stderr
+    assert "UNKNOWN_CLIENT" in croupier("submit", "--value", "a", "--epsilon", "1", "--dir", up, expect=6).stdout
+    assert "makes a deployment" in croupier("down", "--dir", tmp_path / "nowhere", expect=2).stderr.replace("\n", " ")
+    assert "makes a deployment" in croupier("status", "--dir", tmp_path / "nowhere", expect=2).stderr.replace("\n", " ")
+
+
+def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
+    round_id = answer("round", "open", "keyed", "--dir", up)["round_id"]
+    key = tmp_path / "alice.key"
+    public = answer("keygen", "--client", key)["client_key"]
+    assert len(bytes.fromhex(public)) == 32
+    assert key.stat().st_mode & 0o077 == 0
+    assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
+    arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
+    for value in ("0", "1"):  # the second is the stored first one again: nobody is randomized twice
+        assert answer(*arguments, "--value", value)["code"] == "ACCEPTED"
+    assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
+
+
+def test_certify(tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n1.0,10000\n")
+    result = answer("certify", budgets, "--randomizer", "rr", "--delta", "1e-6")
+    assert set(result) >= {
+        "epsilon",
+        "delta",
+        "grade",
+        "method",
+        "num_users",
+        "dishonest",
+        "numerical_slack",
+        "tiers",
+        "everyone_else_colludes",
+        "comparison",
+    }
+    assert result["epsilon"] == pytest.approx(0.043206, rel=1e-3)
+    assert result["everyone_else_colludes"]["epsilon"] == 1.0
+    assert result["tiers"] == [{"local_epsilon": 1.0, "count": 10000, "epsilon": result["epsilon"]}]
+    krr = answer("certify", budgets, "--randomizer", "krr", "--k", "10", "--delta", "1e-6", "--dishonest", "100")
+    assert krr["epsilon"] > 0.023253
+    back = answer("certify", budgets, "--randomizer", "rr", "--epsilon", str(result["epsilon"]))
+    assert back["delta"] == pytest.approx(1e-6, rel=1e-3)
+    assert "CERTIFIED" in croupier("certify", budgets, "--delta", "1e-6").stdout
+    for arguments, message in (
+        (("--randomizer", "krr", "--delta", "1e-6"), "k is missing"),
+        (("--randomizer", "rr", "--k", "3", "--delta", "1e-6"), "rr has no k"),
+        (("--randomizer", "exact", "--delta", "1e-6"), "randomizer is 'exact'"),
+        (("--delta", "2"), "delta is 2.0; allowed is"),
+        ((), "give exactly one"),
+        (("--delta", "1e-6", "--dishonest", "-1"), "dishonest is -1"),
+    ):
+        assert message in croupier("certify", budgets, *arguments, expect=2).stderr
+    budgets.write_text("epsilon\n1.0\n-3\n")
+    assert "line 3: local epsilon is -3.0" in croupier("certify", budgets, "--delta", "1e-6", expect=2).stderr.replace(
+        "\n", " "
+    )
+
+
+def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "demo.png"
+    result = answer(
+        "demo",
+        "--csv",
+        survey,
+        "--value-column",
+        "mood",
+        "--users",
+        "200",
+        "--hops",
+        "1",
+        "--plot",
+        plot,
+        "--delta",
+        "1e-4",
+    )
+    (question,) = result["questions"]
+    assert question["name"] == "mood"
+    assert sum(question["truth"]) == pytest.approx(1.0)
+    assert len(question["estimate"]) == len(question["standard_error"]) == 3
+    assert question["certificate"]["grade"] == "CERTIFIED"
+    assert result["throughput_users_per_s"] > 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    wide = croupier("demo", "--csv", survey, "--value-column", "hours", expect=2)
+    assert "give --low and --high" in wide.stderr.replace("\n", " ")
+    measured = answer("bench", "--users", "20,50", "--hops", "1", "--out", tmp_path)
+    assert [row["users"] for row in measured["rows"]] == [20, 50]
+    for row in measured["rows"]:
+        assert set(row["stages"]) == {"seal", "admit", "mix, hop 1", "certify", "analyze"}
+        assert row["ratio_to_floor"] > 0
+    assert json.loads((tmp_path / "bench.json").read_text())["rows"] == measured["rows"]
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+    assert "at least 2 are needed" in croupier("bench", "--users", "1", expect=2).stderr

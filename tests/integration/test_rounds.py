@@ -1,0 +1,332 @@
+"""Whole rounds through real gRPC, TLS, stores and worker processes, all roles in this process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from accountant import BinaryRandomizedResponse, Budgets, certify
+from client.fleet import FleetReport, run_fleet
+from client.outbox import Outbox
+from client.rounds import fetch_terms, read_publication
+from client.submission import Participant, new_client_key, seal_one, send
+from client.verify import missing_from_inclusion_list
+from deploy.operator import Operator
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.questions import Question
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from protocol.workers import WorkerPool
+from tests.support import BIT, InProcess, in_process, settings
+
+WAIT_S = 60.0
+QUESTIONS = [
+    BIT,
+    Question("letter", "krr", k=4),
+    Question("mean", "onebit", low=-5.0, high=5.0),
+    Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
+]
+
+
+def people(question: Question, count: int, seed: int) -> list[Participant]:
+    source = random.Random(seed)
+    if question.randomizer in ("rr", "krr"):
+        values: list[float] = [source.choice((0, 0, 1)) for _ in range(count)]
+    else:
+        low, high = question.interval
+        values = [source.uniform(low, high) for _ in range(count)]
+    return [Participant(value, source.choice((0.7, 1.0, 2.5))) for value in values]
+
+
+@dataclass
+class Table:
+    """Everything that a test needs in order to play rounds."""
+
+    inside: InProcess
+    operator: Operator
+    channel: grpc.aio.Channel
+    pool: WorkerPool
+    outbox: Outbox
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.operator.deployment
+
+    async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
+        named = {str(index): user for index, user in enumerate(users)}
+        return await run_fleet(
+            self.channel, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+        )
+
+    async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
+        await self.operator.close_round(terms.round_id)
+        return await self.operator.result(terms.round_id, WAIT_S)
+
+
+@asynccontextmanager
+async def table(directory: Path, hops: int) -> AsyncIterator[Table]:
+    pool = WorkerPool(1)
+    async with in_process(directory / "deployment", hops) as inside, Operator(inside.directory) as operator:
+        outbox = Outbox(directory / "outbox.db")
+        async with public_channel(operator.deployment.shufflers[0]) as channel:
+            yield Table(inside, operator, channel, pool, outbox)
+        outbox.close()
+    pool.close()
+
+
+def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
+    values = [user.value for user in users]
+    if question.randomizer == "krr":
+        return [values.count(letter) / len(values) for letter in range(question.k or 0)]
+    return [sum(values) / len(values)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("hops", [1, 2, 3])
+async def test_every_kind_of_question_is_answered(tmp_path: Path, hops: int) -> None:
+    """An estimate fails to be within 6 standard errors by chance with probability below 1e-7 in all."""
+    async with table(tmp_path, hops) as at:
+        for question in QUESTIONS:
+            terms = await at.operator.open_round(settings(question))
+            users = people(question, 300, seed=hops)
+            report = await at.submit(terms, users)
+            assert report.accepted == 300
+            publication, certificate = await at.finish(terms)
+            assert certificate.granted
+            assert certificate.grade == "CERTIFIED"
+            assert [tier.local_epsilon for tier in certificate.tiers] == [0.5, 1.0, 2.0]
+            assert sum(tier.count for tier in certificate.tiers) == 300 == publication.num_reports
+            assert (certificate.epsilon < 2.0) == (question.randomizer != "laplace")
+            assert not publication.drops
+            for value, truth in zip(publication.values, truth_of(question, users), strict=True):
+                assert abs(value.estimate - truth) < 6 * value.standard_error
+        for answer in await at.operator.status():
+            assert isinstance(answer, rpc.StatusResponse)
+            assert {one.problem for one in answer.rounds} == {""}
+
+
+@pytest.mark.asyncio
+async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        for name in at.deployment.chain:
+            terms = await at.operator.open_round(settings(), f"restart-{name}")
+            assert (await at.submit(terms, people(BIT, 40, seed=1))).accepted == 40
+            await at.inside.stop(name)
+            await at.inside.start(name)
+            publication, certificate = await at.finish(terms)
+            assert (publication.num_reports, certificate.num_users) == (40, 40)
+
+
+@pytest.mark.asyncio
+async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 40, seed=1))
+        await at.inside.stop("shuffler-2", "accountant", "analyzer")
+        await at.operator.close_round(terms.round_id)
+        for name in ("analyzer", "shuffler-2", "accountant"):
+            await at.inside.start(name)
+        publication, certificate = await at.operator.result(terms.round_id, WAIT_S)
+        assert (publication.num_reports, certificate.num_users) == (40, 40)
+
+
+@pytest.mark.asyncio
+async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        users = people(BIT, 120, seed=5)
+        await at.submit(terms, users)
+        publication, certificate = await at.finish(terms)
+        tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+        expected = certify(Budgets.from_tiers(tiers), BinaryRandomizedResponse(), delta=1e-4)
+        assert certificate.epsilon == expected.epsilon
+        assert certificate.comparison[0].name == "GSPA Thm 2"
+        assert certificate.comparison[0].grade == "ASYMPTOTIC"
+        stub = stubs.AnalyzerStub(at.operator._analyzer)
+        again = [await stub.GetResult(rpc.GetResultRequest(round_id=terms.round_id)) for _ in range(2)]
+        assert again[0].publication == again[1].publication
+        assert read_publication(again[0].publication, at.deployment)[0] == publication
+        forged = pb.Signed.FromString(again[0].publication.SerializeToString())
+        forged.payload = forged.payload.replace(terms.round_id.encode(), b"x" * len(terms.round_id))
+        with pytest.raises(SignatureError):
+            read_publication(forged, at.deployment)
+
+
+@pytest.mark.asyncio
+async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(epsilon_max=0.001))
+        await at.submit(terms, people(BIT, 40, seed=1))
+        publication, certificate = await at.finish(terms)
+        assert not certificate.granted
+        assert "allowed is 0.001" in certificate.refusals[0]
+        assert not publication.values
+        assert await at.inside.running["accountant"].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+
+
+@pytest.mark.asyncio
+async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        held = await at.operator.open_round(settings())
+        await at.submit(held, people(BIT, 19, seed=1))
+        assert (await at.operator.close_round(held.round_id)).state == pb.ROUND_STATE_OPEN
+        disposed = await at.operator.open_round(
+            type(settings())(BIT, (0.5, 1.0, 2.0), min_batch_size=20, short_batch_policy="dispose")
+        )
+        await at.submit(disposed, people(BIT, 19, seed=1))
+        for _ in range(2):
+            answer = await at.operator.close_round(disposed.round_id)
+            assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_DISPOSED, 19)
+        one = await seal_and_send(at, held, Participant(1, 1.0))
+        assert one == pb.SUBMISSION_CODE_ACCEPTED
+        publication, _ = await at.finish(held)
+        assert publication.num_reports == 20
+
+
+async def seal_and_send(at: Table, terms: RoundTerms, user: Participant, *, enrol: bool = True) -> int:
+    submission = seal_one(terms, Onion(terms), user)
+    if enrol:
+        await at.operator.enrol([submission.client_key])
+    return (await send(at.channel, terms.round_id, {"one": submission.SerializeToString()}))["one"]
+
+
+@pytest.mark.asyncio
+async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        key = new_client_key()
+        assert await seal_and_send(at, terms, Participant(1, 1.0), enrol=False) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+        assert await seal_and_send(at, terms, Participant(1, 1.0, key)) == pb.SUBMISSION_CODE_ACCEPTED
+        assert await seal_and_send(at, terms, Participant(0, 1.0, key)) == pb.SUBMISSION_CODE_ALREADY_EXISTS
+        truncated = seal_one(terms, Onion(terms), Participant(1, 1.0))
+        truncated.envelope = truncated.envelope[:-1]
+        answer = await send(at.channel, terms.round_id, {"one": truncated.SerializeToString()})
+        assert answer["one"] == pb.SUBMISSION_CODE_WRONG_SIZE
+        for value, wish, message in ((2, 1.0, "value is 2"), (1, 0.1, "smallest that this round allows is 0.5")):
+            with pytest.raises(ValueError, match=message):
+                seal_one(terms, Onion(terms), Participant(value, wish))
+        with pytest.raises(Refusal, match="no such round") as refused:
+            await send(at.channel, "another", {"one": truncated.SerializeToString()})
+        assert refused.value.code is Code.UNKNOWN_ROUND
+        publication, certificate = await at.finish(terms)
+        assert (publication.num_reports, certificate.num_users) == (31, 31)
+        assert await seal_and_send(at, terms, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED
+
+
+@pytest.mark.asyncio
+async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(tmp_path: Path) -> None:
+    """One envelope that hop 1 cannot open, and one whose budget is off the grid."""
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        from protocol.identity import sign_submission
+        from protocol.onion import encode_budget
+        from protocol.questions import encode_report
+
+        onion = Onion(terms)
+        noise = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), new_client_key())
+        liar = sign_submission(
+            terms.round_id, onion.wrap(encode_report(1), encode_budget(0.123, 0.0)), new_client_key()
+        )
+        wild = sign_submission(terms.round_id, onion.wrap(encode_report(77), encode_budget(1.0, 0.0)), new_client_key())
+        bad = {"noise": noise, "liar": liar, "wild": wild}
+        await at.operator.enrol([one.client_key for one in bad.values()])
+        codes = await send(at.channel, terms.round_id, {name: one.SerializeToString() for name, one in bad.items()})
+        assert set(codes.values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+        publication, certificate = await at.finish(terms)
+        assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (31, 1, 1)
+        assert publication.num_reports == 31
+        assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 1)]
+
+
+@pytest.mark.asyncio
+async def test_the_fleet_resumes_with_the_same_bytes(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        users = people(BIT, 30, seed=1)
+        await at.submit(terms, users[:25])
+        before = at.outbox.acknowledged(terms.round_id)
+        report = await at.submit(terms, users)
+        assert (report.accepted, len(before)) == (5, 25)
+        after = at.outbox.acknowledged(terms.round_id)
+        assert {user: after[user] for user in before} == before
+        await at.finish(terms)
+        assert await missing_from_inclusion_list(at.channel, terms.round_id, after) == []
+        stranger = seal_one(terms, Onion(terms), Participant(1, 1.0)).SerializeToString()
+        assert await missing_from_inclusion_list(at.channel, terms.round_id, {"s": stranger}) == ["s"]
+
+
+@pytest.mark.asyncio
+async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        deliver = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=b"x")
+        grant = pb.GrantRequest(round_id=terms.round_id)
+        register = pb.RegisterClientsRequest(client_keys=[bytes(32)])
+        async with public_channel(at.deployment.analyzer) as analyzer:
+            for call in (
+                lambda: stubs.RoundControlStub(at.channel).Close(rpc.CloseRequest(round_id=terms.round_id)),
+                lambda: stubs.RoundControlStub(at.channel).Prepare(rpc.PrepareRequest(round_id="x")),
+                lambda: stubs.ShufflerStub(at.channel).RegisterClients(register),
+                lambda: stubs.DeliveryStub(at.channel).Deliver(deliver),
+                lambda: stubs.DeliveryStub(analyzer).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator._channels["shuffler-2"]).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator._channels["analyzer"]).Deliver(deliver),
+                lambda: stubs.AnalyzerStub(analyzer).Grant(grant),
+                lambda: stubs.AnalyzerStub(at.operator._channels["analyzer"]).Grant(grant),
+                lambda: stubs.RoundControlStub(at.operator._channels["analyzer"]).Close(rpc.CloseRequest()),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call()
+                assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED, refused.value.details()
+
+
+@pytest.mark.asyncio
+async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings(), "once")
+        with pytest.raises(Refusal, match="has already been used"):
+            await at.operator.open_round(settings(), "once")
+        assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
+        with pytest.raises(Refusal, match="no such round"):
+            await fetch_terms(at.channel, at.deployment, "never")
+        row = await at.inside.running["shuffler-1"].service.store.run(lambda tx: tx.round("once"))
+        document = pb.Signed.FromString(row.manifest)
+        del document.signatures[2]
+        with pytest.raises(grpc.aio.AioRpcError, match="lacks the signature of accountant"):
+            await at.operator._control("analyzer").Open(rpc.OpenRequest(manifest=document))
+        altered = pb.Manifest.FromString(terms.payload)
+        altered.epsilon_max = 10.0
+        sign = rpc.SignRequest(manifest=altered.SerializeToString(deterministic=True))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"not those that it made|different content"):
+            await at.operator._control("accountant").Sign(sign)
+        with pytest.raises(Refusal, match=r"delta is 0.9"):
+            await at.operator.open_round(type(settings())(BIT, (1.0,), delta=0.9))
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_closes_the_round_by_itself(tmp_path: Path) -> None:
+    import time
+
+    async with table(tmp_path, 1) as at:
+        due = int(time.time()) + 4
+        terms = await at.operator.open_round(
+            type(settings())(BIT, (0.5, 1.0, 2.0), min_batch_size=20, epsilon_max=4.0, close_deadline_unix_s=due)
+        )
+        assert (await at.submit(terms, people(BIT, 25, seed=1))).accepted == 25
+        publication, _ = await at.operator.result(terms.round_id, WAIT_S)
+        assert publication.num_reports == 25
+        assert await seal_and_send(at, terms, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED

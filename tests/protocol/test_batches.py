@@ -1,0 +1,89 @@
+"""Commitments: an honest chain is accepted, and every way of bending it is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.batches import digest, read_commitments, unpack
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.identity import Identity, Kind
+from protocol.manifest import RoundTerms, canonical
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
+
+HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}
+PINNED = {name: identity.public_key for name, identity in HOPS.items()}
+TERMS = make_kit().terms
+
+
+def honest(terms: RoundTerms) -> list[pb.Commitment]:
+    chain = []
+    for hop in (1, 2):
+        for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER):
+            joint = b"joint" if hop == 1 else bytes([lane, hop])
+            chain.append(
+                pb.Commitment(
+                    round_id=terms.round_id,
+                    manifest_hash=terms.hash,
+                    hop=hop,
+                    lane=lane,
+                    num_in=11 - hop,
+                    num_out=10 - hop,
+                    drops=[pb.Drop(reason="does-not-open", count=1)],
+                    digest_in=joint,
+                    digest_out=bytes([lane, hop + 1]),
+                )
+            )
+    return chain
+
+
+def sign(chain: list[pb.Commitment]) -> list[pb.Signed]:
+    return [HOPS[f"shuffler-{1 + i // 2}"].signed(Kind.COMMITMENT, canonical(one)) for i, one in enumerate(chain)]
+
+
+def test_an_honest_chain_is_accepted() -> None:
+    chain = read_commitments(sign(honest(TERMS)), TERMS, PINNED, 2)
+    assert [one.num_out for one in chain[pb.LANE_REPORT]] == [9, 8]
+    assert read_commitments(sign(honest(TERMS))[:2], TERMS, PINNED, 1)[pb.LANE_PARAMETER][0].hop == 1
+
+
+@pytest.mark.parametrize(
+    ("bend", "message"),
+    [
+        (lambda c: c.pop(), "3 commitments; 2 hops sign 4"),
+        (lambda c: setattr(c[2], "num_in", 8), "8 in, 8 out, 1 drops explained"),
+        (lambda c: c[2].MergeFrom(pb.Commitment(num_in=7, num_out=6)), "hop 2 received another LANE_REPORT"),
+        (lambda c: setattr(c[3], "digest_in", b"swapped"), "hop 2 received another LANE_PARAMETER"),
+        (lambda c: setattr(c[1], "digest_in", b"other joint"), "different joint envelopes"),
+        (lambda c: setattr(c[0], "round_id", "other"), "another round or manifest"),
+        (lambda c: setattr(c[0], "manifest_hash", b"other"), "another round or manifest"),
+        (lambda c: setattr(c[0], "lane", pb.LANE_PARAMETER), "it says hop 1, LANE_PARAMETER"),
+        (lambda c: setattr(c[2], "hop", 1), "it says hop 1"),
+    ],
+)
+def test_a_bent_chain_is_refused(bend: Callable[[list[pb.Commitment]], object], message: str) -> None:
+    chain = honest(TERMS)
+    bend(chain)
+    with pytest.raises(Refusal, match=message) as refused:
+        read_commitments(sign(chain), TERMS, PINNED, 2)
+    assert refused.value.code is Code.BAD_BATCH
+
+
+def test_each_hop_signs_its_own() -> None:
+    chain = honest(TERMS)
+    forged = [HOPS["shuffler-1"].signed(Kind.COMMITMENT, canonical(one)) for one in chain]
+    with pytest.raises(SignatureError):
+        read_commitments(forged, TERMS, PINNED, 2)
+
+
+def test_digests_name_the_set_and_not_the_order() -> None:
+    assert digest([b"a", b"b"]) == digest([b"b", b"a"]) != digest([b"a", b"a"])
+
+
+@pytest.mark.parametrize("packed", [b"", b"123", b"12345"])
+def test_chunks_have_whole_ciphertexts(packed: bytes) -> None:
+    assert unpack(b"1234", 2) == [b"12", b"34"]
+    with pytest.raises(Refusal, match="every ciphertext here has 2"):
+        unpack(packed, 2)

@@ -1,0 +1,63 @@
+"""Deployment files and keys: what is refused, and who may read what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from protocol.deployment import load_deployment, load_secrets
+
+
+def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
+    made = make_deployment(tmp_path / "d", "clinic", 3)
+    assert made == load_deployment(tmp_path / "d" / DEPLOYMENT_FILE)
+    assert made.chain == ("shuffler-1", "shuffler-2", "shuffler-3", "accountant", "analyzer")
+    assert len(set(made.identities.values())) == 5
+    assert made.service("analyzer").public_address
+    for secret in (tmp_path / "d").glob("*/*.key"):
+        assert secret.stat().st_mode & 0o077 == 0
+    secrets = load_secrets(tmp_path / "d" / "accountant")
+    assert secrets.identity_key.hex() not in repr(secrets)
+    with pytest.raises(ValueError, match=r"deployment.toml exists"):
+        make_deployment(tmp_path / "d", "clinic", 3)
+
+
+@pytest.mark.parametrize(("name", "hops", "message"), [("Clinic", 2, "name is 'Clinic'"), ("c", 0, "hops is 0")])
+def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_deployment(tmp_path / "d", name, hops)
+    with pytest.raises(ValueError, match="2 addresses; 4 services and 2 public ports need 6"):
+        make_deployment(tmp_path / "d", "c", 2, ["a:1", "b:2"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('role = "analyzer"', 'role = "oracle"', "role"),
+        ('role = "accountant"', 'role = "shuffler"', "needed are one accountant"),
+        ('name = "analyzer"', 'name = "accountant"', "they must differ"),
+        ('name = "shuffler-1"', 'name = "operator"', "'operator' is taken"),
+        ('identity = "', 'identity = "zz', "identity"),
+        ('role = "analyzer"', 'role = "analyzer"\ncolour = "red"', "colour"),
+        ("public_address", "# public_address", "need a public_address"),
+        ('address = "127.0.0.1:', 'address = "127.0.0.1-', "address"),
+        ('name = "local"', "name = ", "no deployment file"),
+    ],
+)
+def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    make_deployment(tmp_path, "local", 2)
+    file = tmp_path / DEPLOYMENT_FILE
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        load_deployment(file)
+
+
+def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not exist; 'croupier keygen' or 'croupier up'"):
+        load_deployment(tmp_path / "none.toml")
+    with pytest.raises(ValueError, match=r"identity.key is missing; 'croupier keygen'"):
+        load_secrets(tmp_path)
+    with pytest.raises(ValueError, match="no service 'x'; there are shuffler-1"):
+        make_deployment(tmp_path, "local", 1).service("x")

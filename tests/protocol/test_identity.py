@@ -1,0 +1,83 @@
+"""Signatures: golden bytes, and everything that must not verify."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import SignatureError
+from protocol.identity import (
+    Identity,
+    Kind,
+    document_hash,
+    sign_submission,
+    submission_is_authentic,
+    verify_signature,
+    verify_signed,
+)
+from protocol.v1.messages_pb2 import Signature, Submission
+
+ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
+PINNED = {"alice": ALICE.public_key, "bob": BOB.public_key}
+
+
+def test_signatures_are_golden() -> None:
+    """Ed25519 is deterministic; these bytes change only if the context or the encoding does."""
+    assert ALICE.sign(Kind.MANIFEST, b"terms").signature.hex() == (
+        "8b69e92ac651d155cbc4b3e13ec2a07ad40afee60cc58a05e3ce6aead8fb5520"
+        "90204087bdd946291c5075c5d7e0c1fa5939d6d892c08338ea2f7549f778b806"
+    )
+    assert sign_submission("round-1", b"envelope", b"\x03" * 32).signature.hex() == (
+        "8b211ff9327148a8d9764ffdc4018174a2d4f23aec31611906184aca83b27f9f"
+        "4b90eb18dbf6956a5cdc16bae48f8e52acdfb62c5efe7ae9ae48d0d6094c7404"
+    )
+
+
+def test_a_document_needs_every_required_signature() -> None:
+    document = ALICE.signed(Kind.MANIFEST, b"terms")
+    assert verify_signed(Kind.MANIFEST, document, PINNED, ["alice"]) == b"terms"
+    with pytest.raises(SignatureError, match="manifest lacks the signature of bob"):
+        verify_signed(Kind.MANIFEST, document, PINNED, ["alice", "bob"])
+    document.signatures.append(BOB.sign(Kind.MANIFEST, b"terms"))
+    assert verify_signed(Kind.MANIFEST, document, PINNED, ["alice", "bob"]) == b"terms"
+
+
+def test_another_kind_payload_or_signer_does_not_verify() -> None:
+    signature = ALICE.sign(Kind.MANIFEST, b"terms")
+    with pytest.raises(SignatureError, match="signature of 'alice' on the certificate is wrong"):
+        verify_signature(Kind.CERTIFICATE, b"terms", signature, PINNED)
+    with pytest.raises(SignatureError, match="is wrong"):
+        verify_signature(Kind.MANIFEST, b"other", signature, PINNED)
+    with pytest.raises(SignatureError, match="is wrong"):
+        verify_signature(Kind.MANIFEST, b"terms", Signature(signer="bob", signature=signature.signature), PINNED)
+    with pytest.raises(SignatureError, match="signed by 'mallory', who is not one of alice, bob"):
+        verify_signature(Kind.MANIFEST, b"terms", Signature(signer="mallory", signature=b""), PINNED)
+
+
+def test_a_stranger_among_the_signers_spoils_the_document() -> None:
+    document = ALICE.signed(Kind.MANIFEST, b"terms")
+    document.signatures.append(Identity("mallory", b"\x09" * 32).sign(Kind.MANIFEST, b"terms"))
+    with pytest.raises(SignatureError, match="mallory"):
+        verify_signed(Kind.MANIFEST, document, PINNED, ["alice"])
+
+
+def test_submissions_are_bound_to_client_round_and_envelope() -> None:
+    submission = sign_submission("round-1", b"envelope", b"\x03" * 32)
+    assert submission_is_authentic("round-1", submission)
+    assert not submission_is_authentic("round-2", submission)
+    for change in (
+        {"envelope": b"envelopf"},
+        {"client_key": ALICE.public_key},
+        {"client_key": b"short"},
+        {"signature": b"\0" * 64},
+        {"signature": b""},
+    ):
+        altered = Submission()
+        altered.CopyFrom(submission)
+        altered.MergeFrom(Submission(**change))
+        if not change.get("signature", b"x"):
+            altered.ClearField("signature")
+        assert not submission_is_authentic("round-1", altered), change
+
+
+def test_hashes_tell_kinds_apart() -> None:
+    assert document_hash(Kind.MANIFEST, b"x") != document_hash(Kind.CERTIFICATE, b"x")

@@ -1,0 +1,141 @@
+"""The manifest: canonical bytes, and one refusal for every field that can be wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from protocol.errors import Code, Refusal
+from protocol.manifest import canonical, parse_terms, question_message
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
+
+
+def golden() -> pb.Manifest:
+    manifest = make_kit().manifest
+    for index, keys in enumerate((*manifest.hops, manifest.accountant, manifest.analyzer), start=1):
+        keys.public_key = bytes([index]) * 32
+    manifest.accountant.release_public_key = b"\xff" * 32
+    return manifest
+
+
+def test_the_encoding_and_its_hash_are_golden() -> None:
+    terms = parse_terms(canonical(golden()))
+    assert len(terms.payload) == 376
+    assert hashlib.sha256(b"croupier/v1/manifest\0" + terms.payload).digest() == terms.hash
+    assert terms.hash.hex() == "70948cc3f7f8352c769db9f514edb7a4a882e4883d7cf36164ac9eaeeca96354"
+
+
+def test_what_is_written_is_read_back() -> None:
+    for question in (
+        Question("a", "rr"),
+        Question("b", "krr", k=3, labels=("x", "y", "z")),
+        Question("c", "onebit", low=-1.5, high=4.0),
+        Question("d", "laplace", low=0.0, high=1.0, lattice=100),
+    ):
+        terms = make_kit(hops=3, question=question).terms
+        assert terms.question == question
+        assert terms.num_hops == 3
+        assert terms.budget_grid == (0.5, 1.0, 2.0)
+        assert terms.services == ("shuffler-1", "shuffler-2", "shuffler-3", "accountant", "analyzer")
+
+
+def _set(name: str, value: object) -> Callable[[pb.Manifest], None]:
+    return lambda manifest: setattr(manifest, name, value)
+
+
+def _grid(*epsilons: float, delta: float = 0.0) -> Callable[[pb.Manifest], None]:
+    def change(manifest: pb.Manifest) -> None:
+        del manifest.budget_grid[:]
+        manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=delta) for epsilon in epsilons)
+
+    return change
+
+
+def _question(**fields: object) -> Callable[[pb.Manifest], None]:
+    return lambda manifest: manifest.question.CopyFrom(pb.Question(**fields))  # type: ignore[arg-type]
+
+
+def _double_release(manifest: pb.Manifest) -> None:
+    manifest.accountant.release_public_key = manifest.analyzer.public_key
+
+
+def _no_hops(manifest: pb.Manifest) -> None:
+    del manifest.hops[:]
+
+
+def _twice(manifest: pb.Manifest) -> None:
+    manifest.hops[1].service = manifest.hops[0].service
+
+
+def _other_round(manifest: pb.Manifest) -> None:
+    manifest.analyzer.round_id = "another"
+
+
+def _no_key(manifest: pb.Manifest) -> None:
+    manifest.hops[0].public_key = b""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("protocol_version", 2), "protocol_version is 2; this software speaks 1"),
+        (_set("deployment", ""), "deployment is empty"),
+        (_set("round_id", ""), "round_id is ''"),
+        (_set("round_id", "x" * 129), "must have 1..128 bytes"),
+        (_set("hpke_suite", "none"), "hpke_suite is 'none'"),
+        (_set("min_batch_size", 0), "min_batch_size is 0"),
+        (_set("min_batch_size", 1), "min_batch_size is 1"),
+        (_set("short_batch_policy", pb.SHORT_BATCH_POLICY_UNSPECIFIED), "short_batch_policy is missing"),
+        (_set("delta", 0.0), "delta is 0.0; allowed is 0.0 < delta"),
+        (_set("delta", 0.5), "delta is 0.5"),
+        (_set("epsilon_max", 0.0), "epsilon_max is 0.0"),
+        (_set("epsilon_max", float("nan")), "epsilon_max is nan"),
+        (_grid(), "budget_grid has 0 budgets"),
+        (_grid(1.0, 1.0), "strictly ascending"),
+        (_grid(2.0, 1.0), "strictly ascending"),
+        (_grid(-1.0), "epsilon is -1.0"),
+        (_grid(21.0), "epsilon is 21.0"),
+        (_grid(1.0, delta=1e-6), "delta is 1e-06"),
+        (_question(name="q", randomizer="exact"), "randomizer is 'exact'"),
+        (_question(name="q", randomizer="krr", k=1), "k is 1; allowed are 2"),
+        (_question(name="q", randomizer="onebit", low=2, high=1), r"the interval is \[2.0, 1.0\]"),
+        (_question(name="q", randomizer="laplace", low=0, high=1), "lattice is 0"),
+        (_question(name="", randomizer="rr"), "name is ''"),
+        (_no_hops, "hops has 0 shufflers"),
+        (_twice, "stands twice"),
+        (_other_round, "are for round 'another'"),
+        (_no_key, "public key of 'shuffler-1' is missing"),
+        (_double_release, "two round keys are equal"),
+    ],
+)
+def test_every_field_is_checked(change: Callable[[pb.Manifest], None], message: str) -> None:
+    manifest = make_kit().manifest
+    change(manifest)
+    with pytest.raises(Refusal, match=message) as refused:
+        parse_terms(canonical(manifest))
+    assert refused.value.code is Code.BAD_MANIFEST
+
+
+def test_other_encodings_of_the_same_manifest_are_refused() -> None:
+    payload = canonical(make_kit().manifest)
+    with pytest.raises(Refusal, match="not canonical"):
+        parse_terms(payload + bytes([0x30, 0x02]))  # min_batch_size once more
+    with pytest.raises(Refusal, match="not canonical"):
+        parse_terms(payload + bytes([0xF8, 0x7F, 0x01]))  # an unknown field
+    with pytest.raises(Refusal, match="no manifest"):
+        parse_terms(b"\xff\xff\xff")
+
+
+def test_strangers_have_no_keys_here() -> None:
+    terms = make_kit().terms
+    assert terms.keys_of("analyzer") == terms.manifest.analyzer
+    with pytest.raises(Refusal, match="'mallory' is not part of round"):
+        terms.keys_of("mallory")
+
+
+def test_questions_survive_the_message() -> None:
+    assert question_message(Question("q", "krr", k=4)).k == 4

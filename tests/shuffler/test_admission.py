@@ -1,0 +1,134 @@
+"""Admission: who gets in, once, and what is durable when it is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from protocol.errors import Code, Refusal
+from protocol.identity import sign_submission
+from protocol.store import Store
+from protocol.v1 import messages_pb2 as pb
+from protocol.workers import WorkerPool
+from shuffler import admission as room
+from shuffler.admission import Admission
+from tests.support import make_kit
+
+TERMS = make_kit().terms
+SIZE = 100
+ACCEPTED, EXISTS = pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS
+
+
+def private(client: int) -> bytes:
+    return bytes([client]) * 32
+
+
+def public(client: int) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(private(client)).public_key().public_bytes_raw()
+
+
+def submission(client: int, fill: int = 0, size: int = SIZE) -> pb.Submission:
+    return sign_submission(TERMS.round_id, bytes([fill]) * size, private(client))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    workers = WorkerPool(1)
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path / 'rounds.db'}", b"k" * 32)
+    yield opened
+    opened.close()
+
+
+async def opened(store: Store, pool: WorkerPool) -> Admission:
+    await store.run(lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
+    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
+    admission = Admission(store, pool)
+    await admission.register([public(client) for client in range(1, 6)])
+    return admission
+
+
+async def codes(admission: Admission, *submissions: pb.Submission) -> list[pb.SubmissionCode.ValueType]:
+    return (await admission.submit(TERMS, SIZE, submissions))[0]
+
+
+@pytest.mark.asyncio
+async def test_each_cause_has_its_code_and_disturbs_nobody(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    forged = submission(3)
+    forged.signature = submission(2).signature
+    assert await codes(
+        admission, submission(1), submission(9), forged, submission(4, size=SIZE - 1), submission(5)
+    ) == [
+        ACCEPTED,
+        pb.SUBMISSION_CODE_UNKNOWN_CLIENT,
+        pb.SUBMISSION_CODE_BAD_SIGNATURE,
+        pb.SUBMISSION_CODE_WRONG_SIZE,
+        ACCEPTED,
+    ]
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 2
+
+
+@pytest.mark.asyncio
+async def test_the_same_bytes_count_once_and_different_bytes_are_refused(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    assert await codes(admission, submission(1), submission(1), submission(1, fill=7)) == [ACCEPTED, ACCEPTED, EXISTS]
+    assert await codes(admission, submission(1), submission(1, fill=7)) == [ACCEPTED, EXISTS]
+    again = Admission(store, pool)  # a restart knows only what is durable
+    assert await codes(again, submission(1), submission(1, fill=7), submission(2)) == [ACCEPTED, EXISTS, ACCEPTED]
+    assert await store.run(lambda tx: tx.envelopes(TERMS.round_id)) == [bytes(SIZE), bytes(SIZE)]
+
+
+@pytest.mark.asyncio
+async def test_concurrent_calls_are_committed_together_and_counted_once(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    answers = await asyncio.gather(*(codes(admission, submission(client), submission(1)) for client in range(1, 6)))
+    assert answers == [[ACCEPTED, ACCEPTED]] * 5
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 5
+
+
+@pytest.mark.asyncio
+async def test_after_the_close_only_a_repeat_is_acknowledged(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    assert await codes(admission, submission(1)) == [ACCEPTED]
+    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
+    assert await codes(admission, submission(1), submission(2)) == [ACCEPTED, pb.SUBMISSION_CODE_ROUND_CLOSED]
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_failed_commit_acknowledges_nobody(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    await store.run(lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))
+    admission._admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
+    with pytest.raises(Exception, match="UNIQUE"):
+        await codes(admission, submission(1), submission(2))
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 1
+
+
+@pytest.mark.asyncio
+async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    admission = await opened(store, pool)
+    monkeypatch.setattr(room, "_MAX_PENDING", 1)
+    with pytest.raises(Refusal, match="too much at once") as refused:
+        await codes(admission, submission(1), submission(2))
+    assert refused.value.code is Code.OVERLOADED
+    assert await codes(admission, submission(1)) == [ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_keys_are_registered_once_and_checked(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    assert await admission.register([public(1), public(6), public(6)]) == 1
+    with pytest.raises(Refusal, match="a client key has 3 bytes"):
+        await admission.register([public(7), b"abc"])
+    assert await codes(admission, submission(7)) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]

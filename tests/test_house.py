@@ -1,0 +1,46 @@
+"""The shape of the house: what a client loads, sorted `__all__`s, examples in the documentation that run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import accountant
+
+PACKAGES = ("protocol", "client", "shuffler", "accountant", "analyzer", "deploy")
+
+
+def modules() -> list[str]:
+    names = []
+    for package in PACKAGES:
+        names.append(package)
+        found = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        names += [module.name for module in found if "protocol.v1" not in module.name]
+    return names
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_module_says_what_it_is_for_and_what_is_public(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__
+    public = getattr(module, "__all__", [])
+    assert all(hasattr(module, one) for one in public)
+    assert list(public) == sorted(public, key=lambda one: (not one.isupper(), not one[0].isupper(), one))
+
+
+def test_a_client_loads_no_numeric_library() -> None:
+    program = (
+        "import sys, client.fleet, client.submission, client.verify, client.rounds, client.randomizers, deploy.cli;"
+        "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_examples_in_docstrings_run() -> None:
+    assert doctest.testmod(accountant).failed == 0
