@@ -46,13 +46,15 @@ class CountLaw:
 
     def __post_init__(self) -> None:
         if self.counts.size == 0 or self.counts.shape != self.mass.shape:
-            raise ValueError(f"counts has shape {self.counts.shape}, mass {self.mass.shape}; allowed: equal, not empty")
+            raise ValueError(
+                f"counts has shape {self.counts.shape}, mass {self.mass.shape}; allowed is equal, not empty"
+            )
         if self.counts[0] < 0 or np.any(np.diff(self.counts) <= 0):
-            raise ValueError("counts are not increasing from at least 0; allowed: 0 <= counts[0] < counts[1] < ...")
+            raise ValueError("counts are not increasing from at least 0; allowed is 0 <= counts[0] < counts[1] < ...")
         if not (self.mass >= 0).all():
-            raise ValueError(f"mass has a least value of {self.mass.min()!r}; allowed: >= 0")
+            raise ValueError(f"mass has a least value of {self.mass.min()!r}; allowed is >= 0")
         if not 0 <= self.lost <= 1:
-            raise ValueError(f"lost is {self.lost!r}; allowed: 0 <= lost <= 1")
+            raise ValueError(f"lost is {self.lost!r}; allowed is 0 <= lost <= 1")
 
     @property
     def mean(self) -> float:
@@ -109,9 +111,9 @@ def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLa
     Raises ValueError for a gamma outside [0, 1] or a tail outside (0, 1).
     """
     if not 0 < tail < 1:
-        raise ValueError(f"tail is {tail!r}; allowed: 0 < tail < 1")
+        raise ValueError(f"tail is {tail!r}; allowed is 0 < tail < 1")
     if gamma.size and not ((gamma >= 0) & (gamma <= 1)).all():
-        raise ValueError(f"gamma spans {gamma.min()!r} to {gamma.max()!r}; allowed: 0 <= gamma <= 1")
+        raise ValueError(f"gamma spans {gamma.min()!r} to {gamma.max()!r}; allowed is 0 <= gamma <= 1")
     sure = int(count[gamma >= 1].sum())
     some = (gamma > 1e-300) & (gamma < 1)  # a gamma this small may be rounded down to 0
     gamma, count = _grouped(gamma[some], count[some])

@@ -48,9 +48,9 @@ class Budgets:
 
     def __post_init__(self) -> None:
         if not (self.local_epsilon.shape == self.local_delta.shape == self.count.shape) or self.count.ndim != 1:
-            raise ValueError("local_epsilon, local_delta and count differ in shape; allowed: three equal 1-D arrays")
+            raise ValueError("local_epsilon, local_delta and count differ in shape; allowed is three equal 1-D arrays")
         if self.count.size == 0:
-            raise ValueError("budgets are empty (0 users); allowed: at least one user")
+            raise ValueError("budgets are empty (0 users); allowed is at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)
         order = np.lexsort((self.local_delta, self.local_epsilon))
         eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
@@ -60,7 +60,7 @@ class Budgets:
         starts = np.flatnonzero(new)
         merged = np.add.reduceat(count, starts)
         if int(merged.sum(dtype=object)) > MAX_USERS:
-            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; allowed: at most {MAX_USERS}")
+            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; allowed is at most {MAX_USERS}")
         for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
@@ -70,7 +70,7 @@ class Budgets:
         """One user per number; any order, repeats allowed. Raises ValueError naming the first bad position."""
         values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
         if values.ndim != 1:
-            raise ValueError(f"epsilons have {values.ndim} dimensions; allowed: a flat sequence of numbers")
+            raise ValueError(f"epsilons have {values.ndim} dimensions; allowed is a flat sequence of numbers")
         return cls(values, np.zeros(values.size), np.ones(values.size, dtype=np.int64))
 
     @classmethod
@@ -114,7 +114,7 @@ def read_budgets_csv(path: str | Path) -> Budgets:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader, [])]
         if "epsilon" not in header:
-            raise ValueError(f"line 1: columns are {header!r}; allowed: a column named 'epsilon'")
+            raise ValueError(f"line 1: columns are {header!r}; allowed is a column named 'epsilon'")
         columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
         epsilons: list[float] = []
         deltas: list[float] = []
@@ -129,7 +129,7 @@ def read_budgets_csv(path: str | Path) -> Budgets:
             counts.append(1 if count is None else _integer(count, where))
             _check_row(epsilons[-1], deltas[-1], counts[-1], where)
     if not epsilons:
-        raise ValueError("line 1: the file has a header and no rows; allowed: at least one user")
+        raise ValueError("line 1: the file has a header and no rows; allowed is at least one user")
     return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))
 
 
@@ -137,7 +137,7 @@ def _cell(row: list[str], column: int | None, where: str) -> str | None:
     if column is None:
         return None
     if column >= len(row):
-        raise ValueError(f"{where}: {len(row)} fields; allowed: at least {column + 1}, as in the header")
+        raise ValueError(f"{where}: {len(row)} fields; allowed is at least {column + 1}, as in the header")
     return row[column].strip()
 
 
@@ -145,29 +145,31 @@ def _number(text: str | None, name: str, allowed: str, where: str) -> float:
     try:
         return float(text or "")
     except ValueError:
-        raise ValueError(f"{where}: {name} is {text!r}; allowed: {allowed}") from None
+        raise ValueError(f"{where}: local {name} is {text!r}; allowed is {allowed}") from None
 
 
 def _integer(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{where}: count is {text!r}; allowed: an integer >= 1") from None
+        raise ValueError(f"{where}: count is {text!r}; allowed is an integer >= 1") from None
 
 
 def _tier(row: Sequence[Any]) -> Tier:
     if len(row) not in (2, 3):
-        raise ValueError(f"tier is {row!r}; allowed: (local_epsilon, count) or (local_epsilon, count, local_delta)")
+        raise ValueError(f"tier is {row!r}; allowed is (local_epsilon, count) or (local_epsilon, count, local_delta)")
     return Tier(*row)
 
 
 def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
     if not (math.isfinite(local_epsilon) and 0 < local_epsilon <= MAX_LOCAL_EPSILON):
-        raise ValueError(f"{where}: epsilon is {local_epsilon!r}; allowed: 0 < epsilon <= {MAX_LOCAL_EPSILON:g}")
+        raise ValueError(
+            f"{where}: local epsilon is {local_epsilon!r}; allowed is 0 < epsilon <= {MAX_LOCAL_EPSILON:g}"
+        )
     if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
-        raise ValueError(f"{where}: delta is {local_delta!r}; allowed: 0 <= delta < 1")
+        raise ValueError(f"{where}: local delta is {local_delta!r}; allowed is 0 <= delta < 1")
     if isinstance(count, bool) or int(count) != count or not 1 <= count <= MAX_USERS:
-        raise ValueError(f"{where}: count is {count!r}; allowed: an integer, 1 <= count <= {MAX_USERS}")
+        raise ValueError(f"{where}: count is {count!r}; allowed is an integer, 1 <= count <= {MAX_USERS}")
 
 
 def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:

@@ -104,15 +104,15 @@ def certify(
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if (delta is None) == (epsilon is None):
-        raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; allowed: exactly one of the two")
+        raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
     if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed: 0 < delta < 1")
+        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
     if epsilon is not None and not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed: a finite number >= 0")
+        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number >= 0")
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
     if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; allowed: {', '.join(LINKAGES)}")
+        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
 
 
 def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:

@@ -62,7 +62,7 @@ class KaryTable:
 
     def __init__(self, local_epsilon: float, k: int, counts: Ints, mass: Floats, tail: float) -> None:
         if k < 3:
-            raise ValueError(f"k is {k!r}; allowed here: k >= 3 (two values are binary randomised response)")
+            raise ValueError(f"k is {k!r}; allowed here is k >= 3 (two values are binary randomised response)")
         decay = math.exp(-local_epsilon)
         self._local_epsilon = local_epsilon
         self._inverse = decay / -math.expm1(-local_epsilon)  # 1/(e^v - 1), without overflow

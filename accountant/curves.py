@@ -135,7 +135,7 @@ def smallest_epsilon(curve: DeltaCurve, delta: float, ceiling: float, tolerance:
     """
     check_epsilon(ceiling, "ceiling")
     if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed: 0 < delta < 1")
+        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
     # A little below the target, so that the secants come to rest on the side that is allowed.
     aim = math.sqrt(-2 * math.log(delta) - 2 * math.log1p(-tolerance / 3))
     at_zero = curve.delta(0.0)

@@ -25,9 +25,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     0 < delta < 1. Raises ValueError for mu <= 0 or delta outside (0, 1).
     """
     if not (mu > 0 and math.isfinite(mu)):
-        raise ValueError(f"mu is {mu!r}; allowed: a finite number > 0")
+        raise ValueError(f"mu is {mu!r}; allowed is a finite number > 0")
     if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed: 0 < delta < 1")
+        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     low, high = 0.0, mu

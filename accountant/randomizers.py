@@ -219,7 +219,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
         "laplace": LaplaceMechanism,
     }
     if name not in known:
-        raise ValueError(f"randomizer is {name!r}; allowed: {', '.join(sorted(known))}")
+        raise ValueError(f"randomizer is {name!r}; allowed is {', '.join(sorted(known))}")
     try:
         return known[name](**parameters)
     except TypeError as error:

@@ -39,19 +39,19 @@ class Status(StrEnum):
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     """Raises ValueError unless epsilon is a finite number >= 0."""
     if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"{name} is {epsilon!r}; allowed: a finite number >= 0")
+        raise ValueError(f"{name} is {epsilon!r}; allowed is a finite number >= 0")
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
     """Raises ValueError unless 0 <= delta <= 1."""
     if not (math.isfinite(delta) and 0 <= delta <= 1):
-        raise ValueError(f"{name} is {delta!r}; allowed: 0 <= {name} <= 1")
+        raise ValueError(f"{name} is {delta!r}; allowed is 0 <= {name} <= 1")
 
 
 def check_count(count: int, name: str, least: int = 0) -> None:
     """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise ValueError(f"{name} is {count!r}; allowed: an integer >= {least}")
+        raise ValueError(f"{name} is {count!r}; allowed is an integer >= {least}")
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Guarantee:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.grade, Grade):
-            raise ValueError(f"grade is {self.grade!r}; allowed: {', '.join(Grade)}")
+            raise ValueError(f"grade is {self.grade!r}; allowed is {', '.join(Grade)}")
         if not self.method:
-            raise ValueError("method is empty; allowed: the name of the method that gave this number")
+            raise ValueError("method is empty; allowed is the name of the method that gave this number")
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if not self.name or not self.reference:
-            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; allowed: both non-empty")
+            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; allowed is both non-empty")
         if self.epsilon is None:
             if not self.note:
-                raise ValueError("note is empty; allowed without an epsilon: the reason why there is none")
+                raise ValueError("note is empty; allowed without an epsilon is the reason why there is none")
         else:
             check_epsilon(self.epsilon)
 
@@ -127,7 +127,7 @@ class LowerBound:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not self.attack:
-            raise ValueError("attack is empty; allowed: a description of data set and statistic")
+            raise ValueError("attack is empty; allowed is a description of data set and statistic")
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,13 @@ class Certificate:
         check_count(self.rounds, "rounds", 1)
         check_delta(self.numerical_slack, "numerical_slack")
         if not self.tiers:
-            raise ValueError("tiers is empty; allowed: at least one tier")
+            raise ValueError("tiers is empty; allowed is at least one tier")
         if sum(tier.count for tier in self.tiers) != self.num_users:
-            raise ValueError(f"tiers hold {sum(tier.count for tier in self.tiers)} users; allowed: {self.num_users}")
+            raise ValueError(f"tiers hold {sum(tier.count for tier in self.tiers)} users; allowed is {self.num_users}")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
-            raise ValueError(f"epsilon is {self.epsilon!r}; allowed: at least that of every tier")
+            raise ValueError(f"epsilon is {self.epsilon!r}; allowed is at least that of every tier")
         if self.grade is not Grade.CERTIFIED:
-            raise ValueError(f"grade is {self.grade!r}; allowed in a certificate: {Grade.CERTIFIED}")
+            raise ValueError(f"grade is {self.grade!r}; allowed in a certificate is {Grade.CERTIFIED}")
 
     def to_json(self) -> dict[str, Any]:
         """The interface that other programs read: a dictionary of plain JSON values."""

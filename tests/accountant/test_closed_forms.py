@@ -180,8 +180,8 @@ def test_rounds_are_composed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "exactly one"),
-        ({"delta": 0.1, "epsilon": 1.0}, "exactly one"),
+        ({}, "give exactly one"),
+        ({"delta": 0.1, "epsilon": 1.0}, "give exactly one"),
         ({"delta": 0.0}, "0 < delta < 1"),
         ({"delta": 1.0}, "0 < delta < 1"),
         ({"delta": float("nan")}, "0 < delta < 1"),
