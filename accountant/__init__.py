@@ -1,22 +1,39 @@
-"""The accountant: certified central (ε, δ) of a shuffled batch from its users' local budgets.
+"""The accountant: what a shuffled release of locally randomised reports guarantees, proved at the actual n.
 
-The numeric core needs neither gRPC nor a database, so it serves a notebook:
+A library first: `from accountant import certify` needs numpy and scipy, and neither gRPC nor storage. Names are loaded
+when they are first used, so that importing the package costs nothing. The mathematics is in docs/accounting.md.
 
     >>> from accountant import BinaryRandomizedResponse, certify
-    >>> certify([1.0] * 10_000, BinaryRandomizedResponse(), delta=1e-6).epsilon  # doctest: +ELLIPSIS
-    0.0432...
+    >>> round(certify([1.0] * 10_000, BinaryRandomizedResponse(), delta=1e-6).epsilon, 4)
+    0.0432
 """
 
-from accountant.budgets import Budgets, Tier, read_budgets_csv
-from accountant.certify import certify
-from accountant.randomizers import (
-    BinaryRandomizedResponse,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    OneBitMean,
-    Randomizer,
-)
-from accountant.results import Certificate, Comparison, Grade, Guarantee, TierCertificate
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accountant.budgets import Budgets, Tier, read_budgets_csv
+    from accountant.certify import certify
+    from accountant.published import OutOfRangeError, compare
+    from accountant.randomizers import (
+        BinaryRandomizedResponse,
+        KaryRandomizedResponse,
+        LaplaceMechanism,
+        OneBitMean,
+        Randomizer,
+        randomizer_from_name,
+    )
+    from accountant.results import (
+        Certificate,
+        Comparison,
+        Grade,
+        Guarantee,
+        LowerBound,
+        Status,
+        TierCertificate,
+    )
 
 __all__ = [
     "BinaryRandomizedResponse",
@@ -27,10 +44,43 @@ __all__ = [
     "Guarantee",
     "KaryRandomizedResponse",
     "LaplaceMechanism",
+    "LowerBound",
     "OneBitMean",
+    "OutOfRangeError",
     "Randomizer",
+    "Status",
     "Tier",
     "TierCertificate",
     "certify",
+    "compare",
+    "randomizer_from_name",
     "read_budgets_csv",
 ]
+
+_HOMES = {
+    "budgets": ("Budgets", "Tier", "read_budgets_csv"),
+    "certify": ("certify",),
+    "published": ("OutOfRangeError", "compare"),
+    "randomizers": (
+        "BinaryRandomizedResponse",
+        "KaryRandomizedResponse",
+        "LaplaceMechanism",
+        "OneBitMean",
+        "Randomizer",
+        "randomizer_from_name",
+    ),
+    "results": ("Certificate", "Comparison", "Grade", "Guarantee", "LowerBound", "Status", "TierCertificate"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'accountant' has no attribute {name!r}")
+    value = getattr(import_module(f"accountant.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

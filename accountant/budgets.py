@@ -1,86 +1,180 @@
-"""The multiset of local budgets, which is all that the accountant learns about people."""
+"""The public multiset of local budgets: who may spend how much, without saying who is who.
+
+`Budgets` holds the multiset as tiers sorted by local epsilon, whether it came from a million arbitrary floats, from a
+table of tiers or from a CSV file. Every bad value is refused with its place and the allowed range. What the budgets
+buy in the central model is left to `certify`.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ["MAX_LOCAL_EPSILON", "Budgets", "Tier", "read_budgets_csv"]
+import numpy as np
+from numpy.typing import NDArray
 
-MAX_LOCAL_EPSILON = 20.0
+MAX_LOCAL_EPSILON = 500.0
+"""Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
+MAX_USERS = 2**53
+"""Counts are added as float64 in places; above this they would no longer be exact."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Tier:
-    """Users who share one local budget. 0 < local_epsilon ≤ 20, local_delta = 0, count ≥ 1."""
+    """`count` users whose local randomizer is (local_epsilon, local_delta)-DP."""
 
     local_epsilon: float
     count: int
     local_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.local_epsilon) and 0 < self.local_epsilon <= MAX_LOCAL_EPSILON):
-            raise ValueError(f"local epsilon is {self.local_epsilon}; allowed is 0 < epsilon ≤ {MAX_LOCAL_EPSILON:g}")
-        if self.local_delta != 0:
-            raise ValueError(f"local delta is {self.local_delta}; these randomizers are pure, so it must be 0")
-        if self.count < 1:
-            raise ValueError(f"count is {self.count}; allowed are whole numbers ≥ 1")
+        _check_row(self.local_epsilon, self.local_delta, self.count, "tier")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Budgets:
-    """A multiset of local budgets as tiers in ascending order, each local epsilon once."""
+    """The multiset of local budgets as tiers, distinct and sorted by (local_epsilon, local_delta).
 
-    tiers: tuple[Tier, ...]
+    local_epsilon, local_delta: float64, shape (T,), ranges (0, 500] and [0, 1). count: int64, shape (T,), >= 1.
+    """
+
+    local_epsilon: NDArray[np.float64]
+    local_delta: NDArray[np.float64]
+    count: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if not self.tiers:
-            raise ValueError("there are no budgets; at least one user is needed")
+        if not (self.local_epsilon.shape == self.local_delta.shape == self.count.shape) or self.count.ndim != 1:
+            raise ValueError("local_epsilon, local_delta and count differ in shape; allowed is three equal 1-D arrays")
+        if self.count.size == 0:
+            raise ValueError("budgets are empty (0 users); allowed is at least one user")
+        _check_arrays(self.local_epsilon, self.local_delta, self.count)
+        order = np.lexsort((self.local_delta, self.local_epsilon))
+        eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
+        new = np.empty(eps.size, dtype=bool)
+        new[0] = True
+        new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
+        starts = np.flatnonzero(new)
+        merged = np.add.reduceat(count, starts)
+        if int(merged.sum(dtype=object)) > MAX_USERS:
+            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; allowed is at most {MAX_USERS}")
+        for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
 
     @classmethod
-    def from_tiers(cls, tiers: Iterable[tuple[float, int]]) -> Budgets:
-        """Returns the multiset of (local_epsilon, count) pairs; equal epsilons are added up."""
-        counts: Counter[float] = Counter()
-        for epsilon, count in tiers:
-            counts[Tier(float(epsilon), count).local_epsilon] += count
-        return cls(tuple(Tier(epsilon, count) for epsilon, count in sorted(counts.items())))
+    def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
+        """One user per number; any order, repeats allowed. Raises ValueError naming the first bad position."""
+        values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
+        if values.ndim != 1:
+            raise ValueError(f"epsilons have {values.ndim} dimensions; allowed is a flat sequence of numbers")
+        return cls(values, np.zeros(values.size), np.ones(values.size, dtype=np.int64))
 
     @classmethod
-    def from_epsilons(cls, epsilons: Iterable[float]) -> Budgets:
-        """Returns the multiset of one local epsilon per user."""
-        return cls.from_tiers(Counter(float(epsilon) for epsilon in epsilons).items())
+    def from_tiers(cls, tiers: Iterable[Tier | Sequence[Any]]) -> Budgets:
+        """From `Tier`s, or from (local_epsilon, count) or (local_epsilon, count, local_delta) tuples."""
+        rows = [tier if isinstance(tier, Tier) else _tier(tier) for tier in tiers]
+        return cls(
+            np.array([row.local_epsilon for row in rows], dtype=np.float64),
+            np.array([row.local_delta for row in rows], dtype=np.float64),
+            np.array([row.count for row in rows], dtype=np.int64),
+        )
 
     @property
     def num_users(self) -> int:
-        return sum(tier.count for tier in self.tiers)
+        """The number of users, n."""
+        return int(self.count.sum())
 
     @property
-    def largest(self) -> float:
-        return self.tiers[-1].local_epsilon
+    def num_tiers(self) -> int:
+        """The number of distinct local budgets."""
+        return int(self.count.size)
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers as objects, sorted by local epsilon; meant for few tiers."""
+        rows = zip(self.local_epsilon.tolist(), self.count.tolist(), self.local_delta.tolist(), strict=True)
+        return tuple(Tier(eps, count, delta) for eps, count, delta in rows)
 
 
-def read_budgets_csv(path: Path) -> Budgets:
-    """Reads a CSV with a column `epsilon` and optionally `delta` and `count`.
+def as_budgets(budgets: Budgets | Iterable[float]) -> Budgets:
+    """`budgets` itself, or the multiset of a sequence of local epsilons."""
+    return budgets if isinstance(budgets, Budgets) else Budgets.from_epsilons(budgets)
 
-    Raises:
-        ValueError: naming the file, the line, the value and what is allowed.
+
+def read_budgets_csv(path: str | Path) -> Budgets:
+    """Reads a CSV file with a header: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent).
+
+    Raises ValueError that names the line, the value and the allowed range; columns of other names are ignored.
     """
-    counts: Counter[float] = Counter()
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        if "epsilon" not in (rows.fieldnames or ()):
-            found = ", ".join(rows.fieldnames or ()) or "nothing"
-            raise ValueError(f"{path} has no column 'epsilon'; its columns are {found}")
-        for row in rows:
-            try:
-                tier = Tier(float(row["epsilon"]), int(row.get("count") or 1), float(row.get("delta") or 0))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{path}, line {rows.line_num}: {error}") from error
-            counts[tier.local_epsilon] += tier.count
-    if not counts:
-        raise ValueError(f"{path} has no rows; at least one user is needed")
-    return Budgets.from_tiers(counts.items())
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = [name.strip() for name in next(reader, [])]
+        if "epsilon" not in header:
+            raise ValueError(f"line 1: columns are {header!r}; allowed is a column named 'epsilon'")
+        columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
+        epsilons: list[float] = []
+        deltas: list[float] = []
+        counts: list[int] = []
+        for row in reader:
+            if not row:
+                continue
+            where = f"line {reader.line_num}"
+            eps, delta, count = (_cell(row, column, where) for column in columns)
+            epsilons.append(_number(eps, "epsilon", f"0 < epsilon <= {MAX_LOCAL_EPSILON:g}", where))
+            deltas.append(0.0 if delta is None else _number(delta, "delta", "0 <= delta < 1", where))
+            counts.append(1 if count is None else _integer(count, where))
+            _check_row(epsilons[-1], deltas[-1], counts[-1], where)
+    if not epsilons:
+        raise ValueError("line 1: the file has a header and no rows; allowed is at least one user")
+    return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))
+
+
+def _cell(row: list[str], column: int | None, where: str) -> str | None:
+    if column is None:
+        return None
+    if column >= len(row):
+        raise ValueError(f"{where}: {len(row)} fields; allowed is at least {column + 1}, as in the header")
+    return row[column].strip()
+
+
+def _number(text: str | None, name: str, allowed: str, where: str) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise ValueError(f"{where}: local {name} is {text!r}; allowed is {allowed}") from None
+
+
+def _integer(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{where}: count is {text!r}; allowed is an integer >= 1") from None
+
+
+def _tier(row: Sequence[Any]) -> Tier:
+    if len(row) not in (2, 3):
+        raise ValueError(f"tier is {row!r}; allowed is (local_epsilon, count) or (local_epsilon, count, local_delta)")
+    return Tier(*row)
+
+
+def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
+    if not (math.isfinite(local_epsilon) and 0 < local_epsilon <= MAX_LOCAL_EPSILON):
+        raise ValueError(
+            f"{where}: local epsilon is {local_epsilon!r}; allowed is 0 < epsilon <= {MAX_LOCAL_EPSILON:g}"
+        )
+    if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
+        raise ValueError(f"{where}: local delta is {local_delta!r}; allowed is 0 <= delta < 1")
+    if isinstance(count, bool) or int(count) != count or not 1 <= count <= MAX_USERS:
+        raise ValueError(f"{where}: count is {count!r}; allowed is an integer, 1 <= count <= {MAX_USERS}")
+
+
+def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    good = (epsilons > 0) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
+    good &= (counts >= 1) & (counts <= MAX_USERS)
+    if not good.all():
+        first = int(np.argmin(good))
+        _check_row(float(epsilons[first]), float(deltas[first]), int(counts[first]), f"position {first}")

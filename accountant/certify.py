@@ -1,199 +1,273 @@
-"""`certify`: from budgets and a randomizer to the central guarantee that holds, tier by tier.
+"""`certify`: from a multiset of local budgets to a certificate for the shuffled release.
 
-The bound is the personalised common blanket of docs/accounting.md, section 2:  δ(ε) ≤ Σ_m Pr[M = m]·δ(m).  This room
-groups users, removes the dishonest, and inverts δ(ε); the law of M is `accountant.blanket`'s, δ(m) the randomizer's.
+Chooses for which tiers of victims to compute, asks the randomizer for each one's curve, inverts it where a delta is
+given, takes the local budget wherever that is smaller, and puts the assumptions beside the number. The mathematics of
+a curve is left to the randomizers, published figures to `published`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.blanket import BlanketCount, blanket_count, remove_largest
-from accountant.budgets import Budgets
-from accountant.published import gspa_theorem_2
-from accountant.randomizers import Randomizer
-from accountant.results import Certificate, Grade, Guarantee, TierCertificate
+from accountant.budgets import Budgets, as_budgets
+from accountant.curves import DeltaCurve, Others, Victim, smallest_epsilon
+from accountant.randomizers import Randomizer, randomizer_from_name
+from accountant.results import Certificate, Comparison, Grade, Guarantee, TierCertificate, check_count
 
-__all__ = ["MIN_DELTA", "certify"]
-
-MIN_DELTA = 1e-15
-# With few tiers every victim gets the exact law of the others; with many they share a slightly pessimistic one.
-_EXACT_TIERS = 24
-_VICTIM_CELLS = 24
-_GAMMA_CELLS = 2000
-_RELATIVE_STEP = 1e-6
+MAX_EXACT_TIERS = 32
+"""Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
+REPORTED_GROUPS = 8
+"""How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
+MAX_STRATA = 64
+"""With stratified linkage, amplification is computed for this many of the largest tiers."""
+LINKAGES = ("separate", "stratified")
 
 
 @dataclass(frozen=True, eq=False)
-class _Victim:
-    """One tier's divergence as a function of epsilon."""
+class _Group:
+    """Users answered together: the worst victim among them, how many they are, and who the others are."""
 
-    randomizer: Randomizer
-    local_epsilon: float
-    others: BlanketCount
-
-    def delta(self, epsilon: float) -> tuple[float, float]:
-        """Returns an upper bound on δ(ε) and how much of it is numerical slack."""
-        if epsilon >= self.local_epsilon:
-            return 0.0, 0.0
-        values, errors = self.randomizer.delta_given(self.others.m, self.local_epsilon, epsilon)
-        slack = float(np.dot(self.others.mass, errors)) + self.others.slack
-        return float(np.dot(self.others.mass, values)) + slack, slack
-
-    def epsilon(self, delta: float) -> float:
-        """Returns an ε with δ(ε) ≤ `delta`, at most a relative 1e-6 above the smallest; the local budget at worst."""
-        from scipy.optimize import brentq
-
-        def excess(epsilon: float) -> float:
-            return math.log(max(self.delta(epsilon)[0], 1e-300) / delta)
-
-        if self.delta(0.0)[0] <= delta:
-            return 0.0
-        low, high = 0.0, self.local_epsilon
-        probe = min(high, 8 / math.sqrt(1 + float(np.dot(self.others.m, self.others.mass))))
-        while probe < high and excess(probe) > 0:
-            low, probe = probe, 2 * probe
-        high = min(high, probe)
-        if excess(math.nextafter(high, 0.0)) > 0:
-            return high
-        root = float(brentq(excess, low, math.nextafter(high, 0.0), xtol=1e-12, rtol=1e-7, maxiter=200))
-        step = root * _RELATIVE_STEP + 1e-12
-        while self.delta(root)[0] > delta:  # the upper end of the bracket: never below the root
-            root, step = root + step, 2 * step
-        return min(root, self.local_epsilon)
+    victim: Victim
+    count: int
+    others: Others
 
 
-def _snap_gammas(randomizer: Randomizer, budgets: Budgets) -> list[tuple[float, int]]:
-    """Returns (γ, count) groups; above `_GAMMA_CELLS` tiers γ is rounded down to a grid, which is sound."""
-    epsilons = np.array([tier.local_epsilon for tier in budgets.tiers])
-    counts = np.array([tier.count for tier in budgets.tiers])
-    gammas = randomizer.gamma(epsilons)
-    if len(gammas) > _GAMMA_CELLS:
-        gammas = np.nextafter(np.floor(gammas * _GAMMA_CELLS) / _GAMMA_CELLS, 0.0)
-    unique, position = np.unique(gammas, return_inverse=True)
-    totals = np.bincount(position, weights=counts).astype(np.int64)
-    return [(float(gamma), int(total)) for gamma, total in zip(unique, totals, strict=True)]
-
-
-def _without_one(groups: list[tuple[float, int]], gamma: float) -> list[tuple[float, int]]:
-    left = [(g, count - (g == gamma)) for g, count in groups]
-    return [(g, count) for g, count in left if count]
-
-
-def _victims(randomizer: Randomizer, budgets: Budgets, dishonest: int) -> list[_Victim]:
-    """Returns one victim per tier, in the order of the tiers."""
-    groups = _snap_gammas(randomizer, budgets)
-    if len(budgets.tiers) <= _EXACT_TIERS:
-        victims = []
-        for tier in budgets.tiers:
-            gamma = float(randomizer.gamma(np.array([tier.local_epsilon]))[0])
-            others = remove_largest(_without_one(groups, gamma), dishonest)
-            victims.append(_Victim(randomizer, tier.local_epsilon, blanket_count(others, randomizer.buckets_per_sigma)))
-        return victims
-    # The others of any victim hide it at least as well as everyone without the dishonest + 1 largest γ.
-    shared = blanket_count(remove_largest(groups, dishonest + 1), randomizer.buckets_per_sigma)
-    # A victim of a smaller budget can be made from one of a larger by post-processing: round budgets up to cells.
-    smallest, largest = budgets.tiers[0].local_epsilon, budgets.largest
-    edges = np.geomspace(smallest, largest, _VICTIM_CELLS + 1)[1:]
-    edges[-1] = largest
-    cells = {float(edge): _Victim(randomizer, float(edge), shared) for edge in edges}
-    positions = np.searchsorted(edges, [tier.local_epsilon for tier in budgets.tiers])
-    return [cells[float(edges[position])] for position in positions]
-
-
-def _as_budgets(budgets: Budgets | Iterable[float]) -> Budgets:
-    return budgets if isinstance(budgets, Budgets) else Budgets.from_epsilons(budgets)
+@dataclass(frozen=True)
+class _Answer:
+    tier: TierCertificate
+    slack: float
+    amplified: bool
+    steps: tuple[str, ...]
 
 
 def certify(
     budgets: Budgets | Iterable[float],
-    randomizer: Randomizer,
+    randomizer: Randomizer | str,
     *,
     delta: float | None = None,
     epsilon: float | None = None,
     dishonest: int = 0,
+    linkage: str = "separate",
+    rounds: int = 1,
 ) -> Certificate:
-    """Returns the certified central guarantee of one shuffled batch, for the worst-off tier and for each.
+    """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
     Args:
-        budgets: the multiset of local epsilons of all n users.
-        randomizer: what every user runs.
-        delta: certify ε at this δ, 1e-15 ≤ δ < 1; or
-        epsilon: certify δ at this ε ≥ 0. Exactly one of the two.
-        dishonest: f, users who may collude with the reader; 0 ≤ f.
+        budgets: the public multiset of local budgets; a sequence of floats means one user each.
+        randomizer: what every client runs; a name without parameters is allowed.
+        delta: the total delta over all rounds, 0 < delta < 1; the certificate then gives the least epsilon found.
+        epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
+        dishonest: how many of the other clients may collude with the observer, or lie about their budget.
+        linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
+        rounds: how many such releases one client may take part in, each a batch of its own.
 
-    Neighbours differ in the value of one user (replace-one). Direction of error: ε and δ are never below the true
-    ones of the bound; truncation and round-off are in `numerical_slack`. Source: docs/accounting.md, section 2 (ours;
-    for equal budgets Balle, Bell, Gascón, Nissim, CRYPTO 2019).
+    Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
+    above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
+    Several rounds are composed by basic composition: each gets delta/rounds, and the epsilons add.
 
-    Raises:
-        ValueError: an argument out of its range, or not exactly one of delta and epsilon.
+    Raises ValueError for anything outside these ranges, naming the value and the range.
     """
-    budgets = _as_budgets(budgets)
-    if (delta is None) == (epsilon is None):
-        raise ValueError(f"delta is {delta} and epsilon is {epsilon}; give exactly one of them")
-    if delta is not None and not MIN_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta}; allowed is {MIN_DELTA} ≤ delta < 1")
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon is {epsilon}; allowed are finite numbers ≥ 0")
-    if dishonest < 0:
-        raise ValueError(f"dishonest is {dishonest}; allowed are whole numbers ≥ 0")
-    victims = _victims(randomizer, budgets, dishonest)
-    distinct = list(dict.fromkeys(victims))
-    if epsilon is not None:
-        target = max(_tier_delta(victim, epsilon) for victim in distinct)
-        epsilons = {victim: min(epsilon, _tier_epsilon(victim, target)) for victim in distinct}
-    else:
-        target = delta or 0.0
-        epsilons = {victim: _tier_epsilon(victim, target) for victim in distinct}
-    tiers = tuple(
-        TierCertificate(tier.local_epsilon, tier.local_delta, tier.count, min(epsilons[victim], tier.local_epsilon))
-        for tier, victim in zip(budgets.tiers, victims, strict=True)
-    )
+    budgets = as_budgets(budgets)
+    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    _check(delta, epsilon, dishonest, linkage, rounds)
+    answers: list[_Answer] = []
+    for group in _groups(budgets, dishonest, linkage):
+        answer = _answer(group, randomizer, delta, epsilon, rounds)
+        answers.append(answer)
+    answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
+    worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
+    local = _local(budgets, rounds)
+    assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
+    reached = max(answer.tier.delta for answer in answers)
     return Certificate(
-        epsilon=max(tier.epsilon for tier in tiers) if epsilon is None else epsilon,
-        delta=target,
+        epsilon=worst.tier.epsilon,
+        delta=reached,
         grade=Grade.CERTIFIED,
-        method="local budget" if randomizer.local_only else "personalised common blanket, closed form",
-        assumptions=_assumptions(randomizer, dishonest),
-        randomizer=randomizer.name,
+        method=_method(worst.amplified, rounds),
+        assumptions=assumptions,
         num_users=budgets.num_users,
         dishonest=dishonest,
-        numerical_slack=max(victim.delta(epsilons[victim])[1] for victim in distinct),
-        tiers=tiers,
-        everyone_else_colludes=_local_guarantee(budgets),
-        comparison=(gspa_theorem_2(budgets, target),) if 0 < target < 1 else (),
+        numerical_slack=max(answer.slack for answer in answers),
+        tiers=tuple(answer.tier for answer in answers),
+        everyone_else_colludes=local,
+        comparison=_comparison(budgets, reached, rounds),
+        lower_bound=None,
+        randomizer=randomizer.name,
+        linkage=linkage,
+        rounds=rounds,
+        steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
     )
 
 
-def _tier_epsilon(victim: _Victim, delta: float) -> float:
-    """Returns the tier's ε; no amplification is sought where δ = 0, where there is none."""
-    if victim.randomizer.local_only or delta < MIN_DELTA:
-        return victim.local_epsilon
-    return victim.epsilon(delta)
+def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
+    if (delta is None) == (epsilon is None):
+        raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
+    if epsilon is not None and not 0 <= epsilon < float("inf"):
+        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number >= 0")
+    check_count(dishonest, "dishonest")
+    check_count(rounds, "rounds", 1)
+    if linkage not in LINKAGES:
+        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
 
 
-def _tier_delta(victim: _Victim, epsilon: float) -> float:
+def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
+    """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
+    if linkage == "stratified":
+        return _strata(budgets, dishonest)
+    if budgets.num_tiers <= MAX_EXACT_TIERS:
+        return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
+    # A randomizer of a smaller budget is a post-processing of the same randomizer of a larger one, so that a group is
+    # charged at its largest budget. The victim's own blanket is taken away as if it were the most helpful one.
+    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
+    low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
+    width = (high - low) / REPORTED_GROUPS
+    part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    groups = []
+    for index in np.unique(part):
+        members = part == index
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), others))
+    return groups
+
+
+def _single(budgets: Budgets, tier: int, dishonest: int) -> _Group:
+    count = budgets.count.copy()
+    count[tier] -= 1
+    kept = count > 0
+    others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest)
+    victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
+    return _Group(victim, int(budgets.count[tier]), others)
+
+
+def _strata(budgets: Budgets, dishonest: int) -> list[_Group]:
+    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
+    order = np.argsort(-budgets.count, kind="stable")
+    groups = []
+    for tier in order[:MAX_STRATA].tolist():
+        own = slice(tier, tier + 1)
+        count = budgets.count[own] - 1
+        if count[0] == 0:
+            groups.append(_alone(budgets, np.array([tier])))
+            continue
+        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest)
+        victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
+        groups.append(_Group(victim, int(budgets.count[tier]), others))
+    if order.size > MAX_STRATA:
+        groups.append(_alone(budgets, order[MAX_STRATA:]))
+    return groups
+
+
+def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> _Group:
+    nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+    victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+    return _Group(victim, int(budgets.count[members].sum()), nobody)
+
+
+def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
+    victim = group.victim
+    per_round = None if delta is None else delta / rounds
+    curve: DeltaCurve | str
+    if group.others.honest == 0 and delta is not None:
+        curve = "no other honest client: the local budget is certified"
+    else:
+        curve = randomizer.curve(victim, group.others, per_round)
+    if per_round is not None:
+        found = _epsilon_at(curve, victim, per_round)
+    else:
+        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds)
+    reached_epsilon, reached_delta, slack, amplified, steps = found
+    tier = TierCertificate(
+        local_epsilon=victim.local_epsilon,
+        local_delta=victim.local_delta,
+        count=group.count,
+        epsilon=reached_epsilon * rounds,
+        delta=min(1.0, reached_delta * rounds),
+    )
+    return _Answer(tier, min(1.0, slack * rounds), amplified, steps)
+
+
+def _epsilon_at(
+    curve: DeltaCurve | str, victim: Victim, delta: float
+) -> tuple[float, float, float, bool, tuple[str, ...]]:
+    if isinstance(curve, str):
+        return victim.local_epsilon, delta, 0.0, False, (curve,)
+    inverse = smallest_epsilon(curve, delta, victim.local_epsilon)
+    if inverse.reached is None:
+        return victim.local_epsilon, delta, 0.0, False, (*curve.explain(), "no amplification: the local budget")
+    line = (
+        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
+        f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
+    )
+    return inverse.epsilon, delta, inverse.reached.slack, True, (*curve.explain(), line)
+
+
+def _delta_at(
+    curve: DeltaCurve | str, victim: Victim, epsilon: float
+) -> tuple[float, float, float, bool, tuple[str, ...]]:
     if epsilon >= victim.local_epsilon:
-        return 0.0
-    local = -math.expm1(epsilon - victim.local_epsilon)
-    return local if victim.randomizer.local_only else min(local, victim.delta(epsilon)[0])
+        return epsilon, 0.0, 0.0, False, ("epsilon is at least the local budget",)
+    if isinstance(curve, str):
+        # Without amplification all that is known at a smaller epsilon is the local hockey-stick bound of pure DP.
+        return epsilon, _pure_delta(victim.local_epsilon, epsilon), 0.0, False, (curve,)
+    bound = curve.delta(epsilon)
+    worst = _pure_delta(victim.local_epsilon, epsilon)
+    if worst <= bound.value:
+        return epsilon, worst, 0.0, False, (*curve.explain(), "no amplification: the local budget")
+    return epsilon, bound.value, bound.slack, True, curve.explain()
 
 
-def _local_guarantee(budgets: Budgets) -> Guarantee:
+def _pure_delta(local_epsilon: float, epsilon: float) -> float:
+    """The largest H_{e^epsilon} of any local_epsilon-DP pair: (e^v - e^epsilon)/(e^v + 1), attained by RR."""
+    decay = np.exp(-local_epsilon)
+    return float(-np.expm1(epsilon - local_epsilon) / (1 + decay)) * (1 + 1e-14)
+
+
+def _local(budgets: Budgets, rounds: int) -> Guarantee:
     return Guarantee(
-        budgets.largest, 0.0, Grade.CERTIFIED, "local budget", ("the user's own device runs the declared randomizer",)
+        epsilon=float(budgets.local_epsilon[-1]) * rounds,
+        delta=0.0,
+        grade=Grade.CERTIFIED,
+        method="local budget" if rounds == 1 else "local budget, basic composition",
+        assumptions=("nobody but the client itself is honest",),
     )
 
 
-def _assumptions(randomizer: Randomizer, dishonest: int) -> tuple[str, ...]:
-    shuffled = (
-        "at least one shuffler is honest",
-        f"at most {dishonest} clients are dishonest",
-        f"every other client runs {randomizer.name} at the budget that it reported",
-    )
-    return (*shuffled, randomizer.local_only) if randomizer.local_only else shuffled
+def _method(amplified: bool, rounds: int) -> str:
+    method = "personalised common blanket, closed form" if amplified else "local budget"
+    return method if rounds == 1 else f"{method}; basic composition over {rounds} rounds"
+
+
+def _assumptions(
+    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets
+) -> tuple[str, ...]:
+    lines = [
+        "neighbouring data sets differ in the value of one user (replace-one)",
+        randomizer.statement,
+        "at least one shuffler is honest: the order of the reports is uniformly random to the observer",
+        f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
+        "the multiset of local budgets is public and does not depend on the data",
+    ]
+    if linkage == "separate":
+        lines.append("nothing links a report to the budget it was made with")
+    else:
+        lines.append("a report shows its tier: only the victim's own tier hides it")
+    if rounds > 1:
+        lines.append(
+            f"every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
+        )
+    if bool((budgets.local_delta > 0).any()):
+        lines.append("the declared local deltas are not spent: this randomizer is pure")
+    return tuple(lines)
+
+
+def _comparison(budgets: Budgets, delta: float, rounds: int) -> tuple[Comparison, ...]:
+    from accountant.published import compare
+
+    if rounds > 1:
+        return ()  # the published bounds are about one round
+    return compare(budgets, delta)

@@ -1,43 +1,52 @@
-"""Published bounds, computed for comparison and never able to open a round unless their grade is CERTIFIED."""
+"""Published bounds, implemented for comparison: each with its grade, its reference and its validity range.
+
+None of them opens a gate. Outside its validity range a bound raises `OutOfRangeError`, which names the range; it never
+returns a number there. Certified answers are left to `certify`.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from accountant.budgets import Budgets
-from accountant.results import Comparison, Grade
+from accountant.gaussian import gaussian_epsilon
+from accountant.results import Comparison, Grade, Status
 
-__all__ = ["gaussian_dp_delta", "gspa_theorem_2"]
-
-_GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification (AAAI 2024)"
+GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification, AAAI 2024, Theorem 2"
 
 
-def gaussian_dp_delta(epsilon: float, mu: float) -> float:
-    """Returns δ(ε) of μ-Gaussian differential privacy: Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+class OutOfRangeError(ValueError):
+    """The published bound says nothing at these parameters; the message names its validity range."""
 
-    Source: Dong, Roth, Su (JRSS-B 2022), Corollary 2.13.
+
+def gspa_mu(budgets: Budgets) -> float:
+    """mu = sqrt(2 / (sum p_i - max p_i)) with p_i = (1 - delta_i)/(1 + e^epsilon_i).
+
+    Raises OutOfRangeError for a single user.
     """
-    from scipy.special import log_ndtr, ndtr
+    decay = np.exp(-budgets.local_epsilon)
+    p = (1 - budgets.local_delta) * decay / (1 + decay)
+    rest = float(p @ budgets.count) - float(p.max())
+    if budgets.num_users < 2 or not rest > 0:
+        raise OutOfRangeError(f"{budgets.num_users} users; valid: at least two users, one of them with a finite budget")
+    return math.sqrt(2 / rest)
 
-    second = math.exp(epsilon + float(log_ndtr(-epsilon / mu - mu / 2)))
-    return max(0.0, float(ndtr(-epsilon / mu + mu / 2)) - second)
+
+def gspa_asymptotic(budgets: Budgets, delta: float) -> float:
+    """GSPA Theorem 2: epsilon at delta of mu-GDP. ASYMPTOTIC: the constant of its C/sqrt(n) term is never given."""
+    if not 0 < delta < 1:
+        raise OutOfRangeError(f"delta is {delta!r}; valid: 0 < delta < 1")
+    return gaussian_epsilon(gspa_mu(budgets), delta)
 
 
-def gspa_theorem_2(budgets: Budgets, delta: float) -> Comparison:
-    """Returns what Theorem 2 of GSPA says: approximately μ-GDP with μ = √(2/(Σp_i − max p_i)), p_i = 1/(1+e^ε_i).
-
-    ASYMPTOTIC: the constant of its C/√n term is never given, and at finite n it is refuted by attacks.
-    """
-    flips = [(1 / (1 + math.exp(tier.local_epsilon)), tier.count) for tier in budgets.tiers]
-    total = sum(flip * count for flip, count in flips) - max(flip for flip, _ in flips)
-    name, reference = "GSPA Thm 2", f"{_GSPA}, Theorem 2"
-    if total <= 0:
-        return Comparison(name, None, Grade.ASYMPTOTIC, reference, "out of range", "it needs at least two users")
-    mu = math.sqrt(2 / total)
-    low, high = 0.0, 1.0
-    while gaussian_dp_delta(high, mu) > delta:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_dp_delta(middle, mu) > delta else (low, middle)
-    return Comparison(name, high, Grade.ASYMPTOTIC, reference)
+def compare(budgets: Budgets, delta: float, attack: float | None = None) -> tuple[Comparison, ...]:
+    """Every published bound at this delta. `attack` is the best known lower bound on epsilon, if there is one."""
+    note = "asymptotic: the error at the actual n is not bounded by its theorem"
+    try:
+        epsilon = gspa_asymptotic(budgets, delta)
+    except OutOfRangeError as error:
+        return (Comparison("GSPA Thm 2", None, Grade.ASYMPTOTIC, Status.OUT_OF_RANGE, GSPA, str(error)),)
+    status = Status.NOT_CHECKED if attack is None else Status.REFUTED if epsilon < attack else Status.VALID
+    return (Comparison("GSPA Thm 2", epsilon, Grade.ASYMPTOTIC, status, GSPA, note),)

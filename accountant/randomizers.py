@@ -1,133 +1,226 @@
-"""The local randomizers as the accountant sees them: their blanket and the divergence that it leaves.
+"""The local randomizers the accountant knows: each states its blanket, everything else follows.
 
-A randomizer states γ(ε_i), the weight of the common blanket ω in the report of a user with local budget ε_i, and
-δ(m), the hockey-stick divergence between the victim's two values when m other reports are draws of ω (the theorem
-and its proof: docs/accounting.md, section 2). Everything else follows in `accountant.certify`. A randomizer
-without a stated blanket is certified at its local budget.
+A randomizer with a closed form gives the weight gamma of its blanket and delta(m); see docs/accounting.md, section 2.
+The classes describe mechanisms for accounting; sampling from them is the client's business.
 """
 
 from __future__ import annotations
 
-import abc
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from accountant.binomial import BETA_ERROR, fair_tail, fair_tails, rounding, window
+from accountant.binomial import UNIT, Floats
+from accountant.blanket_count import CountLaw, blanket_count, without_largest
+from accountant.closed_forms import KaryTable, binary_delta
+from accountant.curves import CountCurve, DeltaCurve, Others, Victim
+from accountant.results import check_count
 
-__all__ = [
-    "BinaryRandomizedResponse",
-    "KaryRandomizedResponse",
-    "LaplaceMechanism",
-    "OneBitMean",
-    "Randomizer",
-]
-
-Floats = npt.NDArray[np.float64]
-# More than exp, addition and division together can be off by.
-_DOWN = 1 - 8 * np.finfo(np.float64).eps
+DEFAULT_TAIL = 1e-30
+"""Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
 
 
-class Randomizer(abc.ABC):
-    """A pure ε-locally private randomizer."""
+@dataclass(frozen=True)
+class Randomizer(ABC):
+    """A family of local randomizers, one member for every local budget."""
 
-    name: str
-    local_only: str = ""
-    # How finely M is bucketed; each bucket costs one evaluation of `delta_given`.
-    buckets_per_sigma: int = 10
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The short name with its parameters, as printed in certificates."""
 
-    @abc.abstractmethod
-    def gamma(self, local_epsilon: Floats) -> Floats:
-        """Returns the blanket weight of users with these budgets, in [0, 1]; never above the true one."""
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """What every client is assumed to run, in one sentence."""
 
-    @abc.abstractmethod
-    def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
-        """Returns δ(m) for every m and a bound on its numerical error.
+    @abstractmethod
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
-        Args:
-            m: numbers of ω-messages beside the victim's, shape (b,), each ≥ 0.
-            local_epsilon: the victim's budget.
-            epsilon: central, 0 ≤ epsilon < local_epsilon.
+        delta is the target, if there is one: it only decides how finely to compute.
         """
 
 
 @dataclass(frozen=True)
-class BinaryRandomizedResponse(Randomizer):
-    """A bit, kept with probability e^ε/(1+e^ε). Closed form: docs/accounting.md, section 2.1."""
+class ClosedFormRandomizer(Randomizer):
+    """A pure randomizer whose blanket gives delta(m) in closed form."""
 
-    name = "rr"
-    buckets_per_sigma = 200
+    @abstractmethod
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """The blanket's weight for each local epsilon, rounded down. Shape (T,), in [0, 1]."""
+
+    @abstractmethod
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """epsilon -> (mean of delta(m) over the law, bound on its absolute error), for a victim at local_epsilon."""
+
+    @abstractmethod
+    def divergence(self, local_epsilon: float) -> float:
+        """The sum of (p0 - p1)^2 / omega, for the first guess of epsilon."""
+
+    @abstractmethod
+    def buckets(self, mean: float) -> int:
+        """Into how many buckets the blanket count may be put when its mean is `mean`."""
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """See `Randomizer.curve`."""
+        law = self.count_law(others, delta)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
+        averaged = self.averaged(victim.local_epsilon, law, tail)
+        divergence = self.divergence(victim.local_epsilon)
+        return CountCurve(
+            law, averaged, divergence, f"blanket of {self.name}: uniform, each user's weight at its own budget"
+        )
+
+    def count_law(self, others: Others, delta: float | None) -> CountLaw:
+        """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
+        key = (self.name, delta)
+        if key not in others.laws:
+            others.laws[key] = self._count_law(others, delta)
+        return others.laws[key]
+
+    def _count_law(self, others: Others, delta: float | None) -> CountLaw:
+        gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, min(1e-15, delta * 1e-7))
+        law = blanket_count(gamma, count, tail=tail)
+        size = self.buckets(law.mean)
+        if law.counts.size <= size:
+            return law
+        return law.coarsened(size if delta is not None else 4 * size, tail)
+
+
+def _lowered(gamma: Floats) -> Floats:
+    # Each formula for gamma takes at most six rounded operations.
+    return gamma * (1 - 8 * UNIT)
+
+
+@dataclass(frozen=True)
+class BinaryRandomizedResponse(ClosedFormRandomizer):
+    """One bit, kept with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
+
+    @property
+    def name(self) -> str:
+        return "rr"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client runs binary randomised response with its own local epsilon"
 
     def gamma(self, local_epsilon: Floats) -> Floats:
-        return 2.0 / (1.0 + np.exp(local_epsilon)) * _DOWN
+        """2/(1+e^v)."""
+        decay = np.exp(-local_epsilon)
+        return _lowered(2 * decay / (1 + decay))
 
-    def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
-        keep = 1.0 / (1.0 + np.exp(-local_epsilon))
-        flip = 1.0 / (1.0 + np.exp(local_epsilon))
-        ratio = np.exp(epsilon)
-        trials = m.astype(np.float64)
-        threshold = (trials + 1) * (ratio * keep - flip) / ((keep - flip) * (1 + ratio))
-        ones = np.floor(threshold) + 1
-        with_victim, without = fair_tail(ones - 1, trials), fair_tail(ones, trials)
-        gain = keep * with_victim + flip * without
-        loss = ratio * (flip * with_victim + keep * without)
-        return np.maximum(gain - loss, 0.0), (gain + loss) * BETA_ERROR
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `binary_delta`."""
+
+        def mean(epsilon: float) -> tuple[float, float]:
+            value, error = binary_delta(local_epsilon, epsilon, law.counts)
+            return float(law.mass @ value), float(law.mass @ error)
+
+        return mean
+
+    def divergence(self, local_epsilon: float) -> float:
+        """4 tanh^2(v/2)."""
+        return 4 * math.tanh(local_epsilon / 2) ** 2
+
+    def buckets(self, mean: float) -> int:
+        """Enough for a relative error of epsilon below 1e-4 at any size."""
+        return 2048
 
 
 @dataclass(frozen=True)
 class OneBitMean(BinaryRandomizedResponse):
-    """A number in an interval, stochastically rounded to a bit, then binary randomized response."""
+    """A value clipped to [lo, hi], rounded at random to one of the two ends, then binary randomised response."""
 
-    name = "onebit"
+    @property
+    def name(self) -> str:
+        return "onebit"
+
+    @property
+    def statement(self) -> str:
+        return (
+            "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
+            "with its own local epsilon"
+        )
 
 
 @dataclass(frozen=True)
-class KaryRandomizedResponse(Randomizer):
-    """One of k letters, kept with probability e^ε/(e^ε+k−1). Closed form: docs/accounting.md, section 2.2."""
+class KaryRandomizedResponse(ClosedFormRandomizer):
+    """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1)."""
 
     k: int
-    name = "krr"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.k <= 1 << 20:
-            raise ValueError(f"k is {self.k}; allowed are 2..{1 << 20}")
+        check_count(self.k, "k", 2)
+
+    @property
+    def name(self) -> str:
+        return f"krr(k={self.k})"
+
+    @property
+    def statement(self) -> str:
+        return f"every honest client runs {self.k}-ary randomised response with its own local epsilon"
 
     def gamma(self, local_epsilon: Floats) -> Floats:
-        return self.k / (np.expm1(local_epsilon) + self.k) * _DOWN
+        """k/(e^v+k-1)."""
+        decay = np.exp(-local_epsilon)
+        return _lowered(self.k * decay / (1 + (self.k - 1) * decay))
 
-    def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
-        values, errors = np.empty(len(m)), np.empty(len(m))
-        for index, count in enumerate(m):
-            values[index], errors[index] = self._delta_one(int(count) + 1, local_epsilon, epsilon)
-        return values, errors
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `KaryTable`; two values are binary randomised response."""
+        if self.k == 2:
+            return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
+        return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
 
-    def _delta_one(self, messages: int, local_epsilon: float, epsilon: float) -> tuple[float, float]:
-        """Sums over c, how many of N messages are one of the victim's two letters; what is left out counts as 1."""
-        gain = np.expm1(local_epsilon)
-        excess, ratio = np.expm1(epsilon), np.exp(epsilon)
-        c, mass, lost = window(messages, 2.0 / self.k)
-        first = np.floor((messages * excess / gain + ratio * c) / (1 + ratio)) + 1
-        above, above_without_one, error = fair_tails(c, first)
-        minus = (messages * excess + gain * ratio * c) * above
-        plus = gain * (1 + ratio) * 0.5 * c * above_without_one
-        scale = self.k / ((gain + self.k) * messages)
-        value = float(scale * np.dot(mass, np.maximum(plus - minus, 0.0)))
-        # What an error of the tails does to plus − minus; δ(m) ≤ 1, so the mass outside adds at most itself.
-        sensitivity = messages * excess + gain * (1 + 2 * ratio) * c
-        return value, lost + value * float(rounding(messages)) + float(scale * np.dot(mass, sensitivity * error))
+    def divergence(self, local_epsilon: float) -> float:
+        """2 k (e^v-1)^2 / (e^v+k-1)^2."""
+        decay = math.exp(-local_epsilon)
+        return 2 * self.k * ((1 - decay) / (1 + (self.k - 1) * decay)) ** 2
+
+    def buckets(self, mean: float) -> int:
+        """Fewer where a count matters less: the relative loss in epsilon is about 3/(buckets * sqrt(mean))."""
+        return 2048 if self.k == 2 else int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
 
 
 @dataclass(frozen=True)
 class LaplaceMechanism(Randomizer):
-    """Laplace noise on an interval, continuous or discrete on `lattice` steps; no blanket is stated for it yet."""
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; on multiples of 1/lattice if a lattice is given."""
 
     lattice: int | None = None
-    name = "laplace"
-    local_only = "no amplification is claimed for laplace: the certificate is the local budget"
 
-    def gamma(self, local_epsilon: Floats) -> Floats:
-        return np.zeros_like(local_epsilon)
+    def __post_init__(self) -> None:
+        if self.lattice is not None:
+            check_count(self.lattice, "lattice", 1)
 
-    def delta_given(self, m: npt.NDArray[np.int64], local_epsilon: float, epsilon: float) -> tuple[Floats, Floats]:
-        return np.ones(len(m)), np.zeros(len(m))
+    @property
+    def name(self) -> str:
+        return "laplace"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value clipped to [0, 1]"
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """No amplification is computed for it yet."""
+        return "no amplification is computed for laplace noise: the certificate is the local budget"
+
+
+def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
+    """`rr`, `onebit`, `krr` (with k=...) or `laplace`. Raises ValueError naming what is allowed."""
+    known: dict[str, type[Randomizer]] = {
+        "rr": BinaryRandomizedResponse,
+        "onebit": OneBitMean,
+        "krr": KaryRandomizedResponse,
+        "laplace": LaplaceMechanism,
+    }
+    if name not in known:
+        raise ValueError(f"randomizer is {name!r}; allowed is {', '.join(sorted(known))}")
+    try:
+        return known[name](**parameters)
+    except TypeError as error:
+        raise ValueError(f"parameters of {name!r} are {parameters!r}; {error}") from None

@@ -1,87 +1,143 @@
-"""What the accountant answers with: frozen, checked at construction, and never an epsilon without its grade."""
+"""What the accountant answers with: grades, guarantees and certificates.
+
+Every epsilon that leaves this package travels in one of these frozen types, together with the word that says what it
+is worth (`Grade`), the method that produced it and the assumptions it rests on. The types check themselves at
+construction, so a nonsensical guarantee cannot be built. How the numbers are computed is left to the other modules;
+signing and storing a certificate is left to the accountant service.
+"""
 
 from __future__ import annotations
 
-import enum
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-__all__ = ["Certificate", "Comparison", "Grade", "Guarantee", "TierCertificate"]
 
-
-class Grade(enum.StrEnum):
-    """How much a stated epsilon is worth.
-
-    CERTIFIED: a proved upper bound for the declared randomizers at the actual number of users, numerical error
-    included. ASYMPTOTIC: true as n → ∞, with an unquantified error at the actual n. HEURISTIC: a published formula
-    whose proof has a gap or whose assumptions are not met. LOWER_BOUND: an attack; nothing below it can be true.
-    """
+class Grade(StrEnum):
+    """What an epsilon is worth (docs/accounting.md, section 1)."""
 
     CERTIFIED = "CERTIFIED"
+    """A proved upper bound for the declared randomizers at the actual n, numerical error included."""
     ASYMPTOTIC = "ASYMPTOTIC"
+    """True as n grows without bound, with an unquantified error at the actual n."""
     HEURISTIC = "HEURISTIC"
+    """A published formula whose proof has a gap, or whose assumptions the deployment does not meet."""
     LOWER_BOUND = "LOWER_BOUND"
+    """An attack: no (epsilon, delta) below it can be true."""
 
 
-def _check_guarantee(epsilon: float, delta: float) -> None:
-    if not (epsilon >= 0):
-        raise ValueError(f"epsilon is {epsilon}; allowed is epsilon ≥ 0")
-    if not 0 <= delta <= 1:
-        raise ValueError(f"delta is {delta}; allowed is 0 ≤ delta ≤ 1")
+class Status(StrEnum):
+    """How a published figure stands against the best attack that was run."""
+
+    VALID = "valid"
+    REFUTED = "refuted"
+    OUT_OF_RANGE = "out of range"
+    NOT_CHECKED = "not checked"
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Raises ValueError unless epsilon is a finite number >= 0."""
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"{name} is {epsilon!r}; allowed is a finite number >= 0")
+
+
+def check_delta(delta: float, name: str = "delta") -> None:
+    """Raises ValueError unless 0 <= delta <= 1."""
+    if not (math.isfinite(delta) and 0 <= delta <= 1):
+        raise ValueError(f"{name} is {delta!r}; allowed is 0 <= {name} <= 1")
+
+
+def check_count(count: int, name: str, least: int = 0) -> None:
+    """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ValueError(f"{name} is {count!r}; allowed is an integer >= {least}")
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta)-DP of one stated grade, with everything that it rests on."""
+    """(epsilon, delta) with its grade, the method that gave it, and what it assumes. Neighbours: replace-one."""
 
     epsilon: float
     delta: float
     grade: Grade
     method: str
-    assumptions: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_guarantee(self.epsilon, self.delta)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not isinstance(self.grade, Grade):
+            raise ValueError(f"grade is {self.grade!r}; allowed is {', '.join(Grade)}")
+        if not self.method:
+            raise ValueError("method is empty; allowed is the name of the method that gave this number")
 
 
 @dataclass(frozen=True)
 class TierCertificate:
-    """Central guarantee of the users who share one local budget; same delta, grade and assumptions as the whole."""
+    """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta)."""
 
     local_epsilon: float
     local_delta: float
     count: int
     epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.local_epsilon, "local_epsilon")
+        check_delta(self.local_delta, "local_delta")
+        check_count(self.count, "count", 1)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published bound beside the certificate.
+    """A published figure printed beside a certificate, at the certificate's delta. Never a guarantee by itself.
 
-    Attributes:
-        epsilon: None where the bound does not apply; `note` then names its range.
-        status: "valid", "refuted", "out of range", or empty where no attack was run.
+    epsilon is None where the formula gives no number here; `note` then says why (the validity range, for instance).
     """
 
     name: str
     epsilon: float | None
     grade: Grade
+    status: Status
     reference: str
-    status: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.reference:
+            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; allowed is both non-empty")
+        if self.epsilon is None:
+            if not self.note:
+                raise ValueError("note is empty; allowed without an epsilon is the reason why there is none")
+        else:
+            check_epsilon(self.epsilon)
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """An attack on one concrete pair of neighbouring data sets: no smaller epsilon can be true at this delta."""
+
+    epsilon: float
+    delta: float
+    attack: str
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not self.attack:
+            raise ValueError("attack is empty; allowed is a description of data set and statistic")
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is certified for one released batch.
+    """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
-    Attributes:
-        epsilon, delta: central guarantee of the worst-off tier, against replacing one user's value.
-        num_users: users whose budgets were counted.
-        dishonest: f; the guarantee holds although that many of them collude with the reader.
-        numerical_slack: what was added to delta for truncation and round-off.
-        everyone_else_colludes: the guarantee when nobody else is honest: the local budget.
+    epsilon and delta hold for every user while at least one shuffler and all but `dishonest` of the other clients are
+    honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part of delta
+    that was added for truncation and rounding (it is already inside delta: nothing has to be added by the reader).
+    `steps` lists how the number came about, one line per step.
     """
 
     epsilon: float
@@ -89,49 +145,53 @@ class Certificate:
     grade: Grade
     method: str
     assumptions: tuple[str, ...]
-    randomizer: str
     num_users: int
     dishonest: int
     numerical_slack: float
     tiers: tuple[TierCertificate, ...]
     everyone_else_colludes: Guarantee
-    comparison: tuple[Comparison, ...] = field(default=())
+    comparison: tuple[Comparison, ...]
+    lower_bound: LowerBound | None
+    randomizer: str
+    linkage: str
+    rounds: int
+    steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_guarantee(self.epsilon, self.delta)
+        Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
+        check_count(self.num_users, "num_users", 1)
+        check_count(self.dishonest, "dishonest")
+        check_count(self.rounds, "rounds", 1)
+        check_delta(self.numerical_slack, "numerical_slack")
         if not self.tiers:
-            raise ValueError("tiers are empty; a certificate is about at least one user")
+            raise ValueError("tiers is empty; allowed is at least one tier")
+        if sum(tier.count for tier in self.tiers) != self.num_users:
+            raise ValueError(f"tiers hold {sum(tier.count for tier in self.tiers)} users; allowed is {self.num_users}")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
-            raise ValueError(f"epsilon is {self.epsilon}, below that of its worst tier")
+            raise ValueError(f"epsilon is {self.epsilon!r}; allowed is at least that of every tier")
+        if self.grade is not Grade.CERTIFIED:
+            raise ValueError(f"grade is {self.grade!r}; allowed in a certificate is {Grade.CERTIFIED}")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the object that `croupier certify --json` prints."""
+        """The interface that other programs read: a dictionary of plain JSON values."""
+        lower = self.lower_bound
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "grade": self.grade.value,
+            "grade": str(self.grade),
             "method": self.method,
             "assumptions": list(self.assumptions),
-            "randomizer": self.randomizer,
             "num_users": self.num_users,
             "dishonest": self.dishonest,
             "numerical_slack": self.numerical_slack,
-            "tiers": [
-                {"local_epsilon": tier.local_epsilon, "count": tier.count, "epsilon": tier.epsilon}
-                for tier in self.tiers
-            ],
-            "everyone_else_colludes": {
-                "epsilon": self.everyone_else_colludes.epsilon,
-                "delta": self.everyone_else_colludes.delta,
-                "grade": self.everyone_else_colludes.grade.value,
-            },
+            "tiers": [{"local_epsilon": t.local_epsilon, "count": t.count, "epsilon": t.epsilon} for t in self.tiers],
+            "everyone_else_colludes": {"epsilon": self.everyone_else_colludes.epsilon},
             "comparison": [
-                {
-                    "name": bound.name,
-                    "epsilon": bound.epsilon if bound.epsilon is None or math.isfinite(bound.epsilon) else None,
-                    "grade": bound.grade.value,
-                    "status": bound.status,
-                }
-                for bound in self.comparison
+                {"name": c.name, "epsilon": c.epsilon, "grade": str(c.grade), "status": str(c.status)}
+                for c in self.comparison
             ],
+            "lower_bound": {
+                "epsilon": None if lower is None else lower.epsilon,
+                "attack": None if lower is None else lower.attack,
+            },
         }

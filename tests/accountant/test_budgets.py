@@ -1,0 +1,89 @@
+"""Budgets: the multiset from floats, tiers and files, and every refusal with its place and the allowed range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "budgets.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_equal_budgets_become_tiers_sorted_by_epsilon() -> None:
+    budgets = Budgets.from_epsilons([1.0, 0.5, 1.0, 2.0])
+    assert budgets.tiers == (Tier(0.5, 1), Tier(1.0, 2), Tier(2.0, 1))
+    assert (budgets.num_users, budgets.num_tiers) == (4, 3)
+
+
+def test_tiers_with_different_delta_stay_apart() -> None:
+    budgets = Budgets.from_tiers([(1.0, 3, 1e-6), Tier(1.0, 2), (1.0, 1)])
+    assert budgets.tiers == (Tier(1.0, 3), Tier(1.0, 3, 1e-6))
+
+
+def test_the_arrays_cannot_be_changed_afterwards() -> None:
+    budgets = Budgets.from_epsilons(np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match="read-only"):
+        budgets.local_epsilon[0] = 0.1
+
+
+def test_a_file_with_all_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "name, epsilon,delta,count\na,1.0,0,10\n\nb,0.5,1e-6,1\n")
+    assert read_budgets_csv(path).tiers == (Tier(0.5, 1, 1e-6), Tier(1.0, 10))
+
+
+def test_a_file_with_one_column(tmp_path: Path) -> None:
+    assert read_budgets_csv(write(tmp_path, "epsilon\n1\n2\n1\n")).tiers == (Tier(1.0, 2), Tier(2.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1.*epsilon"),
+        ("eps\n1\n", "line 1.*epsilon"),
+        ("epsilon\n", "at least one user"),
+        ("epsilon\n1\n0\n", r"line 3: local epsilon is 0\.0; allowed is 0 < epsilon"),
+        ("epsilon\n-1\n", r"line 2: local epsilon is -1\.0"),
+        ("epsilon\nnan\n", "line 2: local epsilon is nan"),
+        ("epsilon\ninf\n", "line 2: local epsilon is inf"),
+        ("epsilon\nabc\n", "line 2: local epsilon is 'abc'"),
+        ("epsilon,delta\n1,1\n", r"line 2: local delta is 1\.0; allowed is 0 <= delta < 1"),
+        ("epsilon,delta\n1,-0.1\n", "line 2: local delta is -0.1"),
+        ("epsilon,count\n1,-5\n", "line 2: count is -5"),
+        ("epsilon,count\n1,0\n", "line 2: count is 0"),
+        ("epsilon,count\n1,2.5\n", "line 2: count is '2.5'"),
+        ("epsilon,count\n1\n", "line 2: 1 fields"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_budgets_csv(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")], [501.0]])
+def test_bad_sequences_are_refused(bad: list[float]) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        Budgets.from_epsilons(bad)
+
+
+@pytest.mark.parametrize("bad", [(1.0,), (1.0, 0), (1.0, -3), (0.0, 1), (1.0, 1, 1.0), (1.0, True)])
+def test_bad_tiers_are_refused(bad: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        Budgets.from_tiers([bad])
+
+
+def test_a_million_arbitrary_budgets_are_kept() -> None:
+    values = np.random.default_rng(0).uniform(0.1, 4, 10**6)
+    assert Budgets.from_epsilons(values).num_users == 10**6
+
+
+def test_laplace_says_why_there_is_no_amplification() -> None:
+    certificate = certify([1.0, 0.5, 0.5], LaplaceMechanism(), delta=1e-6)
+    assert certificate.epsilon == 1.0
+    assert "local budget" in certificate.method

@@ -1,0 +1,206 @@
+"""The certificates of randomised response: vectors, brute force, 50-digit sums, monotonicity, trust in the others."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant import BinaryRandomizedResponse, Budgets, Grade, KaryRandomizedResponse, OneBitMean, certify
+from accountant.randomizers import Randomizer
+from tests.accountant.accounting_oracle import VECTORS, blanket_delta, worst_delta
+
+ROUNDING = 1e-14
+"""Of the brute force, which adds a few hundred doubles below 1."""
+
+
+def tier_delta(budgets: list[float], victim: int, randomizer: Randomizer, epsilon: float, dishonest: int = 0) -> float:
+    certificate = certify(budgets, randomizer, epsilon=epsilon, dishonest=dishonest)
+    return next(t.delta for t in certificate.tiers if t.local_epsilon == budgets[victim])
+
+
+def randomizer_of(row: dict[str, Any]) -> Randomizer:
+    return BinaryRandomizedResponse() if row["mechanism"] == "rr" else KaryRandomizedResponse(row["k"])
+
+
+@pytest.mark.parametrize("row", VECTORS["delta_small"], ids=lambda row: f"{row['k']}-{row['victim']}-{row['epsilon']}")
+def test_delta_agrees_with_the_vectors_to_twelve_digits_and_is_never_below(row: dict[str, Any]) -> None:
+    expected = float(row["delta"])
+    found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
+    assert found >= expected * (1 - 5e-12)  # the vector itself is rounded to 12 digits
+    assert found <= expected * (1 + 3e-11)
+
+
+@pytest.mark.parametrize("row", VECTORS["epsilon_large"], ids=str)
+def test_epsilon_agrees_with_the_vectors(row: dict[str, Any]) -> None:
+    budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
+    certificate = certify(budgets, randomizer_of(row), delta=row["delta"])
+    found = next(t.epsilon for t in certificate.tiers if t.local_epsilon == row["victim_epsilon"])
+    digits = 10.0 ** -row["digits"] if "digits" in row else 0.0
+    assert found == pytest.approx(row["epsilon"], rel=1e-3 + digits)
+    assert found >= row.get("attack", 0.0)
+    assert certificate.grade is Grade.CERTIFIED
+    assert certificate.epsilon == max(t.epsilon for t in certificate.tiers)
+
+
+@pytest.mark.parametrize("row", VECTORS["brute_force_worst"], ids=str)
+def test_delta_is_never_below_the_brute_force_vectors(row: dict[str, Any]) -> None:
+    found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
+    assert found >= row["delta_exact_worst"] * (1 - 1e-12)
+    if row["k"] >= 3 and row["attained_by_others"] and set(row["attained_by_others"]) <= {2, 3}:
+        assert found <= row["delta_exact_worst"] * (1 + 1e-6) or row["k"] == 4
+
+
+@given(
+    budgets=st.lists(st.sampled_from([0.01, 0.3, 1.0, 2.5, 10.0]), min_size=2, max_size=4),
+    k=st.integers(2, 3),
+    epsilon=st.sampled_from([0.0, 0.005, 0.2, 1.0, 4.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_delta_is_never_below_the_worst_data_set(budgets: list[float], k: int, epsilon: float) -> None:
+    for victim in range(len(budgets)):
+        found = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
+        assert found >= worst_delta(budgets, victim, k, epsilon) - ROUNDING
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_delta_is_never_below_the_worst_data_set_of_six_users(k: int) -> None:
+    budgets = [0.2, 0.7, 0.7, 1.5, 2.0, 3.0][: 6 if k < 4 else 5]
+    found = tier_delta(budgets, len(budgets) - 1, KaryRandomizedResponse(k), 0.4)
+    exact = worst_delta(budgets, len(budgets) - 1, k, 0.4)
+    assert exact * (1 - 1e-12) <= found
+    assert found <= exact * (1.25 if k == 2 else 1 + 1e-9)
+
+
+@pytest.mark.parametrize("k", [2, 3, 6])
+@pytest.mark.parametrize("budgets", [[0.3] * 9, [5.0, 0.01, 0.01, 2.0, 2.0, 1.0, 7.0, 0.4], [10.0, 10.0, 1e-6]])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.3, 1.2])
+def test_delta_agrees_with_fifty_digit_arithmetic(k: int, budgets: list[float], epsilon: float) -> None:
+    for victim in {0, len(budgets) - 1}:
+        exact = float(blanket_delta(budgets, victim, k, epsilon))
+        found = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
+        assert exact <= found <= exact * (1 + 3e-11)
+
+
+@given(
+    st.floats(0.05, 3.0), st.integers(2, 400), st.sampled_from([2, 3, 10]), st.sampled_from([1e-2, 1e-5, 1e-9, 1e-15])
+)
+@settings(max_examples=40, deadline=None)
+def test_the_epsilon_found_has_the_delta_asked_for(local: float, n: int, k: int, delta: float) -> None:
+    randomizer = KaryRandomizedResponse(k)
+    certificate = certify(Budgets.from_tiers([(local, n)]), randomizer, delta=delta)
+    assert certificate.epsilon <= local
+    back = certify(Budgets.from_tiers([(local, n)]), randomizer, epsilon=certificate.epsilon)
+    assert back.delta <= delta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(5)])
+def test_epsilon_is_monotone_in_everything(randomizer: Randomizer) -> None:
+    def epsilon(tiers: list[tuple[float, int]], delta: float = 1e-5, dishonest: int = 0) -> float:
+        return certify(Budgets.from_tiers(tiers), randomizer, delta=delta, dishonest=dishonest).epsilon
+
+    def non_increasing(values: list[float]) -> bool:
+        return all(later <= earlier * (1 + 5e-6) for earlier, later in itertools.pairwise(values))
+
+    assert non_increasing([epsilon([(1.0, n)]) for n in (5, 10, 50, 51, 52, 500, 5000, 50_000)])
+    assert non_increasing([epsilon([(v, 300)]) for v in (3.0, 2.0, 1.0, 0.5, 0.1, 0.01)])
+    assert non_increasing([epsilon([(1.0, 300)], delta) for delta in (1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 0.1)])
+    assert non_increasing([epsilon([(1.0, 300)], dishonest=f) for f in (299, 298, 250, 100, 10, 1, 0)])
+
+
+def test_no_tier_exceeds_its_local_budget() -> None:
+    certificate = certify(Budgets.from_tiers([(0.001, 3), (0.5, 4), (6.0, 2)]), "rr", delta=1e-12)
+    assert all(tier.epsilon <= tier.local_epsilon for tier in certificate.tiers)
+    assert certificate.everyone_else_colludes.epsilon == 6.0
+
+
+@pytest.mark.parametrize("dishonest", [4, 5, 100])
+def test_with_no_honest_company_the_local_budget_is_all_there_is(dishonest: int) -> None:
+    certificate = certify([1.0, 0.5, 0.2, 2.0, 1.0], "rr", delta=1e-6, dishonest=dishonest)
+    assert [tier.epsilon for tier in certificate.tiers] == [tier.local_epsilon for tier in certificate.tiers]
+    assert "local budget" in certificate.method
+    assert certify([0.7], "rr", delta=0.01).epsilon == 0.7
+
+
+def test_dishonest_clients_are_the_most_helpful_ones() -> None:
+    with_help = [0.1, 0.1, 1.0, 1.0, 2.0]
+    assert tier_delta(with_help, 4, BinaryRandomizedResponse(), 0.5, dishonest=2) == pytest.approx(
+        tier_delta([1.0, 1.0, 2.0], 2, BinaryRandomizedResponse(), 0.5), rel=1e-12
+    )
+
+
+def test_stratified_linkage_hides_a_user_only_in_its_own_tier() -> None:
+    budgets = Budgets.from_tiers([(0.5, 50), (1.0, 200), (3.0, 1)])
+    certificate = certify(budgets, "rr", delta=1e-4, linkage="stratified")
+    for tier in certificate.tiers:
+        alone = certify(Budgets.from_tiers([(tier.local_epsilon, tier.count)]), "rr", delta=1e-4)
+        assert tier.epsilon == pytest.approx(alone.epsilon, rel=1e-5)
+    assert certificate.epsilon == 3.0
+
+
+def test_many_strata_are_answered_with_the_local_budget_where_they_are_small() -> None:
+    rng = np.random.default_rng(1)
+    budgets = Budgets.from_epsilons(rng.uniform(0.1, 3, 500))
+    certificate = certify(budgets, "rr", delta=1e-4, linkage="stratified")
+    assert certificate.epsilon == budgets.local_epsilon.max()
+    assert sum(tier.count for tier in certificate.tiers) == 500
+
+
+@pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(4)])
+def test_arbitrary_budgets_are_reported_in_groups_close_to_the_exact_tiers(randomizer: Randomizer) -> None:
+    rng = np.random.default_rng(7)
+    values = np.round(rng.uniform(0.2, 2.0, 3000), 9)
+    values[0] = 2.0
+    grouped = certify(Budgets.from_epsilons(values), randomizer, delta=1e-6)
+    assert len(grouped.tiers) <= 8
+    assert sum(t.count for t in grouped.tiers) == 3000
+    # The same multiset on a grid coarse enough to be answered tier by tier, rounded up: an independent upper bound.
+    coarse = certify(Budgets.from_epsilons(np.ceil(values * 15) / 15), randomizer, delta=1e-6)
+    fine = certify(Budgets.from_epsilons(np.maximum(np.floor(values * 15) / 15, 0.1)), randomizer, delta=1e-6)
+    assert fine.epsilon <= grouped.epsilon <= coarse.epsilon
+
+
+def test_one_bit_mean_is_binary_randomised_response() -> None:
+    budgets = [0.5, 1.0, 1.0, 2.0]
+    assert certify(budgets, OneBitMean(), delta=0.01).epsilon == certify(budgets, "rr", delta=0.01).epsilon
+
+
+def test_rounds_are_composed() -> None:
+    budgets = Budgets.from_tiers([(1.0, 1000)])
+    once = certify(budgets, "rr", delta=1e-6)
+    thrice = certify(budgets, "rr", delta=1e-6, rounds=3)
+    assert once.epsilon < thrice.epsilon <= 3 * certify(budgets, "rr", delta=1e-6 / 3).epsilon * (1 + 1e-6)
+    assert thrice.everyone_else_colludes.epsilon == 3.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give exactly one"),
+        ({"delta": 0.1, "epsilon": 1.0}, "give exactly one"),
+        ({"delta": 0.0}, "0 < delta < 1"),
+        ({"delta": 1.0}, "0 < delta < 1"),
+        ({"delta": float("nan")}, "0 < delta < 1"),
+        ({"epsilon": -0.1}, ">= 0"),
+        ({"epsilon": float("inf")}, ">= 0"),
+        ({"delta": 0.1, "dishonest": -1}, ">= 0"),
+        ({"delta": 0.1, "dishonest": 1.5}, "integer"),
+        ({"delta": 0.1, "rounds": 0}, ">= 1"),
+        ({"delta": 0.1, "linkage": "none"}, "separate, stratified"),
+    ],
+)
+def test_bad_arguments_are_refused_with_the_allowed_range(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        certify([1.0, 1.0], "rr", **arguments)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("xrr", {}), ("krr", {}), ("krr", {"k": 1}), ("rr", {"k": 2})])
+def test_bad_randomizers_are_refused(name: str, parameters: dict[str, int]) -> None:
+    from accountant import randomizer_from_name
+
+    with pytest.raises(ValueError):
+        randomizer_from_name(name, **parameters)

@@ -1,0 +1,103 @@
+"""Result types: what they refuse to hold, the JSON that others read, and the package's front door."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+import accountant
+from accountant import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify
+
+
+def test_the_json_has_the_keys_that_others_read() -> None:
+    found = certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2).to_json()
+    assert list(found) == [
+        "epsilon",
+        "delta",
+        "grade",
+        "method",
+        "assumptions",
+        "num_users",
+        "dishonest",
+        "numerical_slack",
+        "tiers",
+        "everyone_else_colludes",
+        "comparison",
+        "lower_bound",
+    ]
+    assert [set(tier) for tier in found["tiers"]] == [{"local_epsilon", "count", "epsilon"}] * 2
+    assert found["everyone_else_colludes"] == {"epsilon": 1.0}
+    assert all(set(row) == {"name", "epsilon", "grade", "status"} for row in found["comparison"])
+    assert found["grade"] == "CERTIFIED"
+    assert (found["num_users"], found["dishonest"], found["delta"]) == (100, 2, 1e-3)
+    assert 0 < found["numerical_slack"] < 1e-9
+    assert any("dishonest" in line for line in found["assumptions"])
+
+
+def test_a_published_figure_stands_beside_the_certificate_with_its_grade() -> None:
+    (row,) = (c for c in certify([4.0] * 1000, "rr", delta=1e-6).comparison if c.name == "GSPA Thm 2")
+    assert row.grade is Grade.ASYMPTOTIC
+    assert row.epsilon == pytest.approx(1.44938, abs=1e-4)
+
+
+def test_certificates_are_frozen_and_checked() -> None:
+    certificate = certify([1.0, 2.0], "rr", delta=0.1)
+    with pytest.raises(FrozenInstanceError):
+        certificate.epsilon = 0.0  # type: ignore[misc]
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": certificate.epsilon / 2}, "at least that of every tier"),
+        ({"delta": 1.5}, "delta"),
+        ({"grade": Grade.ASYMPTOTIC}, "CERTIFIED"),
+        ({"num_users": 3}, "tiers hold 2 users"),
+        ({"tiers": ()}, "tiers is empty"),
+        ({"rounds": 0}, "rounds"),
+        ({"method": ""}, "method"),
+    ]
+    for change, message in changes:
+        with pytest.raises(ValueError, match=message):
+            replace(certificate, **change)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Guarantee(1.0, -0.1, Grade.CERTIFIED, "m"),
+        lambda: Guarantee(1.0, 0.1, "CERTAIN", "m"),  # type: ignore[arg-type]
+        lambda: TierCertificate(1.0, 0.0, 0, 1.0, 0.1),
+        lambda: TierCertificate(1.0, 0.0, True, 1.0, 0.1),
+        lambda: Comparison("a", None, Grade.HEURISTIC, Status.OUT_OF_RANGE, "paper"),
+        lambda: Comparison("", 1.0, Grade.HEURISTIC, Status.VALID, "paper"),
+    ],
+)
+def test_nonsense_cannot_be_built(build: Any) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        build()
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert list(accountant.__all__) == sorted(accountant.__all__)
+    assert all(getattr(accountant, name) is not None for name in accountant.__all__)
+    assert accountant.Certificate is Certificate
+    with pytest.raises(AttributeError):
+        accountant.nothing  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = "import sys, accountant; print({'numpy', 'scipy', 'grpc', 'sqlalchemy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_certifying_loads_neither_rpc_nor_storage() -> None:
+    program = (
+        "import sys; from accountant import certify; certify([1.0, 1.0], 'rr', delta=.1);"
+        "print({'grpc', 'sqlalchemy', 'scipy.stats'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
