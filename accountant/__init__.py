@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from accountant.published import OutOfRangeError, compare
     from accountant.randomizers import (
         BinaryRandomizedResponse,
+        GaussianMechanism,
+        HemisphereMechanism,
         KaryRandomizedResponse,
         LaplaceMechanism,
         OneBitMean,
@@ -40,8 +42,10 @@ __all__ = [
     "Budgets",
     "Certificate",
     "Comparison",
+    "GaussianMechanism",
     "Grade",
     "Guarantee",
+    "HemisphereMechanism",
     "KaryRandomizedResponse",
     "LaplaceMechanism",
     "LowerBound",
@@ -63,6 +67,8 @@ _HOMES = {
     "published": ("OutOfRangeError", "compare"),
     "randomizers": (
         "BinaryRandomizedResponse",
+        "GaussianMechanism",
+        "HemisphereMechanism",
         "KaryRandomizedResponse",
         "LaplaceMechanism",
         "OneBitMean",

@@ -40,3 +40,25 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         else:
             high = middle
     return high
+
+
+def gaussian_sigma(local_epsilon: float, local_delta: float) -> float:
+    """The least noise scale, for sensitivity 1, that makes the Gaussian mechanism (local_epsilon, local_delta)-DP.
+
+    Analytic calibration (Balle and Wang, ICML 2018): gaussian_delta(1/sigma, local_epsilon) <= local_delta, and sigma
+    is the upper end of a bracket of relative width 1e-12. Raises ValueError unless epsilon > 0 and 0 < delta < 1.
+    """
+    if not (local_epsilon > 0 and math.isfinite(local_epsilon)):
+        raise ValueError(f"local_epsilon is {local_epsilon!r}; allowed is a finite number > 0")
+    if not 0 < local_delta < 1:
+        raise ValueError(f"local_delta is {local_delta!r}; allowed is 0 < delta < 1")
+    low, high = 0.0, 1.0
+    while gaussian_delta(1 / high, local_epsilon) > local_delta:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if gaussian_delta(1 / middle, local_epsilon) > local_delta:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -188,6 +188,30 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
 
 
 @dataclass(frozen=True)
+class HemisphereMechanism(BinaryRandomizedResponse):
+    """A unit vector in R^d in, a uniform point of its half sphere with probability e^v/(1+e^v), else of the other half.
+
+    The certificate is that of binary randomised response in any dimension (docs/accounting.md, section 2.1).
+    """
+
+    dimension: int = 2
+
+    def __post_init__(self) -> None:
+        check_count(self.dimension, "dimension", 1)
+
+    @property
+    def name(self) -> str:
+        return f"hemisphere(d={self.dimension})"
+
+    @property
+    def statement(self) -> str:
+        return (
+            "every honest client reports a uniform point of the half sphere around its unit vector with probability "
+            "e^v/(1+e^v) and of the opposite one otherwise, v its own local epsilon"
+        )
+
+
+@dataclass(frozen=True)
 class LaplaceMechanism(Randomizer):
     """A value clipped to [0, 1], plus Laplace noise of scale 1/v; on multiples of 1/lattice if a lattice is given."""
 
@@ -210,13 +234,40 @@ class LaplaceMechanism(Randomizer):
         return "no amplification is computed for laplace noise: the certificate is the local budget"
 
 
+@dataclass(frozen=True)
+class GaussianMechanism(Randomizer):
+    """A value clipped to [0, 1], plus Gaussian noise calibrated to the local (epsilon, delta); or a vector in R^d."""
+
+    lattice: int | None = None
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        if self.lattice is not None:
+            check_count(self.lattice, "lattice", 1)
+        check_count(self.dimension, "dimension", 1)
+
+    @property
+    def name(self) -> str:
+        return "gaussian" if self.dimension == 1 else f"gaussian(d={self.dimension})"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client adds Gaussian noise, calibrated to its own local (epsilon, delta) by Balle and Wang"
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """No amplification is computed for it yet."""
+        return "no amplification is computed for gaussian noise: the certificate is the local budget"
+
+
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
-    """`rr`, `onebit`, `krr` (with k=...) or `laplace`. Raises ValueError naming what is allowed."""
+    """`rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian` or `hemisphere`. Raises ValueError naming what is allowed."""
     known: dict[str, type[Randomizer]] = {
         "rr": BinaryRandomizedResponse,
         "onebit": OneBitMean,
         "krr": KaryRandomizedResponse,
         "laplace": LaplaceMechanism,
+        "gaussian": GaussianMechanism,
+        "hemisphere": HemisphereMechanism,
     }
     if name not in known:
         raise ValueError(f"randomizer is {name!r}; allowed is {', '.join(sorted(known))}")
