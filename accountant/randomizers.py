@@ -260,7 +260,7 @@ class GaussianMechanism(Randomizer):
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
-    """`rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian` or `hemisphere`. Raises ValueError naming what is allowed."""
+    """`rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian`, `hemisphere`. Raises ValueError naming what is allowed."""
     known: dict[str, type[Randomizer]] = {
         "rr": BinaryRandomizedResponse,
         "onebit": OneBitMean,
