@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accountant.blankets import SpanCurve
 from accountant.budgets import Budgets, as_budgets
-from accountant.curves import DeltaCurve, Others, Victim, smallest_epsilon
+from accountant.curves import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
 from accountant.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, Comparison, Grade, Guarantee, TierCertificate, check_count
 
@@ -121,8 +122,8 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
         return _strata(budgets, dishonest)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
         return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
-    # A randomizer of a smaller budget is a post-processing of the same randomizer of a larger one, so that a group is
-    # charged at its largest budget. The victim's own blanket is taken away as if it were the most helpful one.
+    # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
+    # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
     others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
@@ -130,7 +131,8 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
     groups = []
     for index in np.unique(part):
         members = part == index
-        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        mine = budgets.local_epsilon[members]
+        victim = Victim(float(mine.max()), float(budgets.local_delta[members].max()), float(mine.min()))
         groups.append(_Group(victim, int(budgets.count[members].sum()), others))
     return groups
 
@@ -196,7 +198,10 @@ def _epsilon_at(
 ) -> tuple[float, float, float, bool, tuple[str, ...]]:
     if isinstance(curve, str):
         return victim.local_epsilon, delta, 0.0, False, (curve,)
-    inverse = smallest_epsilon(curve, delta, victim.local_epsilon)
+    if isinstance(curve, SpanCurve):
+        inverse = _over_span(curve, delta, victim.local_epsilon)
+    else:
+        inverse = smallest_epsilon(curve, delta, victim.local_epsilon)
     if inverse.reached is None:
         return victim.local_epsilon, delta, 0.0, False, (*curve.explain(), "no amplification: the local budget")
     line = (
@@ -204,6 +209,19 @@ def _epsilon_at(
         f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
     )
     return inverse.epsilon, delta, inverse.reached.slack, True, (*curve.explain(), line)
+
+
+def _over_span(curve: SpanCurve, delta: float, ceiling: float) -> Inverse:
+    """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
+    first = smallest_epsilon(curve.leader, delta, ceiling)
+    for factor in (1.01, 1.03, 1.08, 1.2, 1.5, 2.0):
+        point = first.epsilon * factor
+        if point >= ceiling:
+            break
+        bound = curve.delta(point)
+        if bound.value <= delta:
+            return Inverse(point, bound, first.evaluations + 1)
+    return Inverse(ceiling, None, first.evaluations)
 
 
 def _delta_at(

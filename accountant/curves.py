@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from accountant.binomial import UNIT, Floats, Ints
 from accountant.blanket_count import CountLaw
@@ -32,10 +32,15 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Victim:
-    """The user whose data changes: the local budget that its report spends."""
+    """The user whose data changes: the local budget that its report spends.
+
+    Where users are answered together, least_epsilon is the smallest local epsilon among them, and a curve has to hold
+    for every local epsilon from there to local_epsilon.
+    """
 
     local_epsilon: float
     local_delta: float = 0.0
+    least_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.local_epsilon, "local_epsilon")
@@ -52,6 +57,8 @@ class Others:
     dishonest: int
     laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
     """Count laws already computed for these users, by whoever computed them."""
+    crowds: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    """The users as a randomizer with densities sees them, made once."""
 
     @property
     def honest(self) -> int:

@@ -14,14 +14,23 @@ from typing import Any
 
 import numpy as np
 
+from accountant.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.binomial import UNIT, Floats
 from accountant.blanket_count import CountLaw, blanket_count, without_largest
+from accountant.blankets import BlanketCurve, Crowd, SpanCurve, best_blanket
 from accountant.closed_forms import KaryTable, binary_delta
 from accountant.curves import CountCurve, DeltaCurve, Others, Victim
+from accountant.gaussian import gaussian_sigma
 from accountant.results import check_count
 
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
+TAIL_SHARES = (1e-4, 0.03, 0.2)
+"""Shares of delta that the victim's tail beyond a blanket may take."""
+SPAN_SHARE = 0.05
+"""The same, where many victims are covered at once."""
+FINE, COARSE = 0.002, 0.03
+"""Relative widths of the cells on which noise is computed, and on which its blanket is searched for."""
 
 
 @dataclass(frozen=True)
@@ -211,15 +220,73 @@ class HemisphereMechanism(BinaryRandomizedResponse):
         )
 
 
+def _target(delta: float | None) -> float:
+    return 1e-9 if delta is None else delta
+
+
 @dataclass(frozen=True)
-class LaplaceMechanism(Randomizer):
-    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; on multiples of 1/lattice if a lattice is given."""
+class NoisyValue(Randomizer):
+    """A value clipped to [0, 1] plus noise of an exponential family; on multiples of 1/lattice, if that is given."""
 
     lattice: int | None = None
 
     def __post_init__(self) -> None:
         if self.lattice is not None:
             check_count(self.lattice, "lattice", 1)
+
+    @property
+    @abstractmethod
+    def noise(self) -> AdditiveNoise:
+        """The family of the noise."""
+
+    @abstractmethod
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """See `Randomizer.curve`."""
+        deltas = np.array([victim.local_delta])
+        (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
+        leader = self._single(rate, others, delta)
+        if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
+            return leader
+        (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
+        latest = leader.parameters
+
+        def between(low: float, high: float) -> BlanketCurve:
+            nonlocal latest
+            curve = self._blanket(low, high, SPAN_SHARE, others, delta, latest)
+            latest = curve.parameters
+            return curve
+
+        return SpanCurve(leader, least, rate, between, delta)
+
+    def _single(self, rate: float, others: Others, delta: float | None) -> BlanketCurve:
+        """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
+        tried = [self._blanket(rate, rate, share, others, delta, None) for share in TAIL_SHARES]
+        point = min(curve.guess(_target(delta)) for curve in tried)
+        return min(tried, key=lambda curve: curve.delta(point).value)
+
+    def _blanket(
+        self, least: float, rate: float, share: float, others: Others, delta: float | None, start: Floats | None
+    ) -> BlanketCurve:
+        target = _target(delta)
+        reach = max(self.noise.tail_at(share * target, least), 1e-3)
+        cells, coarse = (interval_cells(self.noise, least, rate, reach, fineness) for fineness in (FINE, COARSE))
+        text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
+        return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
+
+    def _crowd(self, others: Others) -> Crowd:
+        if self not in others.crowds:
+            rates = self.rates(others.local_epsilon, others.local_delta)
+            others.crowds[self] = Crowd.of(rates, others.count, others.dishonest)
+        crowd: Crowd = others.crowds[self]
+        return crowd
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(NoisyValue):
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; v is the local epsilon."""
 
     @property
     def name(self) -> str:
@@ -227,23 +294,26 @@ class LaplaceMechanism(Randomizer):
 
     @property
     def statement(self) -> str:
-        return "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value clipped to [0, 1]"
+        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
+        return f"every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]{where}"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
-        """No amplification is computed for it yet."""
-        return "no amplification is computed for laplace noise: the certificate is the local budget"
+    @property
+    def noise(self) -> AdditiveNoise:
+        return LaplaceNoise(self.lattice)
+
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """The local epsilon itself."""
+        return local_epsilon
 
 
 @dataclass(frozen=True)
-class GaussianMechanism(Randomizer):
+class GaussianMechanism(NoisyValue):
     """A value clipped to [0, 1], plus Gaussian noise calibrated to the local (epsilon, delta); or a vector in R^d."""
 
-    lattice: int | None = None
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        if self.lattice is not None:
-            check_count(self.lattice, "lattice", 1)
+        super().__post_init__()
         check_count(self.dimension, "dimension", 1)
 
     @property
@@ -252,11 +322,29 @@ class GaussianMechanism(Randomizer):
 
     @property
     def statement(self) -> str:
-        return "every honest client adds Gaussian noise, calibrated to its own local (epsilon, delta) by Balle and Wang"
+        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
+        return (
+            f"every honest client adds Gaussian noise to a value in [0, 1]{where}, its sigma calibrated analytically "
+            "to its own local (epsilon, delta)"
+        )
+
+    @property
+    def noise(self) -> AdditiveNoise:
+        return GaussianNoise(self.lattice)
+
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """1/(2 sigma^2), sigma by `gaussian_sigma`."""
+        budgets = zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
+        return np.array([1 / (2 * gaussian_sigma(epsilon, delta) ** 2) for epsilon, delta in budgets])
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
-        """No amplification is computed for it yet."""
-        return "no amplification is computed for gaussian noise: the certificate is the local budget"
+        """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""
+        if self.dimension > 1:
+            return (
+                f"no amplification: in {self.dimension} dimensions the length of a report shows its own sigma, and the "
+                "ratio of the densities is exponentially small; the certificate is the local budget"
+            )
+        return super().curve(victim, others, delta)
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
