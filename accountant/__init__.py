@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LaplaceMechanism,
         OneBitMean,
         Randomizer,
+        TableMechanism,
         randomizer_from_name,
     )
     from accountant.results import (
@@ -53,6 +54,7 @@ __all__ = [
     "OutOfRangeError",
     "Randomizer",
     "Status",
+    "TableMechanism",
     "Tier",
     "TierCertificate",
     "certify",
@@ -73,6 +75,7 @@ _HOMES = {
         "LaplaceMechanism",
         "OneBitMean",
         "Randomizer",
+        "TableMechanism",
         "randomizer_from_name",
     ),
     "results": ("Certificate", "Comparison", "Grade", "Guarantee", "LowerBound", "Status", "TierCertificate"),

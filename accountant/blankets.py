@@ -83,6 +83,11 @@ class BlanketCurve:
     parameters: Floats
     """What the search for omega found."""
 
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return "personalised common blanket, optimised density"
+
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
         check_epsilon(epsilon)
@@ -132,6 +137,11 @@ class SpanCurve:
     most: float
     between: Callable[[float, float], BlanketCurve]
     target: float | None
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return self.leader.method
 
     def delta(self, epsilon: float) -> Bounded:
         """An upper bound for all victims of the span, as sharp as 2 % above the leader, or as the target needs."""

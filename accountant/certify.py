@@ -40,8 +40,22 @@ class _Group:
 class _Answer:
     tier: TierCertificate
     slack: float
-    amplified: bool
+    method: str
     steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """(epsilon, delta) of one round for one victim, and how."""
+
+    epsilon: float
+    delta: float
+    slack: float
+    method: str
+    steps: tuple[str, ...]
+
+
+LOCAL = "local budget"
 
 
 def certify(
@@ -80,14 +94,14 @@ def certify(
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
-    local = _local(budgets, rounds)
+    local = _local(budgets, randomizer, rounds)
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
-        method=_method(worst.amplified, rounds),
+        method=_method(worst.method, rounds),
         assumptions=assumptions,
         num_users=budgets.num_users,
         dishonest=dishonest,
@@ -179,41 +193,42 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         curve = randomizer.curve(victim, group.others, per_round)
     if per_round is not None:
-        found = _epsilon_at(curve, victim, per_round)
+        found = _epsilon_at(curve, victim, per_round, randomizer.spends_local_delta)
     else:
-        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds)
-    reached_epsilon, reached_delta, slack, amplified, steps = found
+        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, randomizer.spends_local_delta)
     tier = TierCertificate(
         local_epsilon=victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
-        epsilon=reached_epsilon * rounds,
-        delta=min(1.0, reached_delta * rounds),
+        epsilon=found.epsilon * rounds,
+        delta=min(1.0, found.delta * rounds),
     )
-    return _Answer(tier, min(1.0, slack * rounds), amplified, steps)
+    return _Answer(tier, min(1.0, found.slack * rounds), found.method, found.steps)
 
 
-def _epsilon_at(
-    curve: DeltaCurve | str, victim: Victim, delta: float
-) -> tuple[float, float, float, bool, tuple[str, ...]]:
+def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: bool) -> _Reached:
+    # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
+    local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, str):
-        return victim.local_epsilon, delta, 0.0, False, (curve,)
-    if isinstance(curve, SpanCurve):
-        inverse = _over_span(curve, delta, victim.local_epsilon)
-    else:
-        inverse = smallest_epsilon(curve, delta, victim.local_epsilon)
+        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, (curve,))
+    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanCurve) else _search(curve, delta, victim)
     if inverse.reached is None:
-        return victim.local_epsilon, delta, 0.0, False, (*curve.explain(), "no amplification: the local budget")
+        steps = (*curve.explain(), "no amplification: the local budget")
+        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
     line = (
         f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
         f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
     )
-    return inverse.epsilon, delta, inverse.reached.slack, True, (*curve.explain(), line)
+    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
 
-def _over_span(curve: SpanCurve, delta: float, ceiling: float) -> Inverse:
+def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
+    return smallest_epsilon(curve, delta, victim.local_epsilon)
+
+
+def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
-    first = smallest_epsilon(curve.leader, delta, ceiling)
+    first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
     for factor in (1.01, 1.03, 1.08, 1.2, 1.5, 2.0):
         point = first.epsilon * factor
         if point >= ceiling:
@@ -224,19 +239,17 @@ def _over_span(curve: SpanCurve, delta: float, ceiling: float) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(
-    curve: DeltaCurve | str, victim: Victim, epsilon: float
-) -> tuple[float, float, float, bool, tuple[str, ...]]:
-    if epsilon >= victim.local_epsilon:
-        return epsilon, 0.0, 0.0, False, ("epsilon is at least the local budget",)
-    if isinstance(curve, str):
-        # Without amplification all that is known at a smaller epsilon is the local hockey-stick bound of pure DP.
-        return epsilon, _pure_delta(victim.local_epsilon, epsilon), 0.0, False, (curve,)
-    bound = curve.delta(epsilon)
-    worst = _pure_delta(victim.local_epsilon, epsilon)
-    if worst <= bound.value:
-        return epsilon, worst, 0.0, False, (*curve.explain(), "no amplification: the local budget")
-    return epsilon, bound.value, bound.slack, True, curve.explain()
+def _delta_at(curve: DeltaCurve | str, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+    # All that is known without amplification: the hockey-stick of the local budget itself.
+    local = victim.local_delta if spends else 0.0
+    if epsilon < victim.local_epsilon:
+        local += (1 - local) * _pure_delta(victim.local_epsilon, epsilon)
+    steps = (curve,) if isinstance(curve, str) else curve.explain()
+    if not isinstance(curve, str) and epsilon < victim.local_epsilon:
+        bound = curve.delta(epsilon)
+        if bound.value < local:
+            return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)
+    return _Reached(epsilon, min(1.0, local), 0.0, LOCAL, (*steps, "no amplification: the local budget"))
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:
@@ -245,18 +258,17 @@ def _pure_delta(local_epsilon: float, epsilon: float) -> float:
     return float(-np.expm1(epsilon - local_epsilon) / (1 + decay)) * (1 + 1e-14)
 
 
-def _local(budgets: Budgets, rounds: int) -> Guarantee:
+def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
     return Guarantee(
         epsilon=float(budgets.local_epsilon[-1]) * rounds,
-        delta=0.0,
+        delta=min(1.0, float(budgets.local_delta.max()) * rounds) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method="local budget" if rounds == 1 else "local budget, basic composition",
         assumptions=("nobody but the client itself is honest",),
     )
 
 
-def _method(amplified: bool, rounds: int) -> str:
-    method = "personalised common blanket, closed form" if amplified else "local budget"
+def _method(method: str, rounds: int) -> str:
     return method if rounds == 1 else f"{method}; basic composition over {rounds} rounds"
 
 
@@ -278,7 +290,7 @@ def _assumptions(
         lines.append(
             f"every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
         )
-    if bool((budgets.local_delta > 0).any()):
+    if bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta:
         lines.append("the declared local deltas are not spent: this randomizer is pure")
     return tuple(lines)
 

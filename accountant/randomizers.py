@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ import numpy as np
 from accountant.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.binomial import UNIT, Floats
 from accountant.blanket_count import CountLaw, blanket_count, without_largest
-from accountant.blankets import BlanketCurve, Crowd, SpanCurve, best_blanket
+from accountant.blankets import MAX_RATES, BlanketCurve, Cells, Crowd, LossPair, SpanCurve, best_blanket
 from accountant.closed_forms import KaryTable, binary_delta
 from accountant.curves import CountCurve, DeltaCurve, Others, Victim
+from accountant.exact_binary import ExactBinaryCurve, is_enumerable
 from accountant.gaussian import gaussian_sigma
 from accountant.results import check_count
 
@@ -46,6 +47,11 @@ class Randomizer(ABC):
     @abstractmethod
     def statement(self) -> str:
         """What every client is assumed to run, in one sentence."""
+
+    @property
+    def spends_local_delta(self) -> bool:
+        """Whether a report is only (epsilon, delta)-private by itself, and not epsilon-private."""
+        return False
 
     @abstractmethod
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
@@ -133,6 +139,18 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
 
         return mean
 
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
+        if self.reports_are_bits and victim.least_epsilon is None and is_enumerable(others.count, others.dishonest):
+            count = others.count - (others.dishonest if others.count.size == 1 else 0)
+            return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
+        return super().curve(victim, others, delta)
+
+    @property
+    def reports_are_bits(self) -> bool:
+        """Whether bits are all that users can report: then the number of ones is all that a batch shows."""
+        return True
+
     def divergence(self, local_epsilon: float) -> float:
         """4 tanh^2(v/2)."""
         return 4 * math.tanh(local_epsilon / 2) ** 2
@@ -207,6 +225,11 @@ class HemisphereMechanism(BinaryRandomizedResponse):
 
     def __post_init__(self) -> None:
         check_count(self.dimension, "dimension", 1)
+
+    @property
+    def reports_are_bits(self) -> bool:
+        """Points of a sphere are not: the bound is that of bits, the exact worst case is not."""
+        return False
 
     @property
     def name(self) -> str:
@@ -329,6 +352,10 @@ class GaussianMechanism(NoisyValue):
         )
 
     @property
+    def spends_local_delta(self) -> bool:
+        return True
+
+    @property
     def noise(self) -> AdditiveNoise:
         return GaussianNoise(self.lattice)
 
@@ -345,6 +372,73 @@ class GaussianMechanism(NoisyValue):
                 "ratio of the densities is exponentially small; the certificate is the local budget"
             )
         return super().curve(victim, others, delta)
+
+
+@dataclass(frozen=True, eq=False)
+class TableMechanism(Randomizer):
+    """Any randomizer with finitely many outputs: one table of probabilities for every local budget that is in use.
+
+    tables: local epsilon -> float64 (inputs, outputs), rows adding up to 1. A density is a table once its outputs are
+    cut into cells by a post-processing (rounding a report, for instance).
+    Raises ValueError for tables of different shapes, masses that do not add up, or a ratio above e^epsilon.
+    """
+
+    tables: Mapping[float, Floats]
+    label: str = "table"
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise ValueError("tables is empty; allowed is one table for every local budget")
+        shapes = {np.shape(table) for table in self.tables.values()}
+        if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
+            raise ValueError(f"tables have shapes {sorted(shapes)}; allowed is one shape (inputs >= 2, outputs >= 2)")
+        for epsilon, table in self.tables.items():
+            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-9, rtol=0)):
+                raise ValueError(
+                    f"table {epsilon!r} has rows {table.sum(axis=1)!r}; allowed is masses that add up to 1"
+                )
+            if (table.max(axis=0) > math.exp(epsilon) * table.min(axis=0) * (1 + 1e-9)).any():
+                raise ValueError(f"table {epsilon!r} has a ratio above e^epsilon; allowed is a pure local budget")
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def statement(self) -> str:
+        return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """See `Randomizer.curve`; the worst of all pairs of inputs."""
+        missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
+        if missing:
+            raise ValueError(f"local epsilon {missing[0]!r} has no table; allowed is {sorted(self.tables)}")
+        if others.local_epsilon.size > MAX_RATES:
+            raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
+        cells = self._cells(victim.local_epsilon)
+        crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
+        tail = max(1e-250, min(1e-15, _target(delta) * 1e-7))
+        return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
+
+    def _cells(self, local_epsilon: float) -> Cells:
+        known = np.array(sorted(self.tables))
+        with np.errstate(divide="ignore"):
+            floors = np.log(np.stack([self.tables[float(epsilon)].min(axis=0) for epsilon in known]))
+
+        def log_floor(rates: Floats) -> Floats:
+            # Rates in between are only asked for while searching; they take the nearest table.
+            nearest = np.abs(np.log(known)[None, :] - np.log(rates)[:, None]).argmin(axis=1)
+            return np.asarray(floors[nearest])
+
+        table = self.tables[local_epsilon]
+        outputs, width = np.arange(table.shape[1]), np.ones(table.shape[1])
+        pairs = tuple(
+            LossPair(outputs, width, p0, p0, p0, p1, p1, p1)
+            for first, p0 in enumerate(table)
+            for second, p1 in enumerate(table)
+            if first != second
+        )
+        return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:

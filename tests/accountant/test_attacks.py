@@ -104,7 +104,7 @@ def test_gspa_is_refuted_and_the_certificate_is_not(case: str, tiers: list[tuple
     published = gspa_asymptotic(budgets, 1e-6)
     assert published == pytest.approx(refuted["published_epsilon"], rel=1e-3)
     certificate = certify(budgets, BinaryRandomizedResponse(), delta=1e-6)
-    assert published < refuted["attack_epsilon"] <= certificate.epsilon
+    assert published < refuted["attack_epsilon"] <= certificate.epsilon * (1 + 1e-5)  # the figures have 6 digits
     # Our own attack reaches the figure of the vectors.
     worst = certificate.tiers[-1].local_epsilon
     assert attack_on_bits(tiers, worst, refuted["attack_epsilon"]) == pytest.approx(1e-6, rel=0.1)

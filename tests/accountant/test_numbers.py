@@ -105,6 +105,8 @@ def test_bad_count_arguments_are_refused(gamma: float, tail: float) -> None:
 
 
 class GaussianCurve:
+    method = "mu-GDP"
+
     def __init__(self, mu: float, guess: float) -> None:
         self.mu, self.first = mu, guess
 

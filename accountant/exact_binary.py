@@ -1,0 +1,131 @@
+"""The exact worst case of binary randomised response, by looking at every data set of the others that matters.
+
+For bits the number of ones is all that a shuffled batch shows, and by symmetry only how many users of each budget
+hold a 1 matters. With one or two budgets those splits can be enumerated, so that the largest divergence over them is
+a proof and not a search. The laws of all splits are computed at once, tilted to where the divergence lies
+(docs/accounting.md, section 2.1). When to use this instead of the blanket bound is left to `randomizers`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accountant.binomial import UNIT, Floats, Ints
+from accountant.curves import Bounded
+from accountant.gaussian import gaussian_epsilon
+from accountant.loss_sums import STAGE
+from accountant.results import check_epsilon
+
+__all__ = ["ExactBinaryCurve", "is_enumerable"]
+
+MAX_WORK = 1_500_000
+"""Splits times window length; beyond it the blanket bound is used."""
+_CHUNK = 400_000
+_DEVIATIONS = 9.0
+
+
+def is_enumerable(count: Ints, dishonest: int) -> bool:
+    """Whether all splits of the others (count: users of each budget) are few enough, and who is dishonest is clear."""
+    if count.size > 2 or (count.size == 2 and dishonest > 0) or int(count.sum()) <= dishonest:
+        return False
+    splits = math.prod(int(c) + 1 for c in count)
+    return splits * _length(int(count.sum())) <= MAX_WORK
+
+
+def _length(users: int) -> int:
+    return 1 << math.ceil(math.log2(min(users + 3.0, 2 * _reach(users) + 4)))
+
+
+def _reach(users: int) -> float:
+    # Bernstein: mass beyond t is at most exp(-t^2/(2 n/4 + 2t/3)) on each side; this t makes it 1e-17.
+    log = 17 * math.log(10)
+    return log / 3 + math.sqrt(log * log / 9 + log * users / 2) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class ExactBinaryCurve:
+    """delta(epsilon) = max over all splits of the others of H(Bern(w) + X, Bern(1-w) + X), rounding included.
+
+    local_epsilon: the victim's, w = e^v/(1+e^v). others, count: float64/int64 (T,), T <= 2, the others' budgets.
+    """
+
+    local_epsilon: float
+    others: Floats
+    count: Ints
+    splits: Ints = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        axes = [np.arange(int(c) + 1) for c in self.count]
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+        object.__setattr__(self, "splits", grid)
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return "exact worst case over the values of the others"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `DeltaCurve`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
+        decay, gain = math.exp(-self.local_epsilon), math.exp(epsilon)
+        head = -math.expm1(epsilon - self.local_epsilon) / (1 + decay)  # w - e^eps (1-w)
+        back = (gain - decay) / (1 + decay)  # e^eps w - (1-w)
+        rows = max(1, _CHUNK // _length(int(self.count.sum())))
+        best, slack = 0.0, 0.0
+        for start in range(0, len(self.splits), rows):
+            value, error = self._worst(self.splits[start : start + rows], head, back)
+            if value + error > best:
+                best, slack = value + error, error
+        return Bounded(min(1.0, best), min(1.0, slack))
+
+    def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float]:
+        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, and a bound on its error."""
+        theta = math.log(back / head)  # the ratio of neighbouring masses at the threshold
+        users = int(self.count.sum())
+        length = _length(users)
+        keep = 1 / (1 + np.exp(-self.others))
+        up, down = _tilt(keep, theta), _tilt(1 - keep, theta)
+        held = splits.astype(np.float64)
+        rest = self.count.astype(np.float64) - held
+        # ln of the normalisation of the tilted law, and its mean.
+        scale = held @ np.log1p(keep * math.expm1(theta)) + rest @ np.log1p((1 - keep) * math.expm1(theta))
+        mean = held @ up + rest @ down
+        whole = users + 2 < length  # then nothing wraps around
+        first = np.zeros(len(splits)) if whole else np.floor(mean) - length // 2
+        wave = np.exp(-2j * math.pi * np.arange(length // 2 + 1) / length)
+        log_up, log_down = np.log1p(np.outer(up, wave - 1)), np.log1p(np.outer(down, wave - 1))
+        exponent = held @ log_up + rest @ log_down + np.outer(first, 2j * math.pi * np.arange(length // 2 + 1) / length)
+        mass = np.maximum(np.fft.irfft(np.exp(exponent), length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
+        previous = np.concatenate([np.zeros((len(splits), 1)), mass[:, :-1]], axis=1)
+        # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
+        # lies within 1 of its mean (Darroch 1964): below, only noise would be positive.
+        x = first[:, None] + np.arange(length)[None, :]
+        above = x >= np.floor(mean)[:, None] - 1
+        weight = np.where(above, np.exp(np.minimum(600.0, scale[:, None] - theta * x)), 0.0)
+        terms = np.maximum(back * (previous - mass), 0.0)  # head exp(theta) = back
+        value = (terms * weight).sum(axis=1)
+        noise = (STAGE * math.log2(length) + UNIT * (8 * users + 40)) * np.sqrt((np.abs(np.exp(exponent)) ** 2).mean(1))
+        error = 2 * back * noise * np.sqrt((weight**2).sum(1))
+        if not whole:
+            error = error + 2 * back * 1e-17 * length * weight.max(1)
+        worst = int(np.argmax(value + error))
+        return float(value[worst]), float(error[worst]) + float(value[worst]) * 1e-12
+
+    def guess(self, delta: float) -> float:
+        """The Gaussian limit with the variance of the others' bits."""
+        keep = 1 / (1 + np.exp(-self.others))
+        variance = float(self.count @ (keep * (1 - keep))) + 0.25
+        return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (f"exact: the divergence of the number of ones, for all {len(self.splits)} splits of the others' bits",)
+
+
+def _tilt(p: Floats, theta: float) -> Floats:
+    return np.asarray(p * math.exp(theta) / (1 + p * math.expm1(theta)))
