@@ -46,6 +46,10 @@ class AdditiveNoise(ABC):
         """Mean and variance of the energy; both fall as the rate grows."""
 
     @abstractmethod
+    def variance(self, rate: float) -> float:
+        """The variance of the noise itself."""
+
+    @abstractmethod
     def mass(self, low: Floats, high: Floats, rate: float) -> Floats:
         """Pr[low < noise < high] for 0 <= low <= high; on a lattice both are multiples of half a step."""
 
@@ -105,6 +109,12 @@ class LaplaceNoise(AdditiveNoise):
         scaled = rate * self.step
         return self.step / math.sinh(scaled), self.step**2 * math.cosh(scaled) / math.sinh(scaled) ** 2
 
+    def variance(self, rate: float) -> float:
+        """2/rate^2; on a lattice of step h, 2 q h^2/(1-q)^2 with q = exp(-rate h)."""
+        if self.lattice is None:
+            return 2 / rate**2
+        return (self.step / math.sinh(rate * self.step / 2)) ** 2 / 2
+
     def mass(self, low: Floats, high: Floats, rate: float) -> Floats:
         """Closed forms: exponentials on the line, geometric series on the lattice."""
         if self.lattice is None:
@@ -152,6 +162,10 @@ class GaussianNoise(AdditiveNoise):
         weight = np.exp(-rate * energy)
         mean = float(weight @ energy / weight.sum())
         return mean, float(weight @ (energy - mean) ** 2 / weight.sum())
+
+    def variance(self, rate: float) -> float:
+        """The mean of the energy."""
+        return self.moments(rate)[0]
 
     def mass(self, low: Floats, high: Floats, rate: float) -> Floats:
         """Differences of erfc, which lose at most the width of a shell's share of the digits; on a lattice, sums."""

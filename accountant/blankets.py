@@ -27,6 +27,8 @@ REPRESENTATIVES = 6
 """How many of the others' rates shape the blanket; every rate is counted in the end."""
 MAX_RATES = 40
 """More rates than this are put into as many bins, equally wide in ln rate."""
+NEGLIGIBLE = 1e-100
+"""Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
 COUNT_BUCKETS = 160
 LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
@@ -302,6 +304,7 @@ def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) ->
     """omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|. It integrates to 1, or is 0."""
     limit = np.min(log_floor - parameters[:-1, None], axis=0)
     omega = cells.shape(np.minimum(np.exp(limit - limit.max()), np.exp(parameters[-1]) * wanted))
+    omega = np.where(omega > NEGLIGIBLE * omega.max(), omega, 0.0)
     total = float(omega @ cells.width)
     return omega / total if total > 0 else omega
 

@@ -54,6 +54,14 @@ class Randomizer(ABC):
         return False
 
     @abstractmethod
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """What a report is worth to the analyzer: (gain, variance), each (T,), for each local budget.
+
+        The mean of a report moves by `gain` when the value moves by the whole range (1), and has that variance at most.
+        The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
+        """
+
+    @abstractmethod
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
@@ -146,6 +154,11 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
             return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
         return super().curve(victim, others, delta)
 
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """tanh(v/2), and e^v/(1+e^v)^2: the share of ones; for a rounded number at most 1/4."""
+        gain = np.tanh(local_epsilon / 2)
+        return gain, (1 - gain * gain) / 4
+
     @property
     def reports_are_bits(self) -> bool:
         """Whether bits are all that users can report: then the number of ones is all that a batch shows."""
@@ -168,6 +181,10 @@ class OneBitMean(BinaryRandomizedResponse):
     def name(self) -> str:
         return "onebit"
 
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """tanh(v/2), and 1/4, the variance at the middle of the interval."""
+        return np.tanh(local_epsilon / 2), np.full(local_epsilon.shape, 0.25)
+
     @property
     def statement(self) -> str:
         return (
@@ -188,6 +205,11 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
     @property
     def name(self) -> str:
         return f"krr(k={self.k})"
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """(e^v-1)/Z, and the variance of the count of a letter that nobody holds, (1/Z)(1-1/Z), Z = e^v+k-1."""
+        other = 1 / (np.exp(local_epsilon) + self.k - 1)
+        return np.expm1(local_epsilon) * other, other * (1 - other)
 
     @property
     def statement(self) -> str:
@@ -231,6 +253,12 @@ class HemisphereMechanism(BinaryRandomizedResponse):
         """Points of a sphere are not: the bound is that of bits, the exact worst case is not."""
         return False
 
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """One coordinate of a mean of vectors in the unit ball: tanh(v/2) E|z_1| and 1/d."""
+        d = self.dimension
+        length = math.exp(math.lgamma(d / 2) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
+        return np.tanh(local_epsilon / 2) * length, np.full(local_epsilon.shape, 1 / d)
+
     @property
     def name(self) -> str:
         return f"hemisphere(d={self.dimension})"
@@ -262,6 +290,11 @@ class NoisyValue(Randomizer):
     def noise(self) -> AdditiveNoise:
         """The family of the noise."""
 
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """1, and the variance of the noise."""
+        moments = [self.noise.variance(rate) for rate in self.rates(local_epsilon, local_delta).tolist()]
+        return np.ones(local_epsilon.shape), np.array(moments)
+
     @abstractmethod
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
@@ -270,7 +303,7 @@ class NoisyValue(Randomizer):
         """See `Randomizer.curve`."""
         deltas = np.array([victim.local_delta])
         (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
-        leader = self._single(rate, others, delta)
+        leader = self._single(victim, rate, others, delta)
         if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
             return leader
         (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
@@ -284,10 +317,10 @@ class NoisyValue(Randomizer):
 
         return SpanCurve(leader, least, rate, between, delta)
 
-    def _single(self, rate: float, others: Others, delta: float | None) -> BlanketCurve:
+    def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketCurve:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
         tried = [self._blanket(rate, rate, share, others, delta, None) for share in TAIL_SHARES]
-        point = min(curve.guess(_target(delta)) for curve in tried)
+        point = min(victim.local_epsilon / 2, *(curve.guess(_target(delta)) for curve in tried))
         return min(tried, key=lambda curve: curve.delta(point).value)
 
     def _blanket(
@@ -419,6 +452,10 @@ class TableMechanism(Randomizer):
         crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, _target(delta) * 1e-7))
         return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """Unknown: a table does not say how it is read. Raises ValueError."""
+        raise ValueError(f"{self.label!r} is a table; the accuracy of what is estimated from it is not known here")
 
     def _cells(self, local_epsilon: float) -> Cells:
         known = np.array(sorted(self.tables))

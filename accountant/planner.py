@@ -1,0 +1,178 @@
+"""The planner: what to ask of whom, so that a target is met.
+
+Given a number of users (or the shape of their budgets) and a target (epsilon, delta, rounds): the largest local
+budgets. Given budgets and a target: how many users. Given both: the accuracy to expect. Every answer is certified
+forward before it is returned, so that the search decides only how good it is, never whether it is true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from accountant.budgets import MAX_LOCAL_EPSILON, MAX_USERS, Budgets, as_budgets
+from accountant.certify import certify
+from accountant.randomizers import Randomizer, randomizer_from_name
+from accountant.results import Certificate, check_count
+
+__all__ = ["Goal", "Plan", "plan", "standard_error"]
+
+TOLERANCE = 1e-3
+"""Relative width of the bracket around the answer."""
+LEAST_LOCAL_EPSILON = 1e-4
+MOST_LOCAL_EPSILON = 20.0
+"""Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
+
+
+class Goal(StrEnum):
+    """What was asked for."""
+
+    LOCAL_BUDGETS = "local budgets"
+    NUM_USERS = "number of users"
+    ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer: these budgets, certified; and the standard error of what is estimated from them.
+
+    standard_error is that of a mean on a range of 1, of a share, or of one coordinate of a mean of unit vectors, from
+    the randomizers' noise alone, at the least favourable values. None where a randomizer does not tell.
+    """
+
+    goal: Goal
+    budgets: Budgets
+    certificate: Certificate
+    standard_error: float | None
+    target_epsilon: float | None
+
+
+def plan(
+    randomizer: Randomizer | str,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    num_users: int | None = None,
+    budgets: Budgets | Iterable[float] | None = None,
+    rounds: int = 1,
+    dishonest: int = 0,
+    linkage: str = "separate",
+) -> Plan:
+    """Answers what is left open, for a total target (epsilon, delta) over all rounds.
+
+    * num_users and epsilon: the largest local budget that all of num_users can have.
+    * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets.
+    * budgets and epsilon: the least number of users of these proportions.
+    * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
+
+    Direction of error: the certificate of the answer holds (forward check); the answer itself may be up to 0.1 % from
+    the best. Raises ValueError where nothing is left to answer, or where no answer exists, naming the nearest setting.
+    """
+    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    shape = None if budgets is None else as_budgets(budgets)
+    if num_users is not None:
+        check_count(num_users, "num_users", 1)
+
+    def forward(candidate: Budgets) -> Certificate:
+        return certify(candidate, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds)
+
+    if epsilon is None:
+        if shape is None:
+            raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
+        return _answer(
+            Goal.ACCURACY, shape if num_users is None else _resized(shape, num_users), randomizer, forward, None
+        )
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number > 0")
+    if num_users is None:
+        if shape is None:
+            raise ValueError("neither num_users nor budgets is given; one of them is needed")
+        found = _fewest_users(shape, forward, epsilon, dishonest)
+        return _answer(Goal.NUM_USERS, found, randomizer, forward, epsilon)
+    even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else _resized(shape, num_users)
+    return _answer(Goal.LOCAL_BUDGETS, _largest_budgets(even, forward, epsilon), randomizer, forward, epsilon)
+
+
+def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
+    """Of an estimated mean (range 1) or share, from the randomizers' noise alone. Raises ValueError for a table."""
+    gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
+    return math.sqrt(float(variance @ budgets.count)) / float(gain @ budgets.count)
+
+
+def _answer(
+    goal: Goal,
+    budgets: Budgets,
+    randomizer: Randomizer,
+    forward: Callable[[Budgets], Certificate],
+    target: float | None,
+) -> Plan:
+    certificate = forward(budgets)
+    if target is not None and certificate.epsilon > target:
+        raise ValueError(f"the plan reaches epsilon {certificate.epsilon!r}; allowed is at most {target!r}")
+    try:
+        error = standard_error(budgets, randomizer)
+    except ValueError:
+        error = None
+    return Plan(goal, budgets, certificate, error, target)
+
+
+def _resized(budgets: Budgets, num_users: int) -> Budgets:
+    """The same proportions for num_users people: every share is rounded, the largest tiers take what is left over."""
+    exact = budgets.count * (num_users / budgets.num_users)
+    count = np.floor(exact).astype(np.int64)
+    missing = num_users - int(count.sum())
+    count[np.argsort(-(exact - count), kind="stable")[:missing]] += 1
+    used = count > 0
+    return Budgets(budgets.local_epsilon[used], budgets.local_delta[used], count[used])
+
+
+def _scaled(budgets: Budgets, factor: float) -> Budgets:
+    return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
+
+
+def _largest_budgets(shape: Budgets, forward: Callable[[Budgets], Certificate], epsilon: float) -> Budgets:
+    least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
+    high = min(MOST_LOCAL_EPSILON, MAX_LOCAL_EPSILON) / most
+    low = min(LEAST_LOCAL_EPSILON / least, high)
+    if forward(_scaled(shape, high)).epsilon <= epsilon:
+        return _scaled(shape, high)
+    # The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough.
+    certain = epsilon / most / (1 + 1e-9)
+    rounds = forward(_scaled(shape, min(certain, high))).rounds
+    low = max(low, min(certain / rounds, high))
+    if forward(_scaled(shape, low)).epsilon > epsilon:
+        raise ValueError(
+            f"epsilon is {epsilon!r}; reached at local budgets up to {low * most:.3g} is "
+            f"{forward(_scaled(shape, low)).epsilon:.4g}: allowed is a larger epsilon or delta"
+        )
+    while high > low * (1 + TOLERANCE):
+        middle = math.sqrt(low * high)
+        if forward(_scaled(shape, middle)).epsilon <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return _scaled(shape, low)
+
+
+def _fewest_users(shape: Budgets, forward: Callable[[Budgets], Certificate], epsilon: float, dishonest: int) -> Budgets:
+    low = max(1, shape.num_tiers, dishonest)
+    high = max(low, 2)
+    while forward(_resized(shape, high)).epsilon > epsilon:
+        low, high = high, 4 * high
+        if high > MAX_USERS // 8:
+            reached = forward(_resized(shape, low))
+            raise ValueError(
+                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {reached.epsilon:.4g}: allowed is a "
+                "larger epsilon or delta, or smaller budgets"
+            )
+    while high > low + max(1, int(TOLERANCE * low)):
+        middle = (low + high) // 2
+        if forward(_resized(shape, middle)).epsilon <= epsilon:
+            high = middle
+        else:
+            low = middle
+    return _resized(shape, high)

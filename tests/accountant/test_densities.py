@@ -1,0 +1,430 @@
+"""Randomizers with densities: sums of losses, cells, blankets, certificates, against sums from the definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
+from accountant.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
+from accountant.blanket_count import CountLaw, blanket_count
+from accountant.blankets import BlanketCurve, Crowd, LossPair, best_blanket
+from accountant.curves import Others, Victim
+from accountant.gaussian import gaussian_delta, gaussian_sigma
+from accountant.loss_sums import LossAtoms, mean_excess
+from tests.accountant.accounting_oracle import VECTORS, count_law
+
+# ------------------------------------------------------------------ sums of losses
+
+
+def certain(count: int) -> CountLaw:
+    return CountLaw(np.array([count]), np.array([1.0]), 0.0, 0.0)
+
+
+def exact_excess(values: Sequence[float], masses: Sequence[float], terms: int) -> Any:
+    """E[L_1 + ... + L_N]_+ / N over all multisets of outcomes, in 40 digits."""
+    with mpmath.workdps(40):
+        total = mpmath.mpf(0)
+        for counts in itertools.product(range(terms + 1), repeat=len(values)):
+            if sum(counts) != terms:
+                continue
+            excess = sum(mpmath.mpf(v) * c for v, c in zip(values, counts, strict=True))
+            if excess > 0:
+                ways = mpmath.factorial(terms)
+                for mass, c in zip(masses, counts, strict=True):
+                    ways *= mpmath.mpf(mass) ** c / mpmath.factorial(c)
+                total += ways * excess
+        return total / terms
+
+
+def point_atoms(values: Sequence[float], masses: Sequence[float]) -> LossAtoms:
+    at = np.array(values)
+    return LossAtoms(at, at, at, np.array(masses))
+
+
+@pytest.mark.parametrize("terms", [1, 2, 9, 40])
+@pytest.mark.parametrize(
+    ("values", "masses"),
+    [
+        ((0.9, -1.3, -0.05), (0.2, 0.25, 0.55)),
+        ((3.0, -0.5, -0.1), (0.01, 0.5, 0.49)),
+        ((0.5, -2.0, 0.0), (0.3, 0.3, 0.4)),
+        ((0.2, -30.0, 0.1), (0.5, 0.25, 0.25)),
+        ((-0.1, -0.2, -0.3), (0.5, 0.25, 0.25)),
+    ],
+)
+def test_mean_excess_is_never_below_and_close(values: Sequence[float], masses: Sequence[float], terms: int) -> None:
+    exact = exact_excess(values, masses, terms)
+    value, error = mean_excess(point_atoms(values, masses), certain(terms - 1))
+    assert value + error >= exact * (1 - mpmath.mpf(10) ** -15)
+    assert value + error <= exact * 1.02 + 1e-280
+
+
+def test_mean_excess_keeps_its_digits_far_out() -> None:
+    """delta near 1e-60: fair bits against a drift, summed exactly by the binomial law."""
+    terms, up, down = 400, 1.0, -3.0
+    with mpmath.workdps(50):
+        exact = (
+            sum(
+                mpmath.binomial(terms, k) * mpmath.mpf(2) ** -terms * (k * up + (terms - k) * down)
+                for k in range(terms + 1)
+                if k * up + (terms - k) * down > 0
+            )
+            / terms
+        )
+    assert exact < 1e-24
+    value, error = mean_excess(point_atoms((up, down), (0.5, 0.5)), certain(terms - 1))
+    assert exact <= value + error <= exact * 1.001
+    assert error < 1e-6 * value
+
+
+def test_mean_excess_averages_over_the_counts() -> None:
+    law = blanket_count(np.array([0.3, 0.8]), np.array([4, 3]))
+    values, masses = (0.9, -1.1, -0.1), (0.3, 0.3, 0.4)
+    exact = sum(mass * exact_excess(values, masses, int(m) + 1) for m, mass in zip(law.counts, law.mass, strict=True))
+    value, error = mean_excess(point_atoms(values, masses), law)
+    assert exact * (1 - 1e-14) <= value + error <= exact * 1.01
+
+
+def test_a_wider_atom_gives_more() -> None:
+    """Knowing less about a term cannot make the bound smaller."""
+    masses = np.array([0.3, 0.3, 0.4])
+    mean = np.array([0.9, -1.1, -0.1])
+    narrow = sum(mean_excess(LossAtoms(mean, mean, mean, masses), certain(20)))
+    wide = sum(mean_excess(LossAtoms(mean - 0.4, mean + 0.4, mean, masses), certain(20)))
+    assert narrow < wide < 2 * narrow
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mass"), [((0.0,), (-1.0,), (1.0,)), ((0.0,), (math.inf,), (1.0,)), ((0.0,), (1.0,), (0.9,))]
+)
+def test_bad_atoms_are_refused(low: tuple[float], high: tuple[float], mass: tuple[float]) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        LossAtoms(np.array(low), np.array(high), np.array(low), np.array(mass))
+
+
+# ------------------------------------------------------------------ cells
+
+NOISES: list[tuple[AdditiveNoise, float]] = [
+    (LaplaceNoise(), 0.7),
+    (LaplaceNoise(1), 1.3),
+    (LaplaceNoise(2), 0.7),
+    (LaplaceNoise(7), 2.0),
+    (LaplaceNoise(1000), 0.3),
+    (GaussianNoise(), 0.4),
+    (GaussianNoise(1), 0.3),
+    (GaussianNoise(4), 0.05),
+    (GaussianNoise(9), 6.0),
+]
+
+
+def point_masses(noise: AdditiveNoise, rate: float, reach: int) -> dict[int, float]:
+    """Masses of a lattice noise at distance j steps, from the definition."""
+    step = 1 / (noise.lattice or 1)
+    power = 1 if isinstance(noise, LaplaceNoise) else 2
+    weights = {j: math.exp(-rate * (abs(j) * step) ** power) for j in range(-reach, reach + 1)}
+    total = math.fsum(weights.values())
+    return {j: weight / total for j, weight in weights.items()}
+
+
+@pytest.mark.parametrize(("noise", "rate"), NOISES, ids=str)
+def test_cells_hold_all_of_the_victim(noise: AdditiveNoise, rate: float) -> None:
+    cells = interval_cells(noise, rate, rate, noise.tail_at(1e-9, rate), 0.01)
+    (pair,) = cells.pairs
+    for mass in (pair.mass0, pair.mass1):
+        assert 1 - 2 * pair.tail0 - 1e-9 <= mass.sum() <= 1 + 1e-9
+    assert cells.width.sum() == pytest.approx(pair.width.sum())
+    slack = 1 + 1e-9
+    assert np.all(pair.low0 * pair.width <= pair.mass0 * slack + 1e-18)
+    assert np.all(pair.high0 * pair.width * slack >= pair.mass0 - 1e-18)
+    # Nobody's density is anywhere below the floor: the far end of the interval is the least favourable value.
+    floor = np.exp(cells.log_floor(np.array([rate]))[0])
+    assert np.all(floor[pair.cell] <= np.minimum(pair.low0, pair.low1) * slack)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(n, r) for n, r in NOISES if n.lattice and n.lattice < 100], ids=str)
+def test_lattice_masses_are_those_of_the_definition(noise: AdditiveNoise, rate: float) -> None:
+    lattice, step = noise.lattice or 1, 1 / (noise.lattice or 1)
+    exact = point_masses(noise, rate, 60 * lattice)
+    for j in range(3 * lattice):
+        found = noise.mass(np.array([max(0.0, (j - 0.5) * step)]), np.array([(j + 0.5) * step]), rate)[0]
+        assert found == pytest.approx(exact[j] * (0.5 if j == 0 else 1), rel=1e-9, abs=1e-15)
+        density = math.exp(float(noise.log_density(np.array([j * step]), np.array(rate))[0]))
+        assert density * step == pytest.approx(exact[j], rel=1e-9)
+    mean = math.fsum(mass * (j * step) ** 2 for j, mass in exact.items())
+    assert noise.variance(rate) == pytest.approx(mean, rel=1e-9)
+
+
+@pytest.mark.parametrize("lattice", [None, 3])
+def test_moments_are_the_derivatives_of_the_partition(lattice: int | None) -> None:
+    for noise in (LaplaceNoise(lattice), GaussianNoise(lattice)):
+        for rate in (0.05, 0.8):
+            h = 1e-3 * rate
+            low, mid, high = (float(noise.log_partition(np.array(r))) for r in (rate - h, rate, rate + h))
+            mean, variance = noise.moments(rate)
+            assert mean == pytest.approx((low - high) / (2 * h), rel=1e-4)
+            assert variance == pytest.approx((low - 2 * mid + high) / h**2, rel=1e-2)
+
+
+# ------------------------------------------------------------------ certificates against data sets
+
+
+def shuffled_law(parts: Sequence[dict[int, float]]) -> dict[tuple[int, ...], float]:
+    law: dict[tuple[int, ...], float] = {}
+    for outcome in itertools.product(*(part.items() for part in parts)):
+        key = tuple(sorted(report for report, _ in outcome))
+        law[key] = law.get(key, 0.0) + math.prod(mass for _, mass in outcome)
+    return law
+
+
+def exact_delta(noise: AdditiveNoise, rates: Sequence[float], victim: int, epsilon: float, reach: int) -> float:
+    """The largest divergence over all data sets on the lattice; beyond the reach nothing is added: a lower bound."""
+    steps, gain, worst = noise.lattice or 1, math.exp(epsilon), 0.0
+    laws = [point_masses(noise, rate, 40 * steps) for rate in rates]
+
+    def report(user: int, value: int) -> dict[int, float]:
+        return {z: laws[user].get(z - value, 0.0) for z in range(-reach, steps + reach + 1)}
+
+    others = [user for user in range(len(rates)) if user != victim]
+    for values in itertools.product(range(steps + 1), repeat=len(others)):
+        rest = [report(user, value) for user, value in zip(others, values, strict=True)]
+        seen = [shuffled_law([*rest, report(victim, x)]) for x in range(steps + 1)]
+        for p, q in itertools.permutations(seen, 2):
+            worst = max(worst, sum(max(0.0, mass - gain * q.get(key, 0.0)) for key, mass in p.items()))
+    return worst
+
+
+@pytest.mark.parametrize("lattice", [1, 2])
+@pytest.mark.parametrize("budgets", [(1.0, 1.0), (0.5, 2.0, 2.0), (0.4, 1.0, 3.0), (4.0, 0.1)])
+def test_no_data_set_is_worse_than_a_laplace_certificate(lattice: int, budgets: tuple[float, ...]) -> None:
+    for victim, epsilon in itertools.product(range(len(budgets)), (0.0, 0.2, 0.7)):
+        if epsilon >= budgets[victim]:
+            continue
+        found = certify(list(budgets), LaplaceMechanism(lattice), epsilon=epsilon)
+        (tier,) = (t for t in found.tiers if t.local_epsilon == budgets[victim])
+        worst = exact_delta(LaplaceNoise(lattice), budgets, victim, epsilon, 6)
+        assert 0 < worst <= tier.delta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("lattice", [1, 2])
+def test_no_data_set_is_worse_than_a_gaussian_certificate(lattice: int) -> None:
+    budgets = [(1.0, 0.01), (0.5, 0.05), (2.0, 0.01)]
+    rates = [1 / (2 * gaussian_sigma(*budget) ** 2) for budget in budgets]
+    for victim, epsilon in itertools.product(range(3), (0.05, 0.3)):
+        tiers = [(budget[0], 1, budget[1]) for budget in budgets]
+        found = certify(Budgets.from_tiers(tiers), GaussianMechanism(lattice), epsilon=epsilon)
+        (tier,) = (t for t in found.tiers if t.local_epsilon == budgets[victim][0])
+        assert exact_delta(GaussianNoise(lattice), rates, victim, epsilon, 6) <= tier.delta * (1 + 1e-9)
+
+
+def interval_attack(tiers: Sequence[tuple[float, int]], epsilon: float, threshold: float) -> float:
+    """Victim of the largest budget at 0 or 1, all others at 1: the count of reports below the threshold."""
+
+    def below(budget: float, value: float) -> float:
+        distance = threshold - value
+        tail = 0.5 * math.exp(-budget * abs(distance))
+        return tail if distance < 0 else 1 - tail
+
+    worst = max(budget for budget, _ in tiers)
+    rest = count_law([(below(budget, 1.0), count - (budget == worst)) for budget, count in tiers])
+    p, q = (np.convolve(rest, [1 - below(worst, x), below(worst, x)]) for x in (0.0, 1.0))
+    gain = math.exp(epsilon)
+    return max(float(np.maximum(a - gain * b, 0).sum()) for a, b in ((p, q), (q, p)))
+
+
+@pytest.mark.parametrize("row", VECTORS["laplace_large"], ids=str)
+def test_laplace_agrees_with_the_vectors(row: dict[str, Any]) -> None:
+    tiers = [(epsilon, count) for count, epsilon in row["tiers"]]
+    certificate = certify(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=row["delta"])
+    assert certificate.epsilon <= float(row.get("epsilon") or row["epsilon_at_most"]) * 1.01
+    assert certificate.epsilon >= row.get("attack", 0.0)
+    if "epsilon" in row:  # equal budgets: the two-parameter blanket is as good as any that is known
+        assert certificate.epsilon >= row["epsilon"] * 0.985
+    if certificate.num_users <= 10_000:
+        for threshold in (-0.5, 0.0, 0.5):
+            assert interval_attack(tiers, certificate.epsilon, threshold) <= row["delta"]
+
+
+def test_a_coarse_lattice_of_two_points_is_binary_randomised_response_with_noise_beyond() -> None:
+    """Folding every report to the nearer end is a post-processing, so the lattice is at least as revealing."""
+    coarse = certify([1.0] * 2000, LaplaceMechanism(1), delta=1e-6).epsilon
+    folded = 1 / (1 + math.exp(-1.0))  # Pr[report <= 0 | value 0] for the discrete Laplace of rate 1
+    rest = count_law([(1 - folded, 1999)])
+    p, q = (np.convolve(rest, [1 - share, share]) for share in (folded, 1 - folded))
+    assert float(np.maximum(p - math.exp(0.95 * coarse) * q, 0).sum()) <= 1e-6 * 40
+    assert float(np.maximum(p - math.exp(coarse) * q, 0).sum()) <= 1e-6
+
+
+def test_fine_lattices_come_to_the_line() -> None:
+    line = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(), delta=1e-6).epsilon
+    fine = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(100_000), delta=1e-6).epsilon
+    assert fine == pytest.approx(line, rel=2e-3)
+
+
+def shifted_pair(noise: AdditiveNoise, rate: float, values: tuple[float, float], reach: float) -> LossPair:
+    """The densities of two values inside the interval, on pieces cut at mirrored places."""
+    cells = interval_cells(noise, rate, rate, reach, 0.02)
+    right = np.concatenate([[0.5], 0.5 + np.cumsum(cells.width / 2)])
+    pieces = [(1 - b, 1 - a) for a, b in itertools.pairwise(right)] + list(itertools.pairwise(right))
+
+    def part(low: float, high: float, value: float) -> tuple[float, float, float]:
+        a, b = low - value, high - value
+        if a < 0 < b:
+            mass = sum(float(noise.mass(np.array([0.0]), np.array([abs(end)]), rate)[0]) for end in (a, b))
+            near, far = 0.0, max(-a, b)
+        else:
+            near, far = sorted((abs(a), abs(b)))
+            mass = float(noise.mass(np.array([near]), np.array([far]), rate)[0])
+        least, most = (math.exp(float(noise.log_density(np.array([d]), np.array(rate))[0])) for d in (far, near))
+        return mass, least, most
+
+    columns = [np.array([part(low, high, value) for low, high in pieces]).T for value in values]
+    (mass0, low0, high0), (mass1, low1, high1) = columns
+    cell = np.concatenate([np.arange(cells.width.size)] * 2)
+    width = np.concatenate([cells.width, cells.width]) / 2
+    return LossPair(cell, width, mass0, low0, high0, mass1, low1, high1, tail0=1 - float(mass0.sum()))
+
+
+@pytest.mark.parametrize("noise", [LaplaceNoise(), GaussianNoise()], ids=str)
+@pytest.mark.parametrize("epsilon", [0.02, 0.1])
+def test_the_two_ends_are_the_worst_pair_of_values(noise: AdditiveNoise, epsilon: float) -> None:
+    rate, reach = (1.0, 12.0) if isinstance(noise, LaplaceNoise) else (0.1, 9.0)
+    cells = interval_cells(noise, rate, rate, reach, 0.02)
+    rates = np.array([rate, 0.6 * rate])
+    curve = best_blanket(cells, cells, Crowd.of(rates, np.array([150, 150]), 0), 1e-15, "")
+    ends = curve.delta(epsilon).value
+    for values in [(0.0, 0.5), (0.25, 0.75), (0.0, 0.9), (0.9, 0.0), (1.0, 0.0), (0.5, 0.0), (0.4, 1.0), (0.6, 0.55)]:
+        inner = shifted_pair(noise, rate, values, reach)
+        changed = type(cells)(cells.width, cells.log_floor, (inner,), cells.shape, cells.pool)
+        other = BlanketCurve(changed, curve.omega, curve.law, "", curve.parameters)
+        assert other.delta(epsilon).value <= ends * 1.002  # both are discretised, upwards
+
+
+# ------------------------------------------------------------------ tables, spans, monotonicity
+
+
+def letters(epsilon: float, k: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    table = np.full((k, k), 1 / (math.exp(epsilon) + k - 1))
+    np.fill_diagonal(table, math.exp(epsilon) / (math.exp(epsilon) + k - 1))
+    return table
+
+
+@pytest.mark.parametrize("counts", [(3, 1, 1), (40, 50, 60), (3000, 4000, 3000)])
+def test_a_table_of_letters_agrees_with_their_closed_form(counts: tuple[int, int, int]) -> None:
+    budgets = Budgets.from_tiers(list(zip((0.5, 1.0, 2.0), counts, strict=True)))
+    table = TableMechanism({e: letters(e, 4) for e in (0.5, 1.0, 2.0)})
+    for epsilon in (0.03, 0.2):
+        closed = certify(budgets, KaryRandomizedResponse(4), epsilon=epsilon)
+        for ours, exact in zip(certify(budgets, table, epsilon=epsilon).tiers, closed.tiers, strict=True):
+            assert exact.delta * (1 - 1e-6) <= ours.delta <= exact.delta * 1.02 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("tables", "match"),
+    [
+        ({}, "empty"),
+        ({1.0: np.ones((2, 2))}, "add up"),
+        ({1.0: np.array([[0.9, 0.1], [0.1, 0.9]])}, "ratio"),
+        ({1.0: letters(1.0, 2), 0.5: letters(0.5, 3)}, "shapes"),
+    ],
+)
+def test_bad_tables_are_refused(tables: dict[float, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        TableMechanism(tables)
+
+
+def test_a_budget_without_a_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"0\.7 has no table"):
+        certify([0.7] * 5, TableMechanism({1.0: letters(1.0, 3)}), delta=1e-3)
+
+
+def test_a_span_covers_every_victim_in_it() -> None:
+    rng = np.random.default_rng(5)
+    budgets = np.round(rng.uniform(0.2, 1.5, 400), 6)
+    certificate = certify(budgets, LaplaceMechanism(), delta=1e-5)
+    assert len(certificate.tiers) == 8
+    others = Budgets.from_epsilons(budgets)
+    for tier in certificate.tiers:
+        members = [b for b in budgets if b <= tier.local_epsilon][-3:]
+        for member in [*members, tier.local_epsilon]:
+            crowd = Others(others.local_epsilon, others.local_delta, others.count, 1)
+            curve = LaplaceMechanism().curve(Victim(float(member)), crowd, 1e-5)
+            assert not isinstance(curve, str)
+            if member > max((t.local_epsilon for t in certificate.tiers if t.epsilon < tier.epsilon), default=0.0):
+                assert curve.delta(tier.epsilon).value <= 1e-5 * (1 + 1e-6) or tier.epsilon >= member
+
+
+def test_bins_of_a_crowd_lie_stochastically_below() -> None:
+    rng = np.random.default_rng(2)
+    rates = rng.uniform(0.1, 3.0, 500)
+    crowd = Crowd.of(rates, np.ones(500, dtype=np.int64), 3)
+
+    def weights(at: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Any:
+        return -0.2 * at * at - 0.1  # concave in the rate, as ln gamma is
+
+    law = crowd.blanket_count(weights, 1e-12)
+    gamma = np.sort(np.exp(weights(rates)))[:-3]
+    exact = np.cumsum(count_law([(float(g), 1) for g in gamma]))
+    ours = np.array([law.mass[law.counts <= m].sum() + law.lost for m in range(exact.size)])
+    assert np.all(ours >= exact - 1e-12)
+    assert law.mean > 0.97 * gamma.sum() - 3
+
+
+@pytest.mark.parametrize("randomizer", [LaplaceMechanism(), LaplaceMechanism(10), GaussianMechanism()], ids=str)
+def test_certificates_grow_and_fall_as_they_must(randomizer: LaplaceMechanism | GaussianMechanism) -> None:
+    def epsilon(local: float, n: int, delta: float = 1e-5, dishonest: int = 0) -> float:
+        tiers = Budgets.from_tiers([(local, n, 1e-7)])
+        return certify(tiers, randomizer, delta=delta, dishonest=dishonest).epsilon
+
+    small = 1 + 2e-3  # blankets are searched for, not solved for
+    assert epsilon(1.0, 400) <= epsilon(1.0, 200) * small
+    assert epsilon(0.5, 400) <= epsilon(1.0, 400) * small
+    assert epsilon(1.0, 400, 1e-4) <= epsilon(1.0, 400, 1e-6) * small
+    assert epsilon(1.0, 400) <= epsilon(1.0, 400, dishonest=40) * small
+    assert epsilon(1.0, 400, dishonest=40) == pytest.approx(epsilon(1.0, 360), rel=2e-3)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1e-3, 0.1, 0.7, 2.0, 10.0]), st.integers(1, 60)), min_size=1, max_size=3),
+    st.sampled_from([0.1, 1e-3, 1e-8, 1e-15]),
+)
+@settings(max_examples=25, deadline=None)
+def test_every_population_gets_a_certificate_below_its_local_budget(
+    tiers: list[tuple[float, int]], delta: float
+) -> None:
+    certificate = certify(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta)
+    for tier in certificate.tiers:
+        assert 0 <= tier.epsilon <= tier.local_epsilon
+    assert certificate.numerical_slack <= delta
+
+
+def test_gaussian_noise_in_many_dimensions_is_not_amplified() -> None:
+    certificate = certify(Budgets.from_tiers([(1.0, 1000, 1e-6)]), GaussianMechanism(dimension=60), delta=1e-6)
+    assert (certificate.epsilon, certificate.method) == (1.0, "local budget")
+    assert certificate.everyone_else_colludes.delta == 1e-6
+    assert any("60 dimensions" in step for step in certificate.steps)
+
+
+def test_a_local_delta_above_the_target_is_not_hidden() -> None:
+    """One user alone has its own (epsilon, delta), and no smaller delta."""
+    certificate = certify(Budgets.from_tiers([(1.0, 1, 1e-3)]), GaussianMechanism(), delta=1e-6)
+    assert (certificate.epsilon, certificate.delta) == (1.0, 1e-3)
+
+
+def test_gaussian_users_without_a_local_delta_are_refused() -> None:
+    with pytest.raises(ValueError, match="local_delta is 0"):
+        certify([1.0] * 10, GaussianMechanism(), delta=1e-6)
+
+
+def test_analytic_calibration_is_tight() -> None:
+    for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6)]:
+        sigma = gaussian_sigma(epsilon, delta)
+        assert gaussian_delta(1 / sigma, epsilon) <= delta < gaussian_delta(1 / (sigma * (1 - 1e-6)), epsilon)
