@@ -190,12 +190,15 @@ class GaussianNoise(AdditiveNoise):
         return -float(ndtri(mass)) / math.sqrt(2 * rate)
 
 
-def interval_cells(noise: AdditiveNoise, least_rate: float, rate: float, reach: float, fineness: float) -> Cells:
+def interval_cells(
+    noise: AdditiveNoise, least_rate: float, rate: float, reach: float, fineness: float, epsilon: float = 0.0
+) -> Cells:
     """Cells for victims with values 0 and 1 and any rate in [least_rate, rate]: shells of m = max(|z|, |1 - z|).
 
     The shells go from m = 1/2 to 1 + reach; each is two pieces, one on each side of the interval's middle. The least
     density of another user over all its values is that at distance m. fineness: relative width of a shell.
     Between two rates the density is a mixture of those at the two, up to a second-order remainder that is added.
+    epsilon: up to which central epsilon the two ends have to be the worst pair (Gaussian noise; best effort).
     """
     edges = _edges(noise, reach, fineness)
     left, right = edges[:-1], edges[1:]
@@ -231,6 +234,7 @@ def interval_cells(noise: AdditiveNoise, least_rate: float, rate: float, reach: 
             )
         )
     last = noise.last_point(right)
+    flat, valid = (0, math.inf) if noise.falls_geometrically else _flat_shells(left, right, least_rate, epsilon)
 
     def log_floor(rates: Floats) -> Floats:
         return noise.log_density(last[None, :], rates[:, None])
@@ -244,18 +248,38 @@ def interval_cells(noise: AdditiveNoise, least_rate: float, rate: float, reach: 
         omega = np.minimum.accumulate(omega)
         if noise.falls_geometrically:
             return omega
-        # omega(m) exp(rate energy(m)) must not fall for any of the rates: the worst-pair theorem.
+        # The worst-pair theorem: omega is constant near the middle, and omega(m) exp(rate energy(m)) does not fall.
+        omega[:flat] = omega[flat]
         log = np.full(omega.shape, -np.inf)
         log[omega > 0] = np.log(omega[omega > 0])
         lift = least_rate * noise.energy(right)
         return np.exp(np.minimum.accumulate((log + lift)[::-1])[::-1] - lift)
 
-    return Cells(width, log_floor, tuple(pairs), shape, pool)
+    return Cells(width, log_floor, tuple(pairs), shape, pool, valid)
+
+
+def _flat_shells(left: Floats, right: Floats, rate: float, epsilon: float) -> tuple[int, float]:
+    """The first shell that may have an omega of its own, and the largest epsilon for which the ends are the worst pair.
+
+    A constant omega on each shell falls at its edges faster than the victim's density. The pairs of places that this
+    could matter for lie at m <= 1/2 + epsilon/rate, or are too far apart if the shells beyond are narrow enough.
+    """
+    room = (2 * left - 1 - (right**2 - left**2)) / 2
+    least = np.minimum(left - 0.5, np.minimum.accumulate(room[::-1])[::-1])  # epsilon/rate, if flat up to left
+    wanted = min(epsilon / rate, 0.5 / math.sqrt(2 * rate))
+    flat = int(np.argmax(least >= wanted)) if (least >= wanted).any() else int(np.argmax(least))
+    flat = max(flat, 1)
+    return flat, max(0.0, rate * float(least[flat]))
 
 
 def _edges(noise: AdditiveNoise, reach: float, fineness: float) -> Floats:
     inside = np.linspace(0.5, 1.0, max(8, math.ceil(1 / fineness)))
-    outside = np.exp(np.arange(1, math.ceil(math.log1p(reach) / fineness) + 1) * fineness)
+    # Shells are at most half as wide as the interval, which the worst-pair theorem needs for Gaussian noise.
+    widest = math.inf if noise.falls_geometrically else 0.5
+    last = min(1 + reach, max(1.0, widest / fineness))
+    outside = np.exp(np.arange(1, math.ceil(math.log(last) / fineness) + 1) * fineness)
+    if last < 1 + reach:
+        outside = np.concatenate([outside, np.arange(outside[-1] + widest, 1 + reach + widest, widest)])
     edges = np.concatenate([inside, outside])
     if noise.lattice is None:
         return edges

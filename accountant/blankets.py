@@ -64,7 +64,7 @@ class Cells:
     width: float64 (C,), reference measure of each cell. log_floor(rates) -> (T, C): ln of the least density, over cell
     and values, of users of each rate; concave in the rate. pairs: the victim's pairs of densities to be covered.
     shape: makes an allowed omega out of any function >= 0 on the cells (C,), never larger. pool: averages the squares
-    of such a function, so that its shape is allowed.
+    of such a function, so that its shape is allowed. valid_epsilon: up to which central epsilon the pairs are worst.
     """
 
     width: Floats
@@ -72,6 +72,7 @@ class Cells:
     pairs: tuple[LossPair, ...]
     shape: Callable[[Floats], Floats]
     pool: Callable[[Floats], Floats]
+    valid_epsilon: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,7 @@ class BlanketCurve:
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
         check_epsilon(epsilon)
+        epsilon = min(epsilon, self.cells.valid_epsilon)  # delta does not grow with epsilon
         found = [self._pair(pair, epsilon) for pair in self.cells.pairs]
         return max(found, key=lambda bound: bound.value)
 

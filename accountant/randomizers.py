@@ -21,7 +21,7 @@ from accountant.blankets import MAX_RATES, BlanketCurve, Cells, Crowd, LossPair,
 from accountant.closed_forms import KaryTable, binary_delta
 from accountant.curves import CountCurve, DeltaCurve, Others, Victim
 from accountant.exact_binary import ExactBinaryCurve, is_enumerable
-from accountant.gaussian import gaussian_sigma
+from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.results import check_count
 
 DEFAULT_TAIL = 1e-30
@@ -328,7 +328,9 @@ class NoisyValue(Randomizer):
     ) -> BlanketCurve:
         target = _target(delta)
         reach = max(self.noise.tail_at(share * target, least), 1e-3)
-        cells, coarse = (interval_cells(self.noise, least, rate, reach, fineness) for fineness in (FINE, COARSE))
+        # Roughly where the answer will be: a Gaussian among the honest others, whose noise has this rate.
+        expected = 2 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
+        cells, coarse = (interval_cells(self.noise, least, rate, reach, fine, expected) for fine in (FINE, COARSE))
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
 
