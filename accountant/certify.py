@@ -8,7 +8,7 @@ a curve is left to the randomizers, published figures to `published`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def certify(
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
     above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
-    Several rounds are composed by basic composition: each gets delta/rounds, and the epsilons add.
+    Several rounds are composed by privacy loss distributions or by basic composition, whichever gives less.
 
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
@@ -101,7 +101,7 @@ def certify(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
-        method=_method(worst.method, rounds),
+        method=worst.method,
         assumptions=assumptions,
         num_users=budgets.num_users,
         dishonest=dishonest,
@@ -192,18 +192,60 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         curve = "no other honest client: the local budget is certified"
     else:
         curve = randomizer.curve(victim, group.others, per_round)
+    spends = randomizer.spends_local_delta
     if per_round is not None:
-        found = _epsilon_at(curve, victim, per_round, randomizer.spends_local_delta)
+        found = _epsilon_at(curve, victim, per_round, spends)
     else:
-        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, randomizer.spends_local_delta)
+        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
+    found = _basic(found, rounds)
+    if rounds > 1 and not isinstance(curve, str | SpanCurve):
+        other = _composed(curve, victim, delta, epsilon, rounds, found)
+        found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
         local_epsilon=victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
-        epsilon=found.epsilon * rounds,
-        delta=min(1.0, found.delta * rounds),
+        epsilon=found.epsilon,
+        delta=found.delta,
     )
-    return _Answer(tier, min(1.0, found.slack * rounds), found.method, found.steps)
+    return _Answer(tier, found.slack, found.method, found.steps)
+
+
+def _basic(one: _Reached, rounds: int) -> _Reached:
+    """Basic composition: the epsilons and the deltas add."""
+    if rounds == 1:
+        return one
+    return replace(
+        one,
+        epsilon=one.epsilon * rounds,
+        delta=min(1.0, one.delta * rounds),
+        slack=min(1.0, one.slack * rounds),
+        method=f"{one.method}; basic composition over {rounds} rounds",
+    )
+
+
+def _composed(
+    curve: DeltaCurve, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
+) -> _Reached:
+    """Composition of privacy loss distributions, or `basic` where it is of no use."""
+    from accountant.composition import LEAST_DELTA, ComposedCurve, Round
+
+    target = basic.delta if delta is None else delta
+    if not LEAST_DELTA <= target < 1:
+        return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
+    together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+    if delta is None:
+        bound = together.delta(epsilon or 0.0)
+        while target > LEAST_DELTA and bound.value < target / 10:  # far below what the tails were cut for
+            target = max(LEAST_DELTA, bound.value / 2)
+            together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+            bound = together.delta(epsilon or 0.0)
+        return _Reached(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
+    inverse = smallest_epsilon(together, delta, basic.epsilon)
+    if inverse.reached is None:
+        return basic
+    line = f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g} over {rounds} rounds"
+    return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
 def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: bool) -> _Reached:
@@ -266,10 +308,6 @@ def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
         method="local budget" if rounds == 1 else "local budget, basic composition",
         assumptions=("nobody but the client itself is honest",),
     )
-
-
-def _method(method: str, rounds: int) -> str:
-    return method if rounds == 1 else f"{method}; basic composition over {rounds} rounds"
 
 
 def _assumptions(

@@ -1,0 +1,130 @@
+"""Composition of rounds: never below the exact product of the worst pair, close to it, and never worse than adding."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant import Budgets, LaplaceMechanism, certify
+from accountant.composition import ComposedCurve, Round, privacy_profile
+from accountant.curves import Bounded
+from accountant.exact_binary import ExactBinaryCurve
+from accountant.gaussian import gaussian_delta, gaussian_epsilon
+from tests.accountant.accounting_oracle import count_law
+
+
+class GaussianCurve:
+    """mu-GDP, whose composition is known: T rounds are sqrt(T) mu."""
+
+    method = "mu-GDP"
+
+    def __init__(self, mu: float) -> None:
+        self.mu = mu
+
+    def delta(self, epsilon: float) -> Bounded:
+        return Bounded(min(1.0, gaussian_delta(self.mu, epsilon)), 0.0)
+
+    def guess(self, delta: float) -> float:
+        return gaussian_epsilon(self.mu, delta)
+
+    def explain(self) -> tuple[str, ...]:
+        return ()
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("rounds", [1, 2, 30])
+def test_gaussian_rounds_compose_to_a_gaussian(mu: float, rounds: int) -> None:
+    composed = ComposedCurve([Round(GaussianCurve(mu), 50.0, rounds)], 1e-7)
+    for delta in (1e-6, 1e-3):
+        epsilon = gaussian_epsilon(mu * math.sqrt(rounds), delta)
+        assert delta * (1 - 1e-9) <= composed.delta(epsilon).value <= delta * 1.02
+
+
+def test_different_rounds_compose() -> None:
+    composed = ComposedCurve([Round(GaussianCurve(0.3), 50.0, 4), Round(GaussianCurve(0.05), 50.0, 9)], 1e-7)
+    epsilon = gaussian_epsilon(math.sqrt(4 * 0.3**2 + 9 * 0.05**2), 1e-5)
+    assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
+
+
+def product_delta(p: np.ndarray, q: np.ndarray, rounds: int, epsilon: float) -> float:
+    """The divergence of independent rounds, outcome by outcome."""
+    total = 0.0
+    for outcome in itertools.product(range(p.size), repeat=rounds):
+        total += max(0.0, math.prod(p[list(outcome)]) - math.exp(epsilon) * math.prod(q[list(outcome)]))
+    return total
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 4])
+@pytest.mark.parametrize("budgets", [(1.0, 1.0, 1.0), (0.5, 0.5, 2.0), (3.0, 0.2)])
+def test_composed_bits_are_never_below_the_product_of_any_data_set(budgets: tuple[float, ...], rounds: int) -> None:
+    victim, others = budgets[-1], budgets[:-1]
+    levels, counts = np.unique(others, return_counts=True)
+    one = ExactBinaryCurve(victim, levels, counts)
+    composed = ComposedCurve([Round(one, victim, rounds)], 1e-6)
+    keep = 1 / (1 + math.exp(-victim))
+    for epsilon in (0.05, 0.4, 1.0):
+        worst = 0.0
+        for values in itertools.product((0, 1), repeat=len(others)):
+            rest = count_law(
+                [(1 / (1 + math.exp(b if v == 0 else -b)), 1) for b, v in zip(others, values, strict=True)]
+            )
+            p, q = (np.convolve(rest, [1 - share, share]) for share in (keep, 1 - keep))
+            worst = max(worst, product_delta(p, q, rounds, epsilon), product_delta(q, p, rounds, epsilon))
+        found = composed.delta(epsilon).value
+        # Above it, because the curve is the worst over data sets at every epsilon, and a product has one data set.
+        assert worst * (1 - 1e-9) <= found <= 1.6 * worst + 1e-6
+
+
+@given(st.floats(0.02, 2.0), st.sampled_from([1e-10, 1e-6, 1e-2]), st.integers(2, 40))
+@settings(max_examples=15, deadline=None)
+def test_profiles_are_convex_and_lie_above_the_truth_between_their_nodes(mu: float, delta: float, points: int) -> None:
+    curve = GaussianCurve(mu)
+    step = gaussian_epsilon(mu, delta) / points
+    if step <= 0:
+        return
+    multiples, values = privacy_profile(curve, step, points)
+    gains = np.exp(multiples * step)
+    slopes = np.diff(values) / np.diff(gains)
+    assert np.all(np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]))
+    for epsilon in np.linspace(0, points * step, 37):
+        chord = float(np.interp(math.exp(epsilon), gains, values))
+        assert chord >= gaussian_delta(mu, float(epsilon)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("randomizer", ["rr", "laplace", "hemisphere"])
+def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str) -> None:
+    budgets = Budgets.from_tiers([(0.5, 500), (1.0, 500)])
+    found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds) for rounds in (1, 2, 8)]
+    assert found[0].epsilon < found[1].epsilon < found[2].epsilon < 8 * found[0].epsilon
+    assert "composed over 8 rounds" in found[2].method
+    for one, eight in zip(found[0].tiers, found[2].tiers, strict=True):
+        assert one.epsilon < eight.epsilon <= 8 * one.local_epsilon
+    # The other way round: the delta at that epsilon, without exceeding the one asked for.
+    back = certify(budgets, randomizer, epsilon=found[2].epsilon, rounds=8)
+    assert back.delta == pytest.approx(1e-6, rel=0.05)
+
+
+def test_deltas_that_the_library_cannot_carry_are_composed_by_adding() -> None:
+    certificate = certify([1.0] * 500, "rr", delta=1e-13, rounds=3)
+    assert "basic composition over 3 rounds" in certificate.method
+    with pytest.raises(ValueError, match="allowed is 1e-12"):
+        ComposedCurve([Round(GaussianCurve(1.0), 5.0, 2)], 1e-13)
+
+
+def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
+    budgets = np.linspace(0.5, 1.0, 100)
+    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2)
+    two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2)
+    assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
+
+
+def test_no_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one round"):
+        ComposedCurve([], 1e-6)
+    with pytest.raises(ValueError, match="count is 0"):
+        Round(GaussianCurve(1.0), 1.0, 0)
