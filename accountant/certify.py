@@ -67,6 +67,7 @@ def certify(
     dishonest: int = 0,
     linkage: str = "separate",
     rounds: int = 1,
+    compare_all: bool = False,
 ) -> Certificate:
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
@@ -77,6 +78,7 @@ def certify(
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
+        compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
@@ -108,7 +110,7 @@ def certify(
         numerical_slack=max(answer.slack for answer in answers),
         tiers=tuple(answer.tier for answer in answers),
         everyone_else_colludes=local,
-        comparison=_comparison(budgets, reached, rounds),
+        comparison=_comparison(budgets, randomizer, reached, rounds, compare_all),
         lower_bound=None,
         randomizer=randomizer.name,
         linkage=linkage,
@@ -333,9 +335,11 @@ def _assumptions(
     return tuple(lines)
 
 
-def _comparison(budgets: Budgets, delta: float, rounds: int) -> tuple[Comparison, ...]:
+def _comparison(
+    budgets: Budgets, randomizer: Randomizer, delta: float, rounds: int, everything: bool
+) -> tuple[Comparison, ...]:
     from accountant.published import compare
 
-    if rounds > 1:
+    if rounds > 1 or not 0 < delta < 1:
         return ()  # the published bounds are about one round
-    return compare(budgets, delta)
+    return compare(budgets, randomizer, delta, only=None if everything else ("GSPA Thm 2",))
