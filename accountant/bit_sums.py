@@ -93,7 +93,7 @@ class BitSum:
         least = variance / 1.05 if self.spread.any() else variance
         if 2 * least > _LOG_OUTSIDE:
             most = min(most, math.ceil(math.acos(1 - _LOG_OUTSIDE / least) * length / (2 * math.pi)))
-        angles = 2 * math.pi / length * np.arange(most + 1)
+        angles = 2 * math.pi / length * np.arange(most + 1, dtype=np.float64)
         return self._inverted(tilt, low, length, angles)
 
     def _range(self, mean: float, variance: float, power: Floats) -> tuple[int, int]:
@@ -197,7 +197,8 @@ class Window:
 
     def scale(self, t: Ints) -> tuple[Floats, Floats]:
         """e^(K - tilt t) and its relative rounding error (that of K itself is part of `error`)."""
-        exponent = self.log_scale - self.tilt * t
+        # Far outside the window a mass of at most 1 has a y below any error: there the scale need not be right.
+        exponent = np.minimum(self.log_scale - self.tilt * t, 600.0)
         return np.exp(exponent), 2 * UNIT * (abs(self.log_scale) + np.abs(self.tilt * t) + np.abs(exponent) + 1)
 
     def upper(self, t: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -262,9 +263,9 @@ def _grouped(share: Floats, count: Floats, sign: Floats, share_error: float) -> 
     single = (share > 0.05) & (share < 0.95)
     if int(single.sum()) <= MAX_SINGLE:
         label[single] = MAX_GROUPS + np.arange(int(single.sum()))
-    total = np.bincount(label, weights=count)
+    total: Floats = np.bincount(label, weights=count).astype(np.float64)
     full = total > 0
-    centre = np.bincount(label, weights=count * share)
+    centre: Floats = np.bincount(label, weights=count * share).astype(np.float64)
     centre[full] /= total[full]
     members = np.bincount(label, minlength=total.size)
     # Members and centre lie in one cell of ln share; alone in its group, a share is its own centre up to rounding.
@@ -278,5 +279,11 @@ def _grouped(share: Floats, count: Floats, sign: Floats, share_error: float) -> 
     signs[label] = sign
     rounding = (int(members.max()) + 8) * UNIT
     return BitSum(
-        centre[full], total[full], signs[full], np.array(moments)[:, full], spread[full], rounding, share_error
+        centre[full],
+        total[full],
+        signs[full],
+        np.array(moments, dtype=np.float64)[:, full],
+        spread[full],
+        rounding,
+        share_error,
     )
