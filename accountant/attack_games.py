@@ -209,7 +209,7 @@ class CountGame:
 
 
 def histogram_game(first: NDArray[np.float64], second: NDArray[np.float64], goal: Goal, users: int) -> float:
-    """The best score from all that is seen: the two laws over the same outcomes, made by adding one of `users` reports after another.
+    """The best score from all that is seen: two laws over the same outcomes, made of `users` reports one by one.
 
     The best event at epsilon is {Pr0 > e^epsilon Pr1}; for a given delta the epsilon is found by Dinkelbach's steps.
     """

@@ -38,7 +38,7 @@ __all__ = ["Progress", "lower_bound", "tier_lower_bound"]
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
 
-VICTIMS = 3
+VICTIMS = 2
 """The largest tiers that are tried as the victim's."""
 MANY_TIERS = 64
 """With more tiers only the largest is tried by default: its neighbours are no different."""
@@ -138,7 +138,7 @@ def _victims(budgets: Budgets, linkage: str, goal: Goal, seconds: float | None) 
     hidden = np.maximum(budgets.count - 1, 1e-9) * 2 * decay / (1 + decay)
     spread = 2 * np.tanh(budgets.local_epsilon / 2) / np.sqrt(hidden) * math.sqrt(2 * goal.log_odds)
     order = np.argsort(-np.minimum(spread, budgets.local_epsilon), kind="stable")
-    return [int(tier) for tier in order[: 2 * VICTIMS]]
+    return [int(tier) for tier in order[: 3 * VICTIMS]]
 
 
 def _scene(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Scene:
@@ -183,9 +183,8 @@ def _search(
 ) -> LowerBound:
     """Plays what comes first for every victim, then varies each one's best data set in turn until the time is over."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    best, tried = _answer(players[0][0], NOTHING, goal), 0
-    for scene, bet in _turns(players, goal, deadline):
-        tried += 1
+    best = _answer(players[0][0], NOTHING, goal)
+    for tried, (scene, bet) in enumerate(_turns(players, goal, deadline), 1):
         answer = _answer(scene, bet, goal)
         better = (answer.epsilon, answer.delta) > (best.epsilon, best.delta) or tried == 1
         best = answer if better else best

@@ -15,12 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
-from accountant.attack_games import Bet, Chance, CountGame, Goal, Scene, saddle_points
+from accountant.attack_games import NOTHING, Bet, Chance, CountGame, Goal, Scene, saddle_points
 from accountant.binomial import Floats
 from accountant.bit_sums import bit_sum
 from accountant.noise_shares import Noise
+from accountant.score_game import MAX_SCORE_TIERS, score_game
 
-__all__ = ["Cuts", "NoiseAttacks"]
+__all__ = ["Cuts", "NoiseAttacks", "Scores"]
 
 MAX_STAND_INS = 24
 """The others are stood for by this many tiers while cuts are compared."""
@@ -44,9 +45,19 @@ class Cuts:
     ring: float | None = None
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Added up are scores 0..levels of the reports, in `cells` cells from -reach to 1 + reach and two beyond."""
+
+    others_at: float
+    reach: float
+    cells: int
+    levels: int
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseAttacks:
-    """Data sets are `Cuts`. scales: float64 (T,), the others' noise scales in the order of the scene's tiers."""
+    """Data sets are `Cuts` or `Scores`. scales: float64 (T,), the others' noise scales, in the order of their tiers."""
 
     scene: Scene
     noise: Noise
@@ -55,14 +66,23 @@ class NoiseAttacks:
     goal: Goal
     dimension: int = 1
 
-    def defaults(self) -> Iterator[Cuts]:
+    def defaults(self) -> Iterator[Cuts | Scores]:
         """The most promising cuts with the others at 1 (their mirror images, with the others at 0, are as good)."""
         rings = _RING_TAILS if self.dimension > 1 and self.scales.size else (None,)
         for ring in rings:
             yield from self._promising(1.0, ring)
+        if 0 < self.scales.size <= MAX_SCORE_TIERS:
+            levels = int(np.clip(8_000 / math.sqrt(self.scene.others), 4, 32))
+            yield Scores(1.0, 1.5 * min(max(self.victim_scale, float(np.median(self.scales))), 30.0), 60, levels)
 
-    def vary(self, data: Cuts, generator: np.random.Generator) -> Cuts:
-        """A cut moved by a part of a noise scale, or the others elsewhere."""
+    def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
+        """A cut moved by a part of a noise scale, other cells for the scores, or the others elsewhere."""
+        if isinstance(data, Scores):
+            at = data.others_at
+            if generator.random() < 0.3:
+                at = self.noise.value(float(generator.choice([0.0, 1.0, 0.5, generator.random()])))
+            reach = data.reach * math.exp(0.5 * generator.normal())
+            return Scores(at, min(reach, 1e4), int(generator.integers(20, 200)), int(generator.integers(2, 100)))
         low, high, at, ring = data.low, data.high, data.others_at, data.ring
         unit = max(self.victim_scale, 0.1) * 10 ** generator.uniform(-3, 0)
         choice = generator.random()
@@ -77,8 +97,10 @@ class NoiseAttacks:
         moved = Cuts(self.noise.cut(low), self.noise.cut(high), at, ring)
         return moved if moved.low < moved.high and math.isfinite(moved.high - moved.low + 1) else data
 
-    def play(self, data: Cuts, goal: Goal) -> Bet:
-        """Counts the reports between the cuts, from above and from below."""
+    def play(self, data: Cuts | Scores, goal: Goal) -> Bet:
+        """Counts the reports between the cuts, from above and from below; or adds up their scores."""
+        if isinstance(data, Scores):
+            return self._by_scores(data, goal)
         low, high = np.array([data.low]), np.array([data.high])
         inside, outside = self._between(self.scales, data.others_at, low, high, data.ring)
         flipped = inside > 0.5
@@ -91,6 +113,20 @@ class NoiseAttacks:
         at = "" if self.scene.others == 0 else f" all at {data.others_at:g}"
         words = f"{self.scene}{at}, moving between 0 and 1; count of reports{ring} in [{data.low:.6g}, {data.high:.6g}]"
         return Bet(bet.score, f"{words} {bet.event}")
+
+    def _by_scores(self, data: Scores, goal: Goal) -> Bet:
+        inner = np.linspace(-data.reach, 1 + data.reach, data.cells + 1).tolist()
+        cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in inner), math.inf])
+        low, high = cuts[:-1], cuts[1:]
+        first, second = (self.noise.between(np.array([self.victim_scale]), at, low, high)[0] for at in (0.0, 1.0))
+        others = self.noise.between(self.scales[:, None], data.others_at, low, high)[0]
+        game = score_game(first, second, others, self.scene.others_count, data.levels, self.noise.share_error)
+        if game is None:
+            return NOTHING
+        bet = game.best(goal)
+        words = f"{self.scene} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
+        where = f"likelihood ratio in {low.size} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
+        return Bet(bet.score, f"{words} ({where}) {bet.event}")
 
     def _victim(self, at: float, low: Floats, high: Floats, ring: float | None) -> Chance:
         inside, outside = self._between(np.array([self.victim_scale]), at, low, high, ring)
@@ -161,7 +197,7 @@ class NoiseAttacks:
         units = {self.victim_scale}
         if self.scales.size:
             units |= {float(self.scales.min()), float(np.median(self.scales))}
-        beyond = [unit * factor for unit in units for factor in (0.1, 0.35, 1.0, 2.5)]
+        beyond = [unit * factor for unit in units for factor in (0.1, 0.35, 1.0, 2.5, 8.0)]
         near = [self.victim_scale * factor for factor in (-1.0, -0.3, 0.3, 1.0)]
         places = [-math.inf, math.inf, 0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0, *near]
         places += [-x for x in beyond] + [1 + x for x in beyond] + [1 + x for x in near]

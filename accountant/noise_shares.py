@@ -154,7 +154,7 @@ class GaussianNoise:
 
 
 def gaussian_scales(local_epsilon: Floats, local_delta: Floats) -> Floats:
-    """`gaussian_sigma` of every tier, to 1e-11; shapes (T,). Raises ValueError unless every local_delta is in (0, 1)."""
+    """`gaussian_sigma` of every tier, to 1e-11, shapes (T,). Raises ValueError unless every local_delta is > 0."""
     if local_epsilon.size and not (local_delta > 0).all():
         raise ValueError("local delta is 0.0 for some users; allowed with Gaussian noise is 0 < local delta < 1")
     if local_epsilon.size <= EXACT_SCALES:
