@@ -1,0 +1,415 @@
+"""`lower_bound` is a lower bound: never above brute force or a certificate, and as strong as the known attacks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import accountant.bit_sums
+from accountant import (
+    BinaryRandomizedResponse,
+    Budgets,
+    GaussianMechanism,
+    HemisphereMechanism,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    LowerBound,
+    OneBitMean,
+    Randomizer,
+    certify,
+)
+from accountant.attack_games import Goal
+from accountant.attacks import lower_bound, tier_lower_bound
+from accountant.bit_sums import bit_sum
+from accountant.gaussian import gaussian_delta, gaussian_sigma
+from accountant.noise_shares import GaussianNoise, LaplaceNoise, gaussian_scales
+from accountant.score_game import ScoreGame
+from tests.accountant.accounting_oracle import VECTORS, worst_delta
+
+Floats = npt.NDArray[np.float64]
+Tiers = list[tuple[float, int]]
+RR = BinaryRandomizedResponse()
+
+
+def refuted(case: str) -> dict[str, Any]:
+    (found,) = [one for one in VECTORS["refuted_published"] if one["case"].startswith(case)]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("case", "tiers", "randomizer", "delta"),
+    [
+        ("GSPA Thm 2, rr eps0=4 n=1000", [(4.0, 1000)], RR, 1e-6),
+        ("GSPA Thm 2, rr 99 users at 2", [(2.0, 99), (8.0, 1)], RR, 1e-6),
+        ("GSPA Thm 2, laplace on [0,1], 9000 at 0.1", [(0.1, 9000), (3.0, 1000)], LaplaceMechanism(), 1e-6),
+        ("GSPA Thm 2, laplace on [0,1], 999 at 0.01", [(0.01, 999), (8.0, 1)], LaplaceMechanism(), 1e-6),
+        ("PSP authors' code, laplace eps0=4", [(4.0, 1000)], LaplaceMechanism(), 1e-4),
+        ("PSP authors' code, laplace eps0=3", [(3.0, 1000)], LaplaceMechanism(), 1e-6),
+    ],
+)
+def test_the_known_refutations_are_reached(case: str, tiers: Tiers, randomizer: Randomizer, delta: float) -> None:
+    known = refuted(case)
+    found = lower_bound(Budgets.from_tiers(tiers), randomizer, delta=delta)
+    assert found.epsilon > known["published_epsilon"]
+    assert found.epsilon >= known["attack_epsilon"] * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("row", [row for row in VECTORS["epsilon_large"] if "attack" in row], ids=str)
+def test_the_known_attacks_on_mixed_bits_are_reached(row: dict[str, Any]) -> None:
+    budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
+    found = lower_bound(budgets, RR, delta=row["delta"])
+    assert found.epsilon == pytest.approx(row["attack"], rel=1e-3)
+    assert found.epsilon < row["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("n", "local", "delta", "figure", "away"),
+    [
+        # At n = 1000 the count of the third letter's blanket messages is worth 1.5e-4 of epsilon to the certificate.
+        (1000, 0.5, 1e-4, 0.016856, 2e-4),
+        (10_000, 0.5, 1e-4, 0.003977, 1e-4),
+        (10_000, 1.0, 1e-6, 0.023253, 1e-4),
+        (100_000, 4.0, 1e-6, 0.109909, 1e-4),
+    ],
+)
+def test_ten_letters_meet_the_certificate(n: int, local: float, delta: float, figure: float, away: float) -> None:
+    randomizer, budgets = KaryRandomizedResponse(10), Budgets.from_tiers([(local, n)])
+    found = lower_bound(budgets, randomizer, delta=delta)
+    assert found.epsilon == pytest.approx(figure, rel=away)
+    assert found.epsilon <= certify(budgets, randomizer, delta=delta).epsilon
+
+
+@pytest.mark.parametrize("row", [row for row in VECTORS["laplace_large"] if "epsilon" in row], ids=str)
+def test_laplace_attacks_stay_below_the_proved_values(row: dict[str, Any]) -> None:
+    budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
+    found = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
+    assert 0.7 * row["epsilon"] < found.epsilon < row["epsilon"]
+
+
+@pytest.mark.parametrize("row", [row for row in VECTORS["laplace_large"] if "epsilon_at_most" in row], ids=str)
+def test_laplace_attacks_on_mixed_budgets(row: dict[str, Any]) -> None:
+    budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
+    found = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
+    assert row.get("attack", 0.0) <= found.epsilon < row["epsilon_at_most"]
+
+
+budgets_of_few = st.lists(st.floats(0.05, 5.0).map(lambda x: round(x, 3)), min_size=1, max_size=4)
+
+
+def exact_worst(budgets: list[float], k: int, epsilon: float) -> float:
+    return max(worst_delta(budgets, victim, k, epsilon) for victim in range(len(budgets)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(budgets=budgets_of_few, epsilon=st.floats(0.0, 3.0))
+def test_bits_of_few_users_are_attacked_exactly(budgets: list[float], epsilon: float) -> None:
+    """With all splits and both directions the attack is the truth, for every victim."""
+    for local in set(budgets):
+        found = tier_lower_bound(budgets, RR, local, epsilon=epsilon)
+        exact = worst_delta(budgets, budgets.index(local), 2, epsilon)
+        assert exact - 1e-11 <= found.delta <= exact + 1e-14
+
+
+@settings(max_examples=15, deadline=None)
+@given(budgets=budgets_of_few, epsilon=st.floats(0.0, 3.0), k=st.integers(3, 4))
+def test_letters_of_few_users_are_never_overstated(budgets: list[float], epsilon: float, k: int) -> None:
+    found = lower_bound(budgets, KaryRandomizedResponse(k), epsilon=epsilon)
+    exact = exact_worst(budgets, k, epsilon)
+    assert 0.9 * exact - 1e-12 <= found.delta <= exact + 1e-14
+
+
+@settings(max_examples=15, deadline=None)
+@given(budgets=budgets_of_few, delta=st.floats(1e-9, 0.3), k=st.integers(2, 4))
+def test_no_smaller_epsilon_can_be_true(budgets: list[float], delta: float, k: int) -> None:
+    """At the epsilon of the bound the exact delta still is at least the one that was asked for."""
+    found = lower_bound(budgets, KaryRandomizedResponse(k), delta=delta)
+    if found.epsilon > 0:
+        assert exact_worst(budgets, k, found.epsilon) >= delta * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("row", VECTORS["brute_force_worst"], ids=str)
+def test_the_worst_cases_of_the_vectors(row: dict[str, Any]) -> None:
+    budgets, k = row["budgets"], row["k"]
+    found = tier_lower_bound(budgets, KaryRandomizedResponse(k), budgets[row["victim"]], epsilon=row["epsilon"])
+    exact = float(row["delta_exact_worst"])
+    assert found.delta <= exact * (1 + 1e-9)
+    # All splits of bits are searched; of letters only the first placements.
+    assert found.delta >= exact * (1 - 1e-9 if k == 2 else 0.98)
+
+
+def test_the_histogram_finds_what_refutes_leftover_clones() -> None:
+    known = refuted("variation-ratio / leftover clones, krr n=5")
+    found = lower_bound([2.0] * 5, KaryRandomizedResponse(4), epsilon=1.5)
+    assert found.delta == pytest.approx(known["delta_exact_worst"], rel=1e-5)
+
+
+randomizers: list[Randomizer] = [
+    RR,
+    OneBitMean(),
+    HemisphereMechanism(dimension=7),
+    *map(KaryRandomizedResponse, (3, 8)),
+]
+tiers_strategy = st.lists(
+    st.tuples(st.floats(0.05, 6.0).map(lambda x: round(x, 2)), st.integers(1, 400)), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tiers=tiers_strategy,
+    randomizer=st.sampled_from(randomizers),
+    log_delta=st.floats(-12, -1),
+    dishonest=st.integers(0, 50),
+    linkage=st.sampled_from(["separate", "stratified"]),
+)
+def test_never_above_the_certificate(
+    tiers: Tiers, randomizer: Randomizer, log_delta: float, dishonest: int, linkage: str
+) -> None:
+    budgets, delta = Budgets.from_tiers(tiers), 10.0**log_delta
+    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
+    found = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
+    assert found.epsilon <= certificate.epsilon
+    for tier in certificate.tiers:
+        one = tier_lower_bound(
+            budgets, randomizer, tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
+        )
+        assert one.epsilon <= tier.epsilon
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
+def test_many_different_budgets_are_close_to_the_certificate(delta: float) -> None:
+    epsilons = np.random.default_rng(0).uniform(0.2, 2.0, 20_000)
+    randomizer = KaryRandomizedResponse(6)
+    found, certificate = lower_bound(epsilons, randomizer, delta=delta), certify(epsilons, randomizer, delta=delta)
+    assert 0.99 * certificate.epsilon < found.epsilon <= certificate.epsilon
+
+
+def exact_law(shares: list[tuple[float, bool]]) -> list[Any]:
+    """The law of a sum of bits, 1 - share where flipped, in 40 digits."""
+    law = [mpmath.mpf(1)]
+    for share, flipped in shares:
+        q = 1 - mpmath.mpf(share) if flipped else mpmath.mpf(share)
+        law = [(law[i] if i < len(law) else 0) * (1 - q) + (law[i - 1] * q if i else 0) for i in range(len(law) + 1)]
+    return law
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bits=st.lists(st.tuples(st.floats(1e-9, 0.9), st.booleans()), min_size=1, max_size=40),
+    tilt=st.floats(0.01, 8.0),
+)
+def test_sums_of_bits_are_within_their_error(bits: list[tuple[float, bool]], tilt: float) -> None:
+    with mpmath.workdps(40):
+        law = exact_law(bits)
+        share, flipped = (np.array(column) for column in zip(*bits, strict=True))
+        others, constant = bit_sum(share, np.ones(len(bits), dtype=np.int64), flipped)
+        window = others.window(tilt)
+        t = np.arange(window.low, min(window.low + window.length, window.highest + 1), dtype=np.int64)
+        point, point_error, tail, tail_error = window.upper(t)
+        masses, error = window.masses()
+        for i, place in enumerate(t.tolist()):
+            scale = mpmath.exp(window.log_scale - tilt * place)
+            assert abs(law[place + constant] / scale - point[i]) <= point_error[i]
+            assert abs(sum(law[place + constant + 1 :]) / scale - tail[i]) <= tail_error[i]
+            assert abs(law[place + constant] / scale - masses[i]) <= error
+        assert max(point_error[0], error) < 1e-11
+
+
+def test_grouped_shares_give_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = 1 / (1 + np.exp(np.random.default_rng(3).uniform(0.05, 6, 5000)))
+    ones = np.ones(shares.size, dtype=np.int64)
+    grouped, _ = bit_sum(shares, ones)
+    monkeypatch.setattr(accountant.bit_sums, "MAX_GROUPS", 10_000)
+    single, _ = bit_sum(shares, ones)
+    assert grouped.share.size < 1100 < single.share.size
+    for tilt in (0.001, 0.05, 0.5):
+        rough, exact = grouped.window(tilt), single.window(tilt)
+        t = np.arange(exact.low + 60, exact.low + exact.length - 60, dtype=np.int64)
+        for law, error, other, other_error in (
+            (rough.upper(t)[0], rough.upper(t)[1], exact.upper(t)[0], exact.upper(t)[1]),
+            (rough.upper(t)[2], rough.upper(t)[3], exact.upper(t)[2], exact.upper(t)[3]),
+        ):
+            factor = math.exp(rough.log_scale - exact.log_scale)
+            assert (np.abs(law * factor - other) <= 2 * (error + other_error)).all()
+            assert float(error.max()) < 1e-10 * max(1.0, float(other.max()) / 0.01)
+
+
+def test_the_law_of_100_million_bits_keeps_its_digits() -> None:
+    others, _ = bit_sum(np.array([0.3]), np.array([10**8]))
+    window = others.window(1e-3)
+    t = np.array([window.low + window.length // 2])
+    point, error, _, _ = window.upper(t)
+    scale, _ = window.scale(t)
+    with mpmath.workdps(40):
+        exact = (
+            mpmath.binomial(10**8, int(t[0]))
+            * mpmath.mpf(0.3) ** int(t[0])
+            * (1 - mpmath.mpf(0.3)) ** (10**8 - int(t[0]))
+        )
+    assert float(exact) == pytest.approx(float(point[0] * scale[0]), rel=1e-8)
+    assert error[0] < 1e-6 * point[0]
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.2, 0.5])
+def test_scores_add_up(epsilon: float) -> None:
+    """Against the law multiplied out: the best threshold's divergence, and never more."""
+    generator = np.random.default_rng(5)
+    laws = generator.dirichlet(np.ones(6), size=4)
+    game = ScoreGame(laws[0], laws[1], laws[2:], np.array([7.0, 12.0]), 1e-15)
+    total = np.ones(1)
+    for law, users in zip(laws[2:], (7, 12), strict=True):
+        for _ in range(users):
+            total = np.convolve(total, law)
+    first, second = np.convolve(total, laws[0]), np.convolve(total, laws[1])
+    gain = first - math.exp(epsilon) * second
+    loss = second - math.exp(epsilon) * first
+    exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
+    found = game.best(Goal(epsilon=epsilon)).score
+    assert exact - 1e-10 < found <= exact
+
+
+@pytest.mark.parametrize("lattice", [1, 2])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
+    """Lattice noise, two users: the divergence of the pair of reports, multiplied out, is never exceeded."""
+    points = np.arange(-40 * lattice, 41 * lattice + 1)
+    budgets, deltas = (0.7, 1.5), (1e-3, 1e-3)
+
+    def law(user: int, at: float) -> Floats:
+        distance = np.abs(points / lattice - at)
+        if kind == "laplace":
+            mass = np.exp(-budgets[user] * distance)
+        else:
+            mass = np.exp(-((distance / gaussian_sigma(budgets[user], deltas[user])) ** 2) / 2)
+        return np.asarray(mass / mass.sum())
+
+    randomizer = LaplaceMechanism(lattice) if kind == "laplace" else GaussianMechanism(lattice)
+    for epsilon in (0.1, 0.6):
+        worst = 0.0
+        for at in range(lattice + 1):
+            other = law(0, at / lattice)
+            p, q = (np.outer(other, law(1, x)) for x in (0.0, 1.0))
+            p, q = ((table + table.T) / 2 for table in (p, q))
+            worst = max(worst, *(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p))))
+        rows = [(budget, 1, delta) for budget, delta in zip(budgets, deltas, strict=True)]
+        found = tier_lower_bound(Budgets.from_tiers(rows), randomizer, 1.5, epsilon=epsilon)
+        assert 0.6 * worst < found.delta <= worst
+
+
+@pytest.mark.parametrize("noise", [LaplaceNoise(), LaplaceNoise(5), GaussianNoise(), GaussianNoise(5)], ids=str)
+def test_shares_against_sums(noise: LaplaceNoise | GaussianNoise) -> None:
+    """Riemann sums on the line, plain sums on the lattice."""
+    steps = noise.lattice or 2000
+    z = np.arange(-60 * steps, 60 * steps) + (0 if noise.lattice else 0.5)
+    for scale, at in itertools.product((0.3, 2.0), (0.0, 1.0, 0.4)):
+        d = np.abs(z / steps) / scale
+        mass = np.exp(-d) if isinstance(noise, LaplaceNoise) else np.exp(-d * d / 2)
+        mass = mass / mass.sum()
+        for low, high in ((-0.3, 0.3), (0.5, 1.3), (-math.inf, 0.1), (0.9, math.inf), (-3.1, -1.1), (0.3, 0.5)):
+            low, high = noise.cut(low), noise.cut(high)
+            exact = float(mass[(z / steps + at > low) & (z / steps + at < high)].sum())
+            inside, outside = noise.between(np.array([scale]), at, np.array([low]), np.array([high]))
+            assert float(inside[0]) == pytest.approx(exact, rel=1e-9 if noise.lattice else 1e-5)
+            assert float(inside[0] + outside[0]) == pytest.approx(1, abs=1e-12)
+
+
+def test_many_gaussian_scales_are_those_of_the_calibration() -> None:
+    generator = np.random.default_rng(2)
+    epsilons, deltas = generator.uniform(0.01, 8, 100), 10 ** generator.uniform(-10, -2, 100)
+    exact = [gaussian_sigma(epsilon, delta) for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
+    np.testing.assert_allclose(gaussian_scales(epsilons, deltas), exact, rtol=1e-11)
+
+
+def test_a_lonely_gaussian_user_gets_its_own_mechanism() -> None:
+    """Without others there is no amplification: the attack's delta is the Gaussian mechanism's, nearly."""
+    budgets = Budgets.from_tiers([(1.0, 1, 1e-5)])
+    exact = gaussian_delta(1 / gaussian_sigma(1.0, 1e-5), 0.2)
+    found = lower_bound(budgets, GaussianMechanism(), epsilon=0.2)
+    assert 0.9 * exact < found.delta <= exact * (1 + 1e-9)
+
+
+def test_in_high_dimension_the_other_tiers_do_not_help() -> None:
+    """Ten users of a small noise among 1000 of a large one: seen apart, they hide only behind each other."""
+    rows = [(1.0, 1000, 1e-6), (4.0, 10, 1e-6)]
+    line = lower_bound(Budgets.from_tiers(rows), GaussianMechanism(), delta=1e-5)
+    space = lower_bound(Budgets.from_tiers(rows), GaussianMechanism(dimension=10_000), delta=1e-5)
+    alone = lower_bound(Budgets.from_tiers(rows[1:]), GaussianMechanism(), delta=1e-5)
+    assert line.epsilon < 0.2
+    assert space.epsilon > 4 * line.epsilon
+    assert space.epsilon < 1.05 * alone.epsilon
+
+
+def test_stronger_with_dishonest_users_and_with_visible_tiers() -> None:
+    budgets = Budgets.from_tiers([(0.5, 500), (2.0, 100)])
+    plain = lower_bound(budgets, RR, delta=1e-6)
+    some = lower_bound(budgets, RR, delta=1e-6, dishonest=300)
+    all_but_one = lower_bound(budgets, RR, delta=1e-6, dishonest=599)
+    tiers = lower_bound(budgets, RR, delta=1e-6, linkage="stratified")
+    assert plain.epsilon < some.epsilon < tiers.epsilon < all_but_one.epsilon <= 2.0
+    assert all_but_one.epsilon == pytest.approx(2.0, abs=1e-5)
+    assert tiers.epsilon == lower_bound(Budgets.from_tiers([(2.0, 100)]), RR, delta=1e-6).epsilon
+
+
+def test_a_search_only_gets_better_and_reports() -> None:
+    budgets = Budgets.from_tiers([(0.5, 60), (2.0, 30)])
+    heard: list[tuple[LowerBound, int]] = []
+    quick = lower_bound(budgets, LaplaceMechanism(), delta=1e-4)
+    long = lower_bound(
+        budgets, LaplaceMechanism(), delta=1e-4, seconds=0.4, progress=lambda best, tried: heard.append((best, tried))
+    )
+    assert long.epsilon >= quick.epsilon
+    assert [tried for _, tried in heard] == list(range(1, len(heard) + 1))
+    assert all(one.epsilon <= other.epsilon for (one, _), (other, _) in itertools.pairwise(heard))
+    assert heard[-1][0] == long
+
+
+def test_a_search_over_few_splits_ends_before_its_time() -> None:
+    found = lower_bound([1.0, 2.0, 3.0], RR, epsilon=0.5, seconds=60)
+    assert found.delta == pytest.approx(exact_worst([1.0, 2.0, 3.0], 2, 0.5), rel=1e-9)
+
+
+def test_the_attack_is_described() -> None:
+    assert lower_bound([4.0] * 1000, RR, delta=1e-6).attack == (
+        "victim of local ε 4 among 999 whose bits are all 0; count of ones < 4"
+    )
+    found = lower_bound(Budgets.from_tiers([(0.01, 999), (8.0, 1)]), LaplaceMechanism(), delta=1e-6)
+    assert found.attack.startswith("victim of local ε 8 among 999 all at 1, moving between 0 and 1; count of reports")
+
+
+def test_where_nothing_can_be_shown_the_bound_is_zero() -> None:
+    found = lower_bound([0.01] * 1000, RR, delta=0.5)
+    assert (found.epsilon, found.delta) == (0.0, 0.5)
+    assert "no event" in found.attack
+    assert lower_bound([1.0] * 10, RR, epsilon=1.0).delta == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "exactly one"),
+        ({"delta": 1e-6, "epsilon": 0.1}, "exactly one"),
+        ({"delta": 0.0}, "0 < delta < 1"),
+        ({"epsilon": -1.0}, "finite number >= 0"),
+        ({"delta": 0.1, "dishonest": -1}, "integer >= 0"),
+        ({"delta": 0.1, "linkage": "none"}, "separate, stratified"),
+        ({"delta": 0.1, "seconds": -1.0}, "seconds"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lower_bound([1.0] * 3, RR, **arguments)
+
+
+def test_budgets_that_no_one_has_and_noise_without_a_delta_are_refused() -> None:
+    with pytest.raises(ValueError, match="exactly one tier"):
+        tier_lower_bound([1.0] * 3, RR, 2.0, delta=0.1)
+    with pytest.raises(ValueError, match="local delta"):
+        lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
