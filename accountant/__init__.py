@@ -14,8 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from accountant.attacks import lower_bound
     from accountant.budgets import Budgets, Tier, read_budgets_csv
     from accountant.certify import certify
+    from accountant.planner import Plan, plan
+    from accountant.profile import PrivacyCurve, privacy_curve
     from accountant.published import OutOfRangeError, compare
     from accountant.randomizers import (
         BinaryRandomizedResponse,
@@ -52,6 +55,8 @@ __all__ = [
     "LowerBound",
     "OneBitMean",
     "OutOfRangeError",
+    "Plan",
+    "PrivacyCurve",
     "Randomizer",
     "Status",
     "TableMechanism",
@@ -59,13 +64,19 @@ __all__ = [
     "TierCertificate",
     "certify",
     "compare",
+    "lower_bound",
+    "plan",
+    "privacy_curve",
     "randomizer_from_name",
     "read_budgets_csv",
 ]
 
 _HOMES = {
     "budgets": ("Budgets", "Tier", "read_budgets_csv"),
+    "attacks": ("lower_bound",),
     "certify": ("certify",),
+    "planner": ("Plan", "plan"),
+    "profile": ("PrivacyCurve", "privacy_curve"),
     "published": ("OutOfRangeError", "compare"),
     "randomizers": (
         "BinaryRandomizedResponse",

@@ -33,7 +33,7 @@ from accountant.randomizers import (
 )
 from accountant.results import LowerBound, check_count
 
-__all__ = ["Progress", "lower_bound", "tier_lower_bound"]
+__all__ = ["Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
 
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
@@ -77,6 +77,12 @@ def lower_bound(
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
     scenes = [_scene(budgets, tier, dishonest, linkage) for tier in _victims(budgets, linkage, goal, seconds)]
     return _search([(scene, _family(scene, randomizer, goal)) for scene in scenes], goal, seconds, progress)
+
+
+def is_attackable(randomizer: Randomizer) -> bool:
+    """Whether attacks on this randomizer are known here."""
+    known = (BinaryRandomizedResponse, KaryRandomizedResponse, LaplaceMechanism, GaussianMechanism)
+    return isinstance(randomizer, known)
 
 
 def tier_lower_bound(

@@ -16,7 +16,7 @@ from accountant.blankets import SpanCurve
 from accountant.budgets import Budgets, as_budgets
 from accountant.curves import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
 from accountant.randomizers import Randomizer, randomizer_from_name
-from accountant.results import Certificate, Comparison, Grade, Guarantee, TierCertificate, check_count
+from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -67,6 +67,7 @@ def certify(
     dishonest: int = 0,
     linkage: str = "separate",
     rounds: int = 1,
+    attack: bool = True,
     compare_all: bool = False,
 ) -> Certificate:
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
@@ -78,6 +79,7 @@ def certify(
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
+        attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
 
@@ -99,6 +101,7 @@ def certify(
     local = _local(budgets, randomizer, rounds)
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
+    lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -110,8 +113,8 @@ def certify(
         numerical_slack=max(answer.slack for answer in answers),
         tiers=tuple(answer.tier for answer in answers),
         everyone_else_colludes=local,
-        comparison=_comparison(budgets, randomizer, reached, rounds, compare_all),
-        lower_bound=None,
+        comparison=() if rounds > 1 else _comparison(budgets, randomizer, reached, delta, lower, compare_all),
+        lower_bound=lower,
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
@@ -335,11 +338,35 @@ def _assumptions(
     return tuple(lines)
 
 
+def _lower_bound(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    dishonest: int,
+    linkage: str,
+    rounds: int,
+) -> LowerBound | None:
+    from accountant.attacks import is_attackable, lower_bound
+
+    if not is_attackable(randomizer):
+        return None
+    found = lower_bound(budgets, randomizer, delta=delta, epsilon=epsilon, dishonest=dishonest, linkage=linkage)
+    return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
+
+
 def _comparison(
-    budgets: Budgets, randomizer: Randomizer, delta: float, rounds: int, everything: bool
+    budgets: Budgets,
+    randomizer: Randomizer,
+    reached: float,
+    delta: float | None,
+    lower: LowerBound | None,
+    everything: bool,
 ) -> tuple[Comparison, ...]:
+    """The published bounds, which are about one round; what an attack at the same delta exceeds is refuted."""
     from accountant.published import compare
 
-    if rounds > 1 or not 0 < delta < 1:
-        return ()  # the published bounds are about one round
-    return compare(budgets, randomizer, delta, only=None if everything else ("GSPA Thm 2",))
+    if not 0 < reached < 1:
+        return ()
+    attack = lower.epsilon if lower is not None and delta == reached else None
+    return compare(budgets, randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",))

@@ -8,9 +8,10 @@ forward before it is returned, so that the search decides only how good it is, n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +27,12 @@ TOLERANCE = 1e-3
 LEAST_LOCAL_EPSILON = 1e-4
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
+
+
+class Forward(Protocol):
+    """The forward check: the certificate of these budgets, with or without an attack beside it."""
+
+    def __call__(self, candidate: Budgets, attack: bool = False) -> Certificate: ...
 
 
 class Goal(StrEnum):
@@ -77,8 +84,10 @@ def plan(
     if num_users is not None:
         check_count(num_users, "num_users", 1)
 
-    def forward(candidate: Budgets) -> Certificate:
-        return certify(candidate, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds)
+    def forward(candidate: Budgets, attack: bool = False) -> Certificate:
+        return certify(
+            candidate, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds, attack=attack
+        )
 
     if epsilon is None:
         if shape is None:
@@ -107,10 +116,10 @@ def _answer(
     goal: Goal,
     budgets: Budgets,
     randomizer: Randomizer,
-    forward: Callable[[Budgets], Certificate],
+    forward: Forward,
     target: float | None,
 ) -> Plan:
-    certificate = forward(budgets)
+    certificate = forward(budgets, True)
     if target is not None and certificate.epsilon > target:
         raise ValueError(f"the plan reaches epsilon {certificate.epsilon!r}; allowed is at most {target!r}")
     try:
@@ -134,7 +143,7 @@ def _scaled(budgets: Budgets, factor: float) -> Budgets:
     return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
 
 
-def _largest_budgets(shape: Budgets, forward: Callable[[Budgets], Certificate], epsilon: float) -> Budgets:
+def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budgets:
     least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
     high = min(MOST_LOCAL_EPSILON, MAX_LOCAL_EPSILON) / most
     low = min(LEAST_LOCAL_EPSILON / least, high)
@@ -158,7 +167,7 @@ def _largest_budgets(shape: Budgets, forward: Callable[[Budgets], Certificate], 
     return _scaled(shape, low)
 
 
-def _fewest_users(shape: Budgets, forward: Callable[[Budgets], Certificate], epsilon: float, dishonest: int) -> Budgets:
+def _fewest_users(shape: Budgets, forward: Forward, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
     while forward(_resized(shape, high)).epsilon > epsilon:
