@@ -276,6 +276,9 @@ def best_blanket(
     def weights(rates: Floats) -> Floats:
         return _log_weights(cells.log_floor(rates), omega)
 
+    if (omega > 0).any():
+        gamma = np.exp(np.minimum(weights(crowd.mean), 0.0))
+        description = f"{description}; weights gamma {gamma.min():.6g} to {gamma.max():.6g}"
     law = crowd.blanket_count(weights, tail) if (omega > 0).any() else blanket_count(np.zeros(0), np.zeros(0, np.int64))
     return BlanketCurve(cells, omega, law, description, parameters)
 

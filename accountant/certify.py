@@ -15,6 +15,7 @@ import numpy as np
 from accountant.blankets import SpanCurve
 from accountant.budgets import Budgets, as_budgets
 from accountant.curves import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
+from accountant.exact_binary import ExactBinaryCurve
 from accountant.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
 
@@ -270,6 +271,8 @@ def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: b
 
 
 def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
+    if isinstance(curve, ExactBinaryCurve):
+        return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 
 

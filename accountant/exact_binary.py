@@ -9,12 +9,12 @@ a proof and not a search. The laws of all splits are computed at once, tilted to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from accountant.binomial import UNIT, Floats, Ints
-from accountant.curves import Bounded
+from accountant.curves import Bounded, Inverse, smallest_epsilon
 from accountant.gaussian import gaussian_epsilon
 from accountant.loss_sums import STAGE
 from accountant.results import check_epsilon
@@ -23,13 +23,19 @@ __all__ = ["ExactBinaryCurve", "is_enumerable"]
 
 MAX_WORK = 1_500_000
 """Splits times window length; beyond it the blanket bound is used."""
+MAX_LOCAL_EPSILON = 30.0
+"""Above it the tilted laws leave the range of floats."""
 _CHUNK = 400_000
-_DEVIATIONS = 9.0
 
 
-def is_enumerable(count: Ints, dishonest: int) -> bool:
+def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int) -> bool:
     """Whether all splits of the others (count: users of each budget) are few enough, and who is dishonest is clear."""
-    if count.size > 2 or (count.size == 2 and dishonest > 0) or int(count.sum()) <= dishonest:
+    if (
+        largest_epsilon > MAX_LOCAL_EPSILON
+        or count.size > 2
+        or (count.size == 2 and dishonest > 0)
+        or int(count.sum()) <= dishonest
+    ):
         return False
     splits = math.prod(int(c) + 1 for c in count)
     return splits * _length(int(count.sum())) <= MAX_WORK
@@ -55,12 +61,14 @@ class ExactBinaryCurve:
     local_epsilon: float
     others: Floats
     count: Ints
-    splits: Ints = field(init=False, repr=False)
+    splits: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64), repr=False)
+    """(S, T): how many of each budget hold a 1. Left out: all of them; with fewer it is a lower bound, to search on."""
 
     def __post_init__(self) -> None:
-        axes = [np.arange(int(c) + 1) for c in self.count]
-        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-        object.__setattr__(self, "splits", grid)
+        if self.splits.size == 0:
+            axes = [np.arange(int(c) + 1) for c in self.count]
+            grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+            object.__setattr__(self, "splits", grid)
 
     @property
     def method(self) -> str:
@@ -69,22 +77,40 @@ class ExactBinaryCurve:
 
     def delta(self, epsilon: float) -> Bounded:
         """See `DeltaCurve`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
+        return self.worst(epsilon)[0]
+
+    def smallest_epsilon(self, delta: float) -> Inverse:
+        """As `curves.smallest_epsilon`, on the few splits that matter: whichever is the worst at the end joins them."""
+        few = np.stack([np.zeros(self.count.size, dtype=np.int64), self.count])
+        evaluations = 0
+        while True:
+            found = smallest_epsilon(replace(self, splits=few), delta, self.local_epsilon)
+            bound, split = self.worst(found.epsilon)
+            evaluations += found.evaluations + 1
+            if bound.value <= delta or found.reached is None:
+                return Inverse(found.epsilon, bound if found.reached else None, evaluations)
+            if (few == split).all(axis=1).any():  # only rounding lies between them
+                return smallest_epsilon(self, delta, self.local_epsilon)
+            few = np.vstack([few, split])
+
+    def worst(self, epsilon: float) -> tuple[Bounded, Ints]:
+        """delta(epsilon), and the split that attains it."""
         check_epsilon(epsilon)
         if epsilon >= self.local_epsilon:
-            return Bounded(0.0, 0.0)
+            return Bounded(0.0, 0.0), self.splits[0]
         decay, gain = math.exp(-self.local_epsilon), math.exp(epsilon)
         head = -math.expm1(epsilon - self.local_epsilon) / (1 + decay)  # w - e^eps (1-w)
         back = (gain - decay) / (1 + decay)  # e^eps w - (1-w)
         rows = max(1, _CHUNK // _length(int(self.count.sum())))
-        best, slack = 0.0, 0.0
+        best, slack, where = 0.0, 0.0, 0
         for start in range(0, len(self.splits), rows):
-            value, error = self._worst(self.splits[start : start + rows], head, back)
+            value, error, row = self._worst(self.splits[start : start + rows], head, back)
             if value + error > best:
-                best, slack = value + error, error
-        return Bounded(min(1.0, best), min(1.0, slack))
+                best, slack, where = value + error, error, start + row
+        return Bounded(min(1.0, best), min(1.0, slack)), self.splits[where]
 
-    def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float]:
-        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, and a bound on its error."""
+    def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float, int]:
+        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, a bound on its error, and which."""
         theta = math.log(back / head)  # the ratio of neighbouring masses at the threshold
         users = int(self.count.sum())
         length = _length(users)
@@ -114,7 +140,7 @@ class ExactBinaryCurve:
         if not whole:
             error = error + 2 * back * 1e-17 * length * weight.max(1)
         worst = int(np.argmax(value + error))
-        return float(value[worst]), float(error[worst]) + float(value[worst]) * 1e-12
+        return float(value[worst]), float(error[worst]) + float(value[worst]) * 1e-12, worst
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the variance of the others' bits."""

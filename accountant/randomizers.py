@@ -95,9 +95,10 @@ class ClosedFormRandomizer(Randomizer):
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
         averaged = self.averaged(victim.local_epsilon, law, tail)
         divergence = self.divergence(victim.local_epsilon)
-        return CountCurve(
-            law, averaged, divergence, f"blanket of {self.name}: uniform, each user's weight at its own budget"
-        )
+        weights = self.gamma(others.local_epsilon)
+        spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
+        text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
+        return CountCurve(law, averaged, divergence, text)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
@@ -149,7 +150,9 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
-        if self.reports_are_bits and victim.least_epsilon is None and is_enumerable(others.count, others.dishonest):
+        largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
+        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest)
+        if self.reports_are_bits and few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
         return super().curve(victim, others, delta)

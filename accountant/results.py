@@ -185,7 +185,10 @@ class Certificate:
             "dishonest": self.dishonest,
             "numerical_slack": self.numerical_slack,
             "tiers": [{"local_epsilon": t.local_epsilon, "count": t.count, "epsilon": t.epsilon} for t in self.tiers],
-            "everyone_else_colludes": {"epsilon": self.everyone_else_colludes.epsilon},
+            "everyone_else_colludes": {
+                "epsilon": self.everyone_else_colludes.epsilon,
+                "delta": self.everyone_else_colludes.delta,
+            },
             "comparison": [
                 {"name": c.name, "epsilon": c.epsilon, "grade": str(c.grade), "status": str(c.status)}
                 for c in self.comparison

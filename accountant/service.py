@@ -19,6 +19,7 @@ import grpc.aio
 
 from accountant.budgets import Budgets
 from accountant.certify import certify
+from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
     KaryRandomizedResponse,
@@ -179,30 +180,60 @@ def _certificate(
         message.refusals.append("no budget of this batch is on the grid")
         return message
     multiset = Budgets.from_tiers([(epsilon, count) for epsilon, count in sorted(budgets.items())])
-    certificate = certify(multiset, randomizer_of(terms.question), delta=manifest.delta, dishonest=dishonest)
-    _fill(message, certificate)
+    randomizer = randomizer_of(terms.question)
+    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    _fill(message, certificate, multiset)
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
+    if not certificate.delta <= manifest.delta:
+        message.refusals.append(f"certified delta is {certificate.delta:.3g}, allowed is {manifest.delta:.3g}")
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
+        nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
         message.refusals.append(
             f"certified epsilon is {certificate.epsilon:.6g}, allowed is {manifest.epsilon_max:.6g}, "
-            f"{excess:.3g} too much: more users, smaller local budgets or a larger epsilon_max would be needed"
+            f"{excess:.3g} too much; {nearest}"
         )
     message.granted = not message.refusals
     return message
 
 
-def _fill(message: pb.Certificate, certificate: Certificate) -> None:
+def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
+    """Returns which settings would have been granted: smaller budgets for these users, or more users."""
+    largest = float(budgets.local_epsilon[-1])
+    found = []
+    try:
+        smaller = plan(
+            randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
+        )
+        share = float(smaller.budgets.local_epsilon[-1]) / largest
+        found.append(f"local budgets {share:.3g} times as large (at most {share * largest:.3g})")
+    except ValueError:
+        pass
+    try:
+        more = plan(randomizer, delta=delta, epsilon=epsilon, budgets=budgets, dishonest=dishonest)
+        found.append(f"{more.budgets.num_users} users with these budgets")
+    except ValueError:
+        pass
+    return f"allowed would be {' or '.join(found) or 'only a larger epsilon_max'}"
+
+
+def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
     message.epsilon = certificate.epsilon
     message.grade = certificate.grade
     message.method = certificate.method
     message.assumptions.extend(certificate.assumptions)
     message.numerical_slack = certificate.numerical_slack
     message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
-    for tier in certificate.tiers:
+    # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
+    answered = sorted(certificate.tiers, key=lambda tier: tier.local_epsilon)
+    for tier in budgets.tiers:
+        group = next(one for one in answered if one.local_epsilon >= tier.local_epsilon)
         message.tiers.add(
-            local_epsilon=tier.local_epsilon, local_delta=tier.local_delta, count=tier.count, epsilon=tier.epsilon
+            local_epsilon=tier.local_epsilon, local_delta=tier.local_delta, count=tier.count, epsilon=group.epsilon
         )
     for bound in certificate.comparison:
         message.comparison.add(name=bound.name, epsilon=bound.epsilon, grade=bound.grade, status=bound.status)
+    if certificate.lower_bound is not None:
+        message.lower_bound_epsilon = certificate.lower_bound.epsilon
+        message.lower_bound_attack = certificate.lower_bound.attack

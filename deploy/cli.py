@@ -11,122 +11,40 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sys
 import tempfile
-from collections.abc import Coroutine
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from deploy import accounting
+from deploy.console import (
+    BAD_INPUT,
+    NOT_ACCEPTED,
+    NOT_CERTIFIED,
+    UNREACHABLE,
+    Json,
+    RandomizerOption,
+    fail,
+    plain_errors,
+    run_async,
+    show,
+)
 
-    from accountant import Randomizer
+if TYPE_CHECKING:
     from protocol.questions import Question
 
 __all__ = ["main"]
-
-BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
 )
 round_app = typer.Typer(no_args_is_help=True, help="Open and close rounds, read results.")
 app.add_typer(round_app, name="round")
+accounting.add_commands(app)
 
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-RandomizerOption = Annotated[str, typer.Option(help="rr, krr, onebit or laplace.")]
 HERE = Path("croupier-local")
-
-
-def _fail(code: int, message: str) -> typer.Exit:
-    from rich.console import Console
-
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]croupier:[/] {message}", highlight=False)
-    return typer.Exit(code)
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Turns what can go wrong into one sentence and an exit code."""
-    import grpc
-
-    from protocol.errors import CroupierError
-
-    try:
-        yield
-    except (ValueError, FileNotFoundError) as error:
-        raise _fail(BAD_INPUT, str(error)) from error
-    except CroupierError as error:
-        raise _fail(REFUSED, str(error)) from error
-    except grpc.aio.AioRpcError as error:
-        raise _fail(UNREACHABLE, f"a service is out of reach ({error.code().name}); is the deployment up?") from error
-    except RuntimeError as error:
-        raise _fail(REFUSED, str(error)) from error
-    except ExceptionGroup as group:
-        with _plain_errors():
-            raise group.exceptions[0] from group
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    with _plain_errors():
-        return asyncio.run(work)
-
-
-def _print(as_json: bool, document: Any, *tables: Any) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(document) + "\n")
-        return
-    from rich.console import Console
-
-    for table in tables:
-        Console().print(table)
-
-
-# ------------------------------------------------------------------ certify
-
-
-def _randomizer(name: str, k: int | None, lattice: int | None = None) -> Randomizer:
-    import accountant
-
-    if name == "krr":
-        if k is None:
-            raise ValueError("k is missing; krr needs --k, the number of letters")
-        return accountant.KaryRandomizedResponse(k)
-    if k is not None:
-        raise ValueError(f"k is {k}, but {name} has no k")
-    if name == "rr":
-        return accountant.BinaryRandomizedResponse()
-    if name == "onebit":
-        return accountant.OneBitMean()
-    if name == "laplace":
-        return accountant.LaplaceMechanism(lattice)
-    raise ValueError(f"randomizer is {name!r}; allowed are rr, krr, onebit, laplace")
-
-
-@app.command()
-def certify(
-    budgets: Annotated[Path, typer.Argument(help="CSV with a column epsilon, optionally delta and count.")],
-    randomizer: RandomizerOption = "rr",
-    k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Certify epsilon at this central delta.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Certify delta at this central epsilon.")] = None,
-    dishonest: Annotated[int, typer.Option(help="How many clients may be dishonest.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Certify the central guarantee of a shuffled batch from its local budgets."""
-    with _plain_errors():
-        import accountant
-        from deploy.render import certificate_table
-
-        multiset = accountant.read_budgets_csv(budgets)
-        result = accountant.certify(
-            multiset, _randomizer(randomizer, k), delta=delta, epsilon=epsilon, dishonest=dishonest
-        ).to_json()
-        _print(as_json, result, certificate_table(result))
 
 
 # ------------------------------------------------------------------ deployment
@@ -141,23 +59,23 @@ def keygen(
     as_json: Json = False,
 ) -> None:
     """Make the keys of a deployment, or one client's key."""
-    with _plain_errors():
+    with plain_errors():
         from deploy.keygen import DEPLOYMENT_FILE, make_client_key, make_deployment
 
         if client is not None:
             public = make_client_key(client)
-            _print(as_json, {"client_key": public}, f"client key {public} in {client}")
+            show(as_json, {"client_key": public}, f"client key {public} in {client}")
             return
         deployment = make_deployment(directory, name, hops)
         names = [entry.name for entry in deployment.services]
         file = str(directory / DEPLOYMENT_FILE)
-        _print(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
+        show(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
 
 
 @app.command()
 def serve(name: Annotated[str, typer.Argument(help="The service's name.")], directory: Directory = HERE) -> None:
     """Run one service in the foreground until SIGTERM."""
-    with _plain_errors():
+    with plain_errors():
         from deploy.serve import serve as run
 
         run(name, directory)
@@ -170,25 +88,25 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start a local deployment, each service in its own process."""
-    with _plain_errors():
+    with plain_errors():
         from deploy.local import LocalDeployment
 
         pids = LocalDeployment(directory.absolute(), hops).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
-        _print(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
+        show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
 
 
 @app.command()
 def down(directory: Directory = HERE, as_json: Json = False) -> None:
     """Stop a local deployment."""
-    with _plain_errors():
+    with plain_errors():
         from deploy.keygen import DEPLOYMENT_FILE
         from deploy.local import LocalDeployment
         from protocol.deployment import load_deployment
 
         load_deployment(directory / DEPLOYMENT_FILE)
         stopped = LocalDeployment(directory.absolute()).down()
-        _print(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
+        show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
 
 
 @app.command()
@@ -209,7 +127,7 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
                 for name, answer in zip(operator.deployment.chain, answers, strict=True)
             ]
 
-    services = _run(ask())
+    services = run_async(ask())
     from rich.table import Table
 
     table = Table("service", "round", "state", "clients", "problem")
@@ -218,7 +136,7 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
         for one in rounds[:5]:
             problem = one["problem"] or service.get("problem", "")
             table.add_row(service["service"], one["round_id"], one["state"], str(one["num_items"] or ""), problem)
-    _print(as_json, {"services": services}, table)
+    show(as_json, {"services": services}, table)
     if any(service.get("problem") for service in services):
         raise typer.Exit(UNREACHABLE)
 
@@ -285,8 +203,8 @@ def round_open(
         async with Operator(directory) as operator:
             return (await operator.open_round(settings)).round_id
 
-    round_id = _run(open_it())
-    _print(as_json, {"round_id": round_id}, f"round {round_id} is open")
+    round_id = run_async(open_it())
+    show(as_json, {"round_id": round_id}, f"round {round_id} is open")
 
 
 @round_app.command("close")
@@ -304,9 +222,9 @@ def round_close(
             answer = await operator.close_round(round_id)
             return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
 
-    state, clients = _run(close_it())
+    state, clients = run_async(close_it())
     note = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    _print(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{note}: {clients} clients")
+    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{note}: {clients} clients")
 
 
 @round_app.command("result")
@@ -331,15 +249,15 @@ def round_result(
         async with public_channel(deployment.analyzer) as channel:
             return await fetch_publication(channel, deployment, round_id, wait_s)
 
-    publication, certificate = _run(fetch())
+    publication, certificate = run_async(fetch())
     if not certificate.granted:
-        raise _fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
+        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     result = publication_json(publication, certificate)
     table = Table("", "estimate", "± standard error", "95 % interval")
     for value in publication.values:
         interval = f"[{value.confidence_interval.low:.5g}, {value.confidence_interval.high:.5g}]"
         table.add_row(value.label, f"{value.estimate:.5g}", f"{value.standard_error:.2g}", interval)
-    _print(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
+    show(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
 
 
 @app.command()
@@ -371,8 +289,8 @@ def submit(
             raise ValueError("value or epsilon is missing; one user needs --value and --epsilon, a fleet --csv")
         return await submit_one(directory, round_id, value, epsilon, key, enrol=enrol)
 
-    sent_to, code, spent = _run(send())
-    _print(
+    sent_to, code, spent = run_async(send())
+    show(
         as_json,
         {"round_id": sent_to, "code": code, "local_epsilon": spent},
         f"{code} in round {sent_to}, local ε {spent:g}",
@@ -400,7 +318,7 @@ def _submit_fleet(
     from protocol.manifest import RoundTerms
 
     if value_column is None:
-        raise _fail(BAD_INPUT, "value_column is missing; a fleet needs --value-column")
+        raise fail(BAD_INPUT, "value_column is missing; a fleet needs --value-column")
     rejected: dict[str, str] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -413,14 +331,14 @@ def _submit_fleet(
             rejected.update(people.rejected)
             return people.users
 
-        terms, report = _run(
+        terms, report = run_async(
             play_people(directory, round_id, read, lambda done, total: bar.update(task, completed=done, total=total))
         )
     for reason in list(rejected.values())[:10]:
         Console(stderr=True).print(f"left out: {reason}", highlight=False)
     document = {"round_id": terms.round_id, **fleet_json(report), "rejected": len(rejected)}
     codes = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in report.codes.items())
-    _print(as_json, document, f"round {terms.round_id}: {codes}; {len(rejected)} rows left out")
+    show(as_json, document, f"round {terms.round_id}: {codes}; {len(rejected)} rows left out")
     if report.accepted != report.codes.total():
         raise typer.Exit(NOT_ACCEPTED)
 
@@ -432,8 +350,8 @@ def verify(
     """Check that everything that was submitted from here is in hop 1's published list."""
     from deploy.single import verify_inclusion
 
-    submitted, missing = _run(verify_inclusion(directory, round_id))
-    _print(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
+    submitted, missing = run_async(verify_inclusion(directory, round_id))
+    show(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
     if missing:
         raise typer.Exit(NOT_ACCEPTED)
 
@@ -465,7 +383,7 @@ def demo(
     from deploy.render import demo_table, plot_demo, privacy_table, stage_table
 
     say = Console(stderr=True)
-    with _plain_errors(), tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
+    with plain_errors(), tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
         questions: tuple[DemoQuestion, ...] = SURVEY_QUESTIONS
         if csv is not None or value_column is not None:
             if csv is None or value_column is None:
@@ -483,7 +401,7 @@ def demo(
             local.down()
         result = demo_json(answers)
         plot_demo(result, plot)
-        _print(as_json, result, demo_table(result), privacy_table(result), stage_table(result), f"plot: {plot}")
+        show(as_json, result, demo_table(result), privacy_table(result), stage_table(result), f"plot: {plot}")
 
 
 @app.command()
@@ -501,7 +419,7 @@ def bench(
     from deploy.render import bench_table, plot_bench
 
     say = Console(stderr=True)
-    with _plain_errors(), tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
+    with plain_errors(), tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
         try:
             sizes = [int(float(part)) for part in users.split(",")]
         except ValueError as error:
@@ -524,7 +442,7 @@ def bench(
             local.down()
         plot_bench(result["rows"], out / "bench.png")
         (out / "bench.json").write_text(json.dumps(result, indent=1))
-        _print(as_json, result, bench_table(result["rows"]), f"{out / 'bench.json'}, {out / 'bench.png'}")
+        show(as_json, result, bench_table(result["rows"]), f"{out / 'bench.json'}, {out / 'bench.png'}")
 
 
 def main() -> None:

@@ -35,6 +35,10 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             }
             for bound in certificate.comparison
         ],
+        "lower_bound": {
+            "epsilon": certificate.lower_bound_epsilon if certificate.HasField("lower_bound_epsilon") else None,
+            "attack": certificate.lower_bound_attack or None,
+        },
         "round_id": certificate.round_id,
         "granted": certificate.granted,
         "refusals": list(certificate.refusals),

@@ -8,7 +8,18 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["bench_table", "certificate_table", "demo_table", "plot_bench", "plot_demo", "privacy_table", "stage_table"]
+__all__ = [
+    "bench_table",
+    "certificate_table",
+    "curve_table",
+    "demo_table",
+    "plot_bench",
+    "plot_curve",
+    "plot_demo",
+    "privacy_table",
+    "stage_table",
+    "steps_table",
+]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -88,11 +99,63 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         grade,
     )
     table.add_row("everyone else colludes", f"{certificate['everyone_else_colludes']['epsilon']:.6g}", "CERTIFIED")
+    lower = certificate.get("lower_bound") or {}
+    if lower.get("epsilon") is not None:
+        table.add_row(f"attack: {lower['attack']}", f"≥ {lower['epsilon']:.6g}", "LOWER_BOUND")
     table.add_section()
     for bound in certificate["comparison"]:
-        table.add_row(f"{bound['name']} (no guarantee)", _epsilon(bound), bound["grade"])
+        guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
+        verdict = f"{bound['grade']}, [red]refuted[/]" if bound["status"] == "refuted" else bound["grade"]
+        table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), "" if bound["epsilon"] is None else verdict)
     table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
     return table
+
+
+def steps_table(steps: Sequence[str]) -> Table:
+    """Returns every step of a certificate, one line each."""
+    table = Table(title="how this number came about", show_header=False)
+    for step in steps:
+        tier, _, text = step.partition(": ")
+        table.add_row(tier, text)
+    return table
+
+
+def curve_table(points: Sequence[dict[str, Any]]) -> Table:
+    """Returns one line per delta: certified epsilon, attack, and their ratio."""
+    table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
+    for point in points:
+        lower = point["lower_bound"]["epsilon"]
+        ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
+        attack = "" if lower is None else f"{lower:.6g}"
+        table.add_row(f"{point['delta']:.0e}", f"{point['epsilon']:.6g}", attack, ratio)
+    return table
+
+
+def plot_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws delta against epsilon: the certificate, the attack, the area between them, and the published bounds."""
+    plt = _pyplot()
+    figure, axis = plt.subplots(figsize=(8.4, 5.6))
+    deltas = [point["delta"] for point in points]
+    certified = [point["epsilon"] for point in points]
+    attacks = [point["lower_bound"]["epsilon"] for point in points]
+    names = [bound["name"] for bound in points[0]["comparison"]]
+    for index, name in enumerate(names):
+        rows = [point["comparison"][index] for point in points]
+        drawn = [(row["epsilon"], delta) for row, delta in zip(rows, deltas, strict=True) if row["epsilon"] is not None]
+        if drawn:
+            refuted = any(row["status"] == "refuted" for row in rows)
+            label = f"{name}, {rows[0]['grade']}{', refuted' if refuted else ''}"
+            style = ":" if refuted else "--"
+            axis.plot(*zip(*drawn, strict=True), style, lw=1.1, alpha=0.8, label=label)
+    axis.plot(certified, deltas, color="#2a6f97", lw=2.4, label="croupier, CERTIFIED")
+    if all(attack is not None for attack in attacks):
+        axis.plot(attacks, deltas, color="#b8336a", lw=1.8, label="attack, LOWER_BOUND")
+        axis.fill_betweenx(deltas, attacks, certified, color="#2a6f97", alpha=0.15)
+    axis.set_xlim(0, 6 * max(certified) if names else None)
+    axis.set(yscale="log", xlabel="central ε", ylabel="δ", title=f"{title}: what the shuffled batch reveals")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    _save(figure, path)
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -1,0 +1,81 @@
+"""What every command shares: exit codes, errors as one sentence, one JSON object or tables on standard output.
+
+Exit codes: 0 done; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
+refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+__all__ = [
+    "BAD_INPUT",
+    "NOT_ACCEPTED",
+    "NOT_CERTIFIED",
+    "REFUSED",
+    "UNREACHABLE",
+    "Json",
+    "RandomizerOption",
+    "fail",
+    "plain_errors",
+    "run_async",
+    "show",
+]
+
+BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+RandomizerOption = Annotated[
+    str, typer.Option(help="rr, krr, onebit or laplace; for bounds also gaussian, hemisphere.")
+]
+
+
+def fail(code: int, message: str) -> typer.Exit:
+    from rich.console import Console
+
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]croupier:[/] {message}", highlight=False)
+    return typer.Exit(code)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turns what can go wrong into one sentence and an exit code."""
+    import grpc
+
+    from protocol.errors import CroupierError
+
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        raise fail(BAD_INPUT, str(error)) from error
+    except CroupierError as error:
+        raise fail(REFUSED, str(error)) from error
+    except grpc.aio.AioRpcError as error:
+        raise fail(UNREACHABLE, f"a service is out of reach ({error.code().name}); is the deployment up?") from error
+    except RuntimeError as error:
+        raise fail(REFUSED, str(error)) from error
+    except ExceptionGroup as group:
+        with plain_errors():
+            raise group.exceptions[0] from group
+
+
+def run_async(work: Coroutine[Any, Any, Any]) -> Any:
+    with plain_errors():
+        return asyncio.run(work)
+
+
+def show(as_json: bool, document: Any, *tables: Any) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(document) + "\n")
+        return
+    from rich.console import Console
+
+    for table in tables:
+        Console().print(table)

@@ -1,0 +1,85 @@
+"""The planner: every answer is certified, and hardly more would be allowed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accountant import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, certify, plan
+from accountant.planner import Goal, standard_error
+from accountant.randomizers import BinaryRandomizedResponse, HemisphereMechanism, OneBitMean
+
+FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]
+
+
+@pytest.mark.parametrize("randomizer", FAMILIES, ids=str)
+def test_the_largest_local_budgets(randomizer: Randomizer) -> None:
+    found = plan(randomizer, delta=1e-6, epsilon=0.4, num_users=2000)
+    assert found.goal is Goal.LOCAL_BUDGETS
+    assert found.certificate.epsilon <= 0.4
+    (tier,) = found.budgets.tiers
+    more = certify([tier.local_epsilon * 1.005] * 2000, randomizer, delta=1e-6)
+    assert more.epsilon > 0.4
+
+
+def test_budgets_keep_their_proportions() -> None:
+    shape = Budgets.from_tiers([(0.5, 54), (1.0, 37), (2.0, 9)])
+    found = plan("rr", delta=1e-6, epsilon=0.1, num_users=5000, budgets=shape)
+    assert found.budgets.num_users == 5000
+    assert found.budgets.count.tolist() == [2700, 1850, 450]
+    ratios = found.budgets.local_epsilon / shape.local_epsilon
+    assert np.allclose(ratios, ratios[0])
+    assert found.certificate.epsilon <= 0.1
+
+
+@pytest.mark.parametrize("randomizer", FAMILIES, ids=str)
+def test_the_fewest_users(randomizer: Randomizer) -> None:
+    shape = Budgets.from_tiers([(0.5, 3), (1.0, 1)])
+    found = plan(randomizer, delta=1e-6, epsilon=0.05, budgets=shape)
+    assert found.goal is Goal.NUM_USERS
+    assert found.certificate.epsilon <= 0.05
+    n = found.budgets.num_users
+    fewer = plan(randomizer, delta=1e-6, num_users=int(n * 0.99), budgets=shape)
+    assert fewer.certificate.epsilon > 0.05
+
+
+def test_rounds_and_dishonest_clients_make_it_harder() -> None:
+    one = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000)
+    many = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000, rounds=4)
+    bad = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000, dishonest=1000)
+    for other in (many, bad):
+        assert other.budgets.local_epsilon[0] < one.budgets.local_epsilon[0]
+        assert other.certificate.epsilon <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "value"),
+    [
+        (BinaryRandomizedResponse(), math.exp(0.5) / math.expm1(1.0)),
+        (OneBitMean(), 0.5 / math.tanh(0.5)),
+        (LaplaceMechanism(), math.sqrt(2)),
+        (HemisphereMechanism(dimension=3), math.sqrt(1 / 3) / (0.5 * math.tanh(0.5))),
+    ],
+    ids=str,
+)
+def test_standard_errors_are_those_of_the_estimators(randomizer: Randomizer, value: float) -> None:
+    """For n users at local epsilon 1, times sqrt(n). On the 2-sphere a coordinate has mean length 1/2."""
+    assert standard_error(Budgets.from_tiers([(1.0, 400)]), randomizer) * 20 == pytest.approx(value, rel=1e-9)
+
+
+def test_accuracy_alone() -> None:
+    found = plan("rr", delta=1e-6, budgets=[1.0] * 100)
+    assert found.goal is Goal.ACCURACY
+    assert found.standard_error == pytest.approx(standard_error(found.budgets, BinaryRandomizedResponse()))
+    table = TableMechanism({1.0: np.array([[0.7, 0.3], [0.3, 0.7]])})
+    assert plan(table, delta=1e-3, budgets=[1.0] * 100).standard_error is None
+
+
+def test_what_cannot_be_reached_is_said() -> None:
+    """Alone, one has its local budget, and no number of users with budget 400 reaches 0.1."""
+    single = plan("rr", delta=1e-6, epsilon=0.1, num_users=1)
+    assert single.budgets.local_epsilon[0] == pytest.approx(0.1, rel=2e-3)
+    with pytest.raises(ValueError, match="allowed is a larger epsilon"):
+        plan("rr", delta=1e-6, epsilon=0.1, budgets=[400.0])

@@ -1,0 +1,143 @@
+"""The accountant's commands, as a person with a file of budgets would use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli import app
+
+PNG = b"\x89PNG"
+
+
+def run(*arguments: object, expect: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == expect, result.output
+    return result.stdout if expect == 0 else result.stderr.replace("\n", " ")
+
+
+def answer(*arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments, "--json"))
+    return found
+
+
+@pytest.fixture
+def budgets(tmp_path: Path) -> Path:
+    path = tmp_path / "budgets.csv"
+    path.write_text("epsilon,count\n0.1,540\n0.5,370\n1.0,90\n")
+    return path
+
+
+@pytest.fixture
+def even(tmp_path: Path) -> Path:
+    path = tmp_path / "even.csv"
+    path.write_text("epsilon,count\n4.0,1000\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "low", "high"),
+    [
+        (("rr",), 0.08, 0.15),
+        (("onebit",), 0.08, 0.15),
+        (("krr", "--k", 10), 0.05, 0.12),
+        (("laplace",), 0.1, 0.2),
+        (("laplace", "--lattice", 100), 0.1, 0.2),
+        (("hemisphere", "--dimension", 60), 0.08, 0.15),
+    ],
+)
+def test_certify_knows_every_randomizer(budgets: Path, arguments: tuple[Any, ...], low: float, high: float) -> None:
+    found = answer("certify", budgets, "--delta", "1e-6", "--randomizer", *arguments)
+    assert low < found["lower_bound"]["epsilon"] <= found["epsilon"] < high
+    assert "victim of local ε 1" in found["lower_bound"]["attack"]
+    assert (found["grade"], found["num_users"]) == ("CERTIFIED", 1000)
+
+
+def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> None:
+    path = tmp_path / "gaussian.csv"
+    path.write_text("epsilon,delta,count\n1.0,1e-6,1000\n")
+    found = answer("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
+    assert 0 < found["lower_bound"]["epsilon"] <= found["epsilon"] < 0.1
+    assert found["everyone_else_colludes"] == {"epsilon": 1.0, "delta": 1e-6}
+    assert "local_delta is 0" in run("certify", budgets, "--delta", "1e-5", "--randomizer", "gaussian", expect=2)
+
+
+def test_compare_judges_every_published_bound(even: Path) -> None:
+    found = answer("certify", even, "--delta", "1e-6", "--compare")
+    status = {bound["name"]: bound["status"] for bound in found["comparison"]}
+    assert len(status) == 12
+    assert status["GSPA Thm 2"] == "refuted"
+    assert status["GSPA Thm 1"] == "valid"
+    assert status["EFMRTT19"] == "out of range"
+    shown = run("certify", even, "--delta", "1e-6", "--compare")
+    assert "refuted" in shown
+    assert "LOWER_BOUND" in shown
+
+
+def test_explain_lists_the_steps(budgets: Path) -> None:
+    steps = answer("certify", budgets, "--delta", "1e-6", "--randomizer", "laplace", "--explain")["steps"]
+    for word in ("gamma", "blanket messages", "victim's mass", "slack", "evaluations"):
+        assert any(word in step for step in steps), word
+    assert "how this number came about" in run("certify", budgets, "--delta", "1e-6", "--explain")
+
+
+def test_rounds_and_linkage(budgets: Path) -> None:
+    one = answer("certify", budgets, "--delta", "1e-6")["epsilon"]
+    five = answer("certify", budgets, "--delta", "1e-6", "--rounds", 5)
+    assert one < five["epsilon"] < 5 * one
+    assert "over 5 rounds" in five["method"]
+    assert answer("certify", budgets, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * one
+
+
+def test_curve_draws_what_it_prints(budgets: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "curve.png"
+    found = answer("curve", budgets, "--out", plot)
+    assert plot.read_bytes().startswith(PNG)
+    epsilons = [point["epsilon"] for point in found["points"]]
+    assert epsilons == sorted(epsilons)
+    for point in found["points"]:
+        assert point["lower_bound"]["epsilon"] <= point["epsilon"]
+    assert "drawn in" in run("curve", budgets, "--out", plot)
+
+
+def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:
+    found = answer("audit", even, "--seconds", "0.5")
+    assert found["lower_bound"]["epsilon"] == pytest.approx(1.69101, rel=1e-4)
+    assert 1 <= found["ratio"] < 1.02
+    assert "1.69" in run("audit", even, "--seconds", "0")
+
+
+def test_plan_answers_what_is_left_open(budgets: Path) -> None:
+    local = answer("plan", "--users", 1000, "--epsilon", 0.3)
+    assert local["goal"] == "local budgets"
+    assert 0.29 < local["certificate"]["epsilon"] <= 0.3
+    users = answer("plan", "--budgets", budgets, "--epsilon", 0.05)
+    assert users["goal"] == "number of users"
+    assert users["certificate"]["epsilon"] <= 0.05
+    accuracy = answer("plan", "--budgets", budgets)
+    assert accuracy["goal"] == "accuracy"
+    assert 0.02 < accuracy["standard_error"] < 0.2
+    assert "standard error" in run("plan", "--budgets", budgets)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "rr", "--lattice", 5), "rr has no lattice"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "laplace", "--lattice", 0), "lattice is 0"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--linkage", "loose"), "linkage is 'loose'"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--rounds", 0), "rounds is 0"),
+        (("plan",), "neither epsilon nor budgets"),
+        (("plan", "--epsilon", 0.1), "neither num_users nor budgets"),
+        (("plan", "--users", 10, "--epsilon", -1), "epsilon is -1"),
+        (("audit", "BUDGETS", "--delta", 0), "delta is 0"),
+        (("audit", "BUDGETS", "--seconds", -1), "seconds is -1"),
+        (("curve", "missing.csv"), "missing.csv"),
+    ],
+)
+def test_bad_input_is_named(budgets: Path, arguments: tuple[Any, ...], message: str) -> None:
+    assert message in run(*(budgets if a == "BUDGETS" else a for a in arguments), expect=2)
