@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accountant.attacks import lower_bound
     from accountant.budgets import Budgets, Tier, read_budgets_csv
-    from accountant.certify import certify
+    from accountant.certification import certify
     from accountant.planner import Plan, plan
     from accountant.profile import PrivacyCurve, privacy_curve
     from accountant.published import OutOfRangeError, compare
@@ -74,7 +74,7 @@ __all__ = [
 _HOMES = {
     "budgets": ("Budgets", "Tier", "read_budgets_csv"),
     "attacks": ("lower_bound",),
-    "certify": ("certify",),
+    "certification": ("certify",),
     "planner": ("Plan", "plan"),
     "profile": ("PrivacyCurve", "privacy_curve"),
     "published": ("OutOfRangeError", "compare"),

@@ -30,15 +30,13 @@ _CHUNK = 400_000
 
 def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int) -> bool:
     """Whether all splits of the others (count: users of each budget) are few enough, and who is dishonest is clear."""
-    if (
-        largest_epsilon > MAX_LOCAL_EPSILON
-        or count.size > 2
-        or (count.size == 2 and dishonest > 0)
-        or int(count.sum()) <= dishonest
-    ):
+    users = int(count.sum())
+    if largest_epsilon > MAX_LOCAL_EPSILON or users <= dishonest:
+        return False
+    if count.size > 2 or (count.size == 2 and dishonest > 0):
         return False
     splits = math.prod(int(c) + 1 for c in count)
-    return splits * _length(int(count.sum())) <= MAX_WORK
+    return splits * _length(users) <= MAX_WORK
 
 
 def _length(users: int) -> int:
@@ -110,7 +108,7 @@ class ExactBinaryCurve:
         return Bounded(min(1.0, best), min(1.0, slack)), self.splits[where]
 
     def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float, int]:
-        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, a bound on its error, and which."""
+        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, its error, and where it is."""
         theta = math.log(back / head)  # the ratio of neighbouring masses at the threshold
         users = int(self.count.sum())
         length = _length(users)

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from accountant.budgets import MAX_LOCAL_EPSILON, MAX_USERS, Budgets, as_budgets
-from accountant.certify import certify
+from accountant.certification import certify
 from accountant.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, check_count
 

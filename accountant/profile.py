@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accountant.budgets import Budgets, as_budgets
-from accountant.certify import certify
+from accountant.certification import certify
 from accountant.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, LowerBound
 

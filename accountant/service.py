@@ -18,7 +18,7 @@ from typing import Any
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certify import certify
+from accountant.certification import certify
 from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
