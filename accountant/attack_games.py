@@ -22,8 +22,8 @@ from accountant.bit_sums import BitSum, Window
 __all__ = ["NOTHING", "Bet", "Chance", "CountGame", "Family", "Goal", "Scene", "histogram_game", "saddle_points"]
 
 LEAST = 1e-290
-"""A Pr1 below this is taken as this: larger is sound."""
-MAX_POINTS = 512
+"""A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
+MAX_POINTS = 128
 """At most this many thresholds are tried at once; further ones around the best of them."""
 
 
@@ -44,10 +44,12 @@ class Goal:
 
     def score(self, first: Floats, second: Floats) -> Floats:
         """What events of Pr0 >= first and Pr1 <= second show: an epsilon (-inf for none) or a delta. Any shape."""
+        second = np.maximum(second, LEAST)
         if self.delta is None:
-            return first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            return np.where(first > LEAST, found, -np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(np.maximum(second, LEAST))
+            found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)
         return np.where(first > self.delta, found, -np.inf)
 
     @property
@@ -102,7 +104,9 @@ def saddle_points(
     # The sum of e^(-tilt m - m^2/(2 curvature)) over m >= 1, as the integral from 1/2.
     start = (tilts * curvature + 0.5) / np.sqrt(2 * curvature)
     bend = np.exp(-tilts / 2 - 1 / (8 * curvature)) * (tilts / 2) / np.sinh(np.minimum(tilts / 2, 300.0))
-    tail = mass * np.sqrt(math.pi * curvature / 2) * erfcx(start) * bend
+    smooth = np.sqrt(math.pi * curvature / 2) * erfcx(start) * bend
+    # Where the law is narrow it is nearly a Poisson law, of which the next mass is this much smaller, at least.
+    tail = mass * np.maximum(smooth, curvature / (1 + curvature) * np.exp(-tilts))
     return high * mass + tail, low * mass + tail
 
 
@@ -183,7 +187,16 @@ class CountGame:
             return NOTHING
         tilts = self.tilts(goal)
         scores = goal.score(*saddle_points(*self.others.cumulants(tilts), tilts, self.high.yes, self.low.yes))
-        window = self.others.window(float(tilts[int(np.argmax(scores))]))
+        promising = {int(np.argmax(scores))}
+        if goal.delta is None:
+            # A difference of two chances that are hardly apart is beyond the approximation: look more than once.
+            promising |= {8, 14, 20, 26}
+        bets = [self._near(float(tilts[place]), goal) for place in sorted(promising)]
+        return max(bets, key=lambda bet: bet.score)
+
+    def _near(self, tilt: float, goal: Goal) -> Bet:
+        """The best threshold in the window of one tilted law."""
+        window = self.others.window(tilt)
         low, high = window.low, min(window.low + window.length - 1, window.highest)
         step = max(1, -(-(high - low + 1) // MAX_POINTS))
         best, at = self._points(window, goal, np.arange(low, high + 1, step, dtype=np.int64))

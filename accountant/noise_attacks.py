@@ -27,6 +27,8 @@ MAX_STAND_INS = 24
 """The others are stood for by this many tiers while cuts are compared."""
 FINALISTS = 2
 """That many of the cuts that looked best are played by default."""
+STARTS = 6
+"""That many cuts of the coarse grid are refined."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
 _RING_TAILS = (None, 1e-2, 1e-5)
 
@@ -168,36 +170,31 @@ class NoiseAttacks:
         return np.exp(mean[total > 0]), np.asarray(total[total > 0], dtype=np.float64)
 
     def _promising(self, at: float, ring: float | None) -> list[Cuts]:
-        """The best cuts of a coarse grid, each then moved to the best of its neighbourhood, twice finer each time."""
-        grid = self._places()
-        low, high = (side.ravel() for side in np.meshgrid(grid, grid, indexing="ij"))
+        """The best cuts of a coarse grid, each moved to the best near it in ever finer steps; the finalists of them."""
+        low, high = _pairs(self._places()[None, :], self._places()[None, :])
         low, high = low[low < high], high[low < high]
-        best = np.argsort(-self._promise(low, high, at, ring), kind="stable")[:FINALISTS]
-        found = []
-        for one in best.tolist():
-            left, right = float(low[one]), float(high[one])
-            step = 0.25 * max(min(self.victim_scale, 1.0), 0.02)
-            for _ in range(3):
-                moves = step * np.arange(-3, 4)
-                lows, highs = (side.ravel() for side in np.meshgrid(left + moves, right + moves, indexing="ij"))
-                lows = np.array([self.noise.cut(x) for x in lows.tolist()])
-                highs = np.array([self.noise.cut(x) for x in highs.tolist()])
-                good = lows < highs
-                lows, highs = lows[good], highs[good]
-                if lows.size == 0:
-                    break
-                place = int(np.argmax(self._promise(lows, highs, at, ring)))
-                left, right, step = float(lows[place]), float(highs[place]), step / 3
-            if left < right:
-                found.append(Cuts(self.noise.cut(left), self.noise.cut(right), at, ring))
-        return list(dict.fromkeys(cuts for cuts in found if cuts.low < cuts.high))
+        best = np.argsort(-self._promise(low, high, at, ring), kind="stable")[:STARTS]
+        low, high = low[best], high[best]
+        step, least = 0.5 * self.victim_scale, 0.02 * min(max(self.victim_scale, 0.02), 1.0)
+        while step > least:
+            moves = step * np.arange(-3, 4)
+            lows, highs = _pairs(low[:, None] + moves, high[:, None] + moves)
+            lows, highs = (np.array([self.noise.cut(x) for x in side.tolist()]) for side in (lows, highs))
+            promise = np.full(lows.size, -np.inf)
+            good = lows < highs
+            promise[good] = self._promise(lows[good], highs[good], at, ring)
+            chosen = promise.reshape(low.size, -1).argmax(1) + np.arange(low.size) * (lows.size // low.size)
+            low, high, step = lows[chosen], highs[chosen], step / 3
+        order = np.argsort(-self._promise(low, high, at, ring), kind="stable")
+        found = dict.fromkeys(Cuts(float(low[one]), float(high[one]), at, ring) for one in order.tolist())
+        return [cuts for cuts in found if cuts.low < cuts.high][:FINALISTS]
 
     def _places(self) -> Floats:
         """Where cuts may lie: inside [0, 1] and beyond, in units of the victim's and of the others' scales."""
         units = {self.victim_scale}
         if self.scales.size:
             units |= {float(self.scales.min()), float(np.median(self.scales))}
-        beyond = [unit * factor for unit in units for factor in (0.1, 0.35, 1.0, 2.5, 8.0)]
+        beyond = [unit * factor for unit in units for factor in (0.1, 0.35, 1.0, 2.0, 3.5, 5.0, 8.0)]
         near = [self.victim_scale * factor for factor in (-1.0, -0.3, 0.3, 1.0)]
         places = [-math.inf, math.inf, 0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0, *near]
         places += [-x for x in beyond] + [1 + x for x in beyond] + [1 + x for x in near]
@@ -206,20 +203,25 @@ class NoiseAttacks:
     def _promise(self, low: Floats, high: Floats, at: float, ring: float | None) -> Floats:
         """About what each pair of cuts proves, shape of low and high: (C,)."""
         scales, count = self._stand_ins
-        share, _ = self._between(scales[None, :], at, low[:, None], high[:, None], ring)
-        share = np.clip(share, 1e-300, 1 - 1e-12)
-        chances = [self._between(np.array([self.victim_scale]), x, low, high, ring)[0] for x in (0.0, 1.0)]
-        many, few = np.maximum(*chances)[:, None], np.minimum(*chances)[:, None]
-        variance = (share * (1 - share) * count).sum(1)
+        inside, outside = self._between(scales[None, :], at, low[:, None], high[:, None], ring)
+        victim = [self._between(np.array([self.victim_scale]), x, low, high, ring) for x in (0.0, 1.0)]
+        many, few = np.maximum(victim[0][0], victim[1][0])[:, None], np.minimum(victim[0][0], victim[1][0])[:, None]
+        not_many, not_few = (pick(victim[0][1], victim[1][1])[:, None] for pick in (np.minimum, np.maximum))
+        variance = (inside * outside * count).sum(1)
         tilts = np.minimum(_HEIGHTS / np.sqrt(np.maximum(variance, 1e-6))[:, None], 25.0)
         scores = np.full(low.shape, -np.inf)
-        for sign, high_chance, low_chance in ((1, many, few), (-1, 1 - few, 1 - many)):
-            power = sign * tilts
-            change = np.expm1(power)[:, :, None] * share[:, None, :]
-            tilted = share[:, None, :] * np.exp(power)[:, :, None] / (1 + change)
-            value = (np.log1p(change) * count).sum(2)
-            slope = sign * (tilted * count).sum(2)
-            curvature = (tilted * (1 - tilted) * count).sum(2)
-            first, second = saddle_points(value, slope, curvature, tilts, high_chance, low_chance)
-            scores = np.maximum(scores, self.goal.score(first, second).max(1))
+        for yes, no, first, second in ((inside, outside, many, few), (outside, inside, not_few, not_many)):
+            grown, rest = yes[:, None, :] * np.exp(tilts)[:, :, None], no[:, None, :]
+            total = np.maximum(grown + rest, 1e-300)
+            value = (np.log(total) * count).sum(2)
+            slope = (grown / total * count).sum(2)
+            curvature = (grown * rest / total**2 * count).sum(2)
+            chances = saddle_points(value, slope, curvature, tilts, first, second)
+            scores = np.maximum(scores, self.goal.score(*chances).max(1))
         return scores
+
+
+def _pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Every combination within each row: (R, A) and (R, B) to two flat arrays of R * A * B, row after row."""
+    shape = (first.shape[0], first.shape[1], second.shape[1])
+    return np.broadcast_to(first[:, :, None], shape).ravel(), np.broadcast_to(second[:, None, :], shape).ravel()

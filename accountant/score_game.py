@@ -60,8 +60,9 @@ class ScoreGame:
         if not variance > 1e-9:
             return NOTHING.score, 0
         best, at = NOTHING.score, 0
-        target = float(self.count @ mean) + math.sqrt(variance) * min(math.sqrt(goal.log_odds), 8.0)
-        for _ in range(3):
+        height = 3.0 if goal.delta is None else math.sqrt(goal.log_odds)
+        target = float(self.count @ mean) + math.sqrt(variance) * height
+        for _ in range(4):
             found, place = self._at(self._tilt(target, math.sqrt(variance)), goal)
             if found > best:
                 best, at = found, place
@@ -73,7 +74,8 @@ class ScoreGame:
     def _tilt(self, target: float, width: float) -> float:
         """A tilt > 0 whose mean is about the target, where there is one."""
         scores = np.arange(self.first.size, dtype=np.float64)
-        low, high = 0.01 / width, 20.0 / width + 1.0
+        high = min(20.0 / width + 1.0, 300.0 / float(scores[-1]))
+        low = min(0.01 / width, high / 2)
         for _ in range(30):
             middle = (low + high) / 2
             weight = self.others * np.exp(middle * (scores - scores[-1]))

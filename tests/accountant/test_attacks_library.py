@@ -413,3 +413,29 @@ def test_budgets_that_no_one_has_and_noise_without_a_delta_are_refused() -> None
         tier_lower_bound([1.0] * 3, RR, 2.0, delta=0.1)
     with pytest.raises(ValueError, match="local delta"):
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "randomizer"),
+    [
+        ([(4.0, 1000)], LaplaceMechanism()),
+        ([(0.1, 900), (3.0, 100)], LaplaceMechanism(16)),
+        ([(5.1, 82, 1e-4), (0.5, 1, 1e-6)], GaussianMechanism()),
+        ([(4.0, 1000)], RR),
+        ([(1.0, 500), (2.0, 30)], KaryRandomizedResponse(5)),
+    ],
+    ids=str,
+)
+def test_epsilon_at_delta_and_delta_at_epsilon_tell_the_same(rows: list[Any], randomizer: Randomizer) -> None:
+    budgets = Budgets.from_tiers(rows)
+    for delta in (1e-3, 1e-8):
+        epsilon = lower_bound(budgets, randomizer, delta=delta).epsilon
+        assert epsilon > 0
+        assert lower_bound(budgets, randomizer, epsilon=0.99 * epsilon).delta > 0.5 * delta
+
+
+def test_laplace_attacks_never_pass_the_local_budget() -> None:
+    for tiers in ([(0.3, 1)], [(0.3, 1), (12.0, 2)], [(0.01, 50), (30.0, 1)]):
+        for delta in (1e-12, 1e-3):
+            found = lower_bound(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta)
+            assert 0 < found.epsilon <= tiers[-1][0]
