@@ -30,16 +30,20 @@ def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Fl
         return zeros, zeros
     decay = math.exp(-local_epsilon)
     gain = math.exp(epsilon)
-    slope = (gain - decay) / (-math.expm1(-local_epsilon) * (1 + gain))
-    threshold = np.floor((counts + 1) * slope).astype(np.int64) + 1
+    # N minus the slope of the spec: exact also where the slope is within an ulp of 1, at budgets above about 25.
+    below_one = -math.expm1(epsilon - local_epsilon) / (-math.expm1(-local_epsilon) * (1 + gain))
+    sizes = counts + 1
+    threshold = sizes - np.ceil(sizes * below_one).astype(np.int64) + 1
     at = binomial_pmf(threshold - 1, counts, 0.5)
     above = half_tail(threshold, counts)
     head = -math.expm1(epsilon - local_epsilon) / (1 + decay) * at
     rest = math.expm1(epsilon) * above
     largest = float(counts.max(initial=0))
-    # The slope is good to a few ulp. Where that moves the threshold past an integer, the term won or lost is that
-    # small relative to the head, because it vanishes at the threshold.
-    error = head * (pmf_error(10 * math.sqrt(largest) + 20) + 1e-13) + rest * half_tail_error(largest)
+    # The distance to N is good to a few ulp. Where that moves the threshold past an integer, the term won or lost is
+    # that small relative to the head, because it vanishes at the threshold; its mass is at most 1 + e^epsilon (or N)
+    # times the one next to it.
+    misplaced = 8 * UNIT * min(largest + 1, 2 + 2 * gain)
+    error = head * (pmf_error(10 * math.sqrt(largest) + 20) + 1e-13 + misplaced) + rest * half_tail_error(largest)
     return np.maximum(head - rest, 0.0), error
 
 
@@ -82,6 +86,7 @@ class KaryTable:
         self._error = pmf_error(reach + p * (most - least)) + (counts.size + self._hits.size) * UNIT
         # What a threshold off by one, because the float next to an integer went wrong, can win or lose: see delta.
         self._head_error = pmf_error(10 * math.sqrt(high) + 20) + 1e-13
+        self._most = float(high)
         self._rest_error = half_tail_error(high)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -96,28 +101,31 @@ class KaryTable:
         threshold, mass, size = self._by_threshold(gain, growth * self._inverse)
         drift = growth * self._inverse
         one = hits[:, None]
-        at, above = binomial_pmf(threshold - 1, one - 1, 0.5), half_tail(threshold, one - 1)
+        at = binomial_pmf(threshold - 1, one - 1, 0.5)
+        above, above_error = _tails(threshold, hits - 1, at, self._rest_error, self._head_error)
         head = at * np.maximum(one * mass - drift * size, 0.0) / 2
         rest = above * (one * mass * (growth / 2) + size * (growth * self._inverse))
         value = float(np.maximum(head - rest, 0.0).sum()) + self._cut
-        error = float((at * one * mass).sum()) * self._head_error + float(rest.sum()) * self._rest_error
+        misplaced = 8 * UNIT * min(self._most, 2 + 2 * gain)
+        error = float((at * one * mass).sum()) * (self._head_error + misplaced)
+        error += float((above_error * (one * mass * (growth / 2) + size * (growth * self._inverse))).sum())
         return value, error + value * (self._error + threshold.size * UNIT)
 
     def _by_threshold(self, gain: float, drift: float) -> tuple[Ints, Floats, Floats]:
         """For each c the thresholds, and the sums of the weights and of weight * N over the Ns that share each."""
         hits, length = self._hits, self._sizes.size
-        first = np.floor((self._sizes[0] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
-        last = np.floor((self._sizes[-1] * drift + gain * hits) / (1 + gain)).astype(np.int64) + 1
+        # c - ceil((c - r)/(1 + E)) + 1 is the spec's floor((r + E c)/(1 + E)) + 1, without its cancellation.
+        first = hits - np.ceil((hits - self._sizes[0] * drift) / (1 + gain)).astype(np.int64) + 1
+        last = hits - np.ceil((hits - self._sizes[-1] * drift) / (1 + gain)).astype(np.int64) + 1
         width = int((last - first).max()) + 1
         if width >= length:  # hardly two Ns share a threshold
-            threshold = (
-                np.floor((self._sizes[None, :] * drift + gain * hits[:, None]) / (1 + gain)).astype(np.int64) + 1
-            )
+            rest = (hits[:, None] - self._sizes[None, :] * drift) / (1 + gain)
+            threshold = hits[:, None] - np.ceil(rest).astype(np.int64) + 1
             return threshold, self._weight.reshape(-1, length), self._weight_times_size.reshape(-1, length)
         threshold = first[:, None] + np.arange(width, dtype=np.int64)[None, :]
         if width == 1:
             return threshold, *(w.reshape(-1, length).sum(1)[:, None] for w in (self._weight, self._weight_times_size))
-        starts = np.searchsorted(self._sizes, ((threshold - 1) * (1 + gain) - gain * hits[:, None]) / drift)
+        starts = np.searchsorted(self._sizes, (hits[:, None] - (hits[:, None] + 1 - threshold) * (1 + gain)) / drift)
         starts[:, 0] = 0
         ends = np.column_stack([starts[:, 1:], np.full(hits.size, length)])
         flat = (np.arange(hits.size)[:, None] * length + np.minimum(starts, length - 1)).ravel()
@@ -126,6 +134,32 @@ class KaryTable:
         mass[used] = np.add.reduceat(self._weight, flat[used])
         size[used] = np.add.reduceat(self._weight_times_size, flat[used])
         return threshold, mass.reshape(starts.shape), size.reshape(starts.shape)
+
+
+def _tails(threshold: Ints, trials: Ints, at: Floats, direct_error: float, mass_error: float) -> tuple[Floats, Floats]:
+    """Pr[Bin(trials, 1/2) >= threshold] for consecutive trials (C,) and thresholds (C, W), and its absolute error.
+
+    at: Pr[Bin(trials, 1/2) = threshold - 1], of relative error mass_error. Where a column has thresholds that move by 0
+    or 1 from one row to the next, one tail is computed and the others follow: with one more trial the tail gains half
+    of Pr[= threshold - 1], or loses half of Pr[= threshold] if the threshold grows too.
+    """
+    steps = np.diff(threshold, axis=0)
+    if threshold.size < 20_000 or not ((steps == 0) | (steps == 1)).all() or (np.diff(trials) != 1).any():
+        tails = half_tail(threshold, trials[:, None])
+        return tails, tails * direct_error
+    a, n = threshold[:-1], trials[:-1, None]
+    gain = np.where(steps == 0, at[:-1] / 2, -at[:-1] / 2 * (n - a + 1) / np.maximum(a, 1))
+    # Start where the tail is best known relative to the sums: the middle row.
+    middle = trials.size // 2
+    first = half_tail(threshold[middle], trials[middle])
+    sums = np.concatenate([np.zeros((1, threshold.shape[1])), np.cumsum(gain, axis=0)])
+    tails = first[None, :] + sums - sums[middle][None, :]
+    moved = np.concatenate([np.zeros((1, threshold.shape[1])), np.cumsum(np.abs(gain), axis=0)])
+    moved = np.abs(moved - moved[middle][None, :])
+    error = first[None, :] * direct_error + moved * (mass_error + 4 * UNIT) + UNIT * trials.size * np.abs(sums).max()
+    inside = (threshold >= 1) & (threshold <= trials[:, None])
+    exact = np.where(threshold <= 0, 1.0, 0.0)
+    return np.where(inside, np.maximum(tails, 0.0), exact), np.where(inside, error, 0.0)
 
 
 def _bernstein(variance: float, tail: float) -> float:

@@ -332,7 +332,7 @@ class NoisyValue(Randomizer):
         target = _target(delta)
         reach = max(self.noise.tail_at(share * target, least), 1e-3)
         # Roughly where the answer will be: a Gaussian among the honest others, whose noise has this rate.
-        expected = 2 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
+        expected = 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
         cells, coarse = (interval_cells(self.noise, least, rate, reach, fine, expected) for fine in (FINE, COARSE))
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from accountant import (
     HemisphereMechanism,
     KaryRandomizedResponse,
     OneBitMean,
+    Randomizer,
     certify,
 )
-from accountant.randomizers import Randomizer
 from tests.accountant.accounting_oracle import VECTORS, blanket_delta, worst_delta
 
 ROUNDING = 1e-14
@@ -216,3 +217,13 @@ def test_bad_randomizers_are_refused(name: str, parameters: dict[str, int]) -> N
 
     with pytest.raises(ValueError):
         randomizer_from_name(name, **parameters)
+
+
+@pytest.mark.parametrize("randomizer", [HemisphereMechanism(), KaryRandomizedResponse(200)], ids=str)
+def test_budgets_near_the_limit_of_floats_keep_their_last_threshold(randomizer: Randomizer) -> None:
+    """Found by attacking: a threshold whose slope was within an ulp of 1 passed the last count, and delta was 0."""
+    local, epsilon = 27.687, 27.68694
+    certified = certify([local] * 65, randomizer, epsilon=epsilon, attack=False).delta
+    # Everybody else tells the truth with certainty 1 - 1e-12 and holds the other value: the victim's report is seen.
+    seen = -math.expm1(epsilon - local) * 0.999
+    assert certified >= seen > 5e-5
