@@ -123,6 +123,20 @@ def certify(
     )
 
 
+def tier_curves(
+    budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
+) -> list[tuple[Victim, DeltaCurve | None]]:
+    """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
+
+    Arguments as for `certify`, with separate linkage.
+    """
+    found: list[tuple[Victim, DeltaCurve | None]] = []
+    for group in _groups(budgets, dishonest, "separate"):
+        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
+        found.append((group.victim, None if isinstance(curve, str | SpanCurve) else curve))
+    return found
+
+
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if (delta is None) == (epsilon is None):
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certification import certify
+from accountant.certification import certify, tier_curves
+from accountant.ledger import Entry, Ledger, Limit, profile_of
 from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
@@ -91,9 +92,26 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
         certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        async with self._ledger_turn:  # between the check and the entry no other round is entered
+            await self._enter(terms, certificate, watch)
+        await self.store.erase_log()
+
+    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> None:
+        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate."""
+        limit = self._limit
+        entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
+        if certificate.granted and limit is not None:
+            refusal = await self.store.run(
+                lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
+            )
+            if refusal is not None:
+                certificate.granted = False
+                certificate.refusals.append(refusal)
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
+            if certificate.granted:
+                Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "certify", *watch.read())
             if not certificate.granted:
@@ -101,7 +119,15 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
         await self.store.run(keep)
-        await self.store.erase_log()
+
+    @property
+    def _limit(self) -> Limit | None:
+        limit = self.deployment.privacy_limit
+        return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
+
+    @cached_property
+    def _ledger_turn(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
         """Returns the count of each grid budget, the number of invalid ones, and the workers' CPU seconds."""
@@ -196,6 +222,27 @@ def _certificate(
         )
     message.granted = not message.refusals
     return message
+
+
+def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: bool) -> list[Entry]:
+    """Returns what the round costs each of its tiers, as the ledger keeps it."""
+    if not certificate.tiers:
+        return []
+    budgets = Budgets.from_tiers([(tier.local_epsilon, tier.count) for tier in certificate.tiers])
+    randomizer = randomizer_of(terms.question)
+    curves = {}
+    if with_profiles and not randomizer.spends_local_delta:
+        found = tier_curves(budgets, randomizer, certificate.delta, int(certificate.dishonest))
+        curves = {victim.local_epsilon: curve for victim, curve in found}
+    entries = []
+    for tier in certificate.tiers:
+        curve = curves.get(tier.local_epsilon)
+        known = curve is not None and 0 < tier.epsilon < tier.local_epsilon
+        profile = profile_of(curve, tier.epsilon, tier.local_epsilon) if known and curve is not None else ()
+        entries.append(
+            Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, certificate.delta, profile)
+        )
+    return entries
 
 
 def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:

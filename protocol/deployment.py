@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-__all__ = ["OPERATOR", "Deployment", "Secrets", "ServiceEntry", "load_deployment", "load_secrets"]
+__all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "Secrets", "ServiceEntry", "load_deployment", "load_secrets"]
 
 OPERATOR = "operator"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
@@ -44,12 +44,23 @@ class ServiceEntry(_Strict):
     tls_certificate: _Pem
 
 
+class PrivacyLimit(_Strict):
+    """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it."""
+
+    total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    total_delta: Annotated[float, Field(gt=0, lt=1)]
+
+
 class Deployment(_Strict):
-    """The whole deployment file. Shufflers are chained in the order in which they stand."""
+    """The whole deployment file. Shufflers are chained in the order in which they stand.
+
+    Without a privacy_limit the ledger records what is spent and refuses nothing.
+    """
 
     name: _Name
     operator_tls_certificate: _Pem
     services: tuple[ServiceEntry, ...]
+    privacy_limit: PrivacyLimit | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Deployment:

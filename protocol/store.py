@@ -102,6 +102,11 @@ class Transaction:
         self._db = connection
         self._cipher = ChaCha20Poly1305(wrapping_key)
 
+    @property
+    def connection(self) -> sa.Connection:
+        """For a room with tables of its own, which have to change in the same transaction."""
+        return self._db
+
     # ------------------------------------------------------------- rounds
 
     def find_round(self, round_id: str) -> RoundRow | None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.keygen import make_deployment
+from deploy.keygen import DEPLOYMENT_FILE, make_deployment
 from deploy.operator import RoundSettings
 from deploy.serve import RunningService
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
@@ -76,8 +76,11 @@ class InProcess:
 
 
 @asynccontextmanager
-async def in_process(directory: Path, hops: int) -> AsyncIterator[InProcess]:
+async def in_process(directory: Path, hops: int, more: str = "") -> AsyncIterator[InProcess]:
+    """more: lines at the end of the deployment file."""
     deployment = make_deployment(directory, "local", hops)
+    with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
+        file.write(more)
     inside = InProcess(directory)
     await inside.start(*deployment.chain)
     try:

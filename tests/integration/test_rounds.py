@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from accountant import BinaryRandomizedResponse, Budgets, certify
+from accountant.ledger import Ledger
 from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms, read_publication
@@ -75,9 +76,9 @@ class Table:
 
 
 @asynccontextmanager
-async def table(directory: Path, hops: int) -> AsyncIterator[Table]:
+async def table(directory: Path, hops: int, more: str = "") -> AsyncIterator[Table]:
     pool = WorkerPool(1)
-    async with in_process(directory / "deployment", hops) as inside, Operator(inside.directory) as operator:
+    async with in_process(directory / "deployment", hops, more) as inside, Operator(inside.directory) as operator:
         outbox = Outbox(directory / "outbox.db")
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             yield Table(inside, operator, channel, pool, outbox)
@@ -171,8 +172,35 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
         publication, certificate = await at.finish(terms)
         assert not certificate.granted
         assert "allowed is 0.001" in certificate.refusals[0]
+        assert "allowed would be local budgets" in certificate.refusals[0]
         assert not publication.values
         assert await at.inside.running["accountant"].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+
+
+@pytest.mark.asyncio
+async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_deployment(tmp_path: Path) -> None:
+    limit = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
+    async with table(tmp_path, 1, limit) as at:
+        granted = []
+        for number in range(4):
+            terms = await at.operator.open_round(settings(), f"round-{number}")
+            await at.submit(terms, people(BIT, 150, seed=number))
+            _, certificate = await at.finish(terms)
+            granted.append(certificate.granted)
+            if number == 0:
+                await at.inside.stop("accountant")
+                await at.inside.start("accountant")
+        refusal = certificate.refusals[-1]
+        assert granted[:2] == [True, True]
+        assert granted[3] is False
+        for word in ("the ledger would reach", "requested", "spent", "remaining", "allowed is 0.8"):
+            assert word in refusal
+        accountant = at.inside.running["accountant"].service.store
+        spent = await accountant.run(lambda tx: Ledger(tx.connection).spent(3e-4))
+        assert spent[-1].rounds == sum(granted)
+        assert spent[-1].guarantee is not None
+        assert 0.3 < spent[-1].guarantee.epsilon <= 0.8
+        assert await accountant.run(lambda tx: tx.keys("round-3")) == {}
 
 
 @pytest.mark.asyncio

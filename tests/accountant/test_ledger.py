@@ -1,0 +1,175 @@
+"""The ledger: entered once, durable when acknowledged, and refusing what would be too much."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from accountant import BinaryRandomizedResponse, Budgets, certify
+from accountant.certification import tier_curves
+from accountant.ledger import ANY_TIER, Entry, Ledger, Limit, ProfileCurve, profile_of
+
+BUDGETS = Budgets.from_tiers([(0.5, 400), (1.0, 600), (1.5, 300)])
+DELTA = 1e-6
+
+
+def entries_of(budgets: Budgets = BUDGETS, *, profiles: bool = True) -> list[Entry]:
+    found = certify(budgets, "rr", delta=DELTA, attack=False)
+    curves = {v.local_epsilon: c for v, c in tier_curves(budgets, BinaryRandomizedResponse(), DELTA)}
+    entries = []
+    for tier in found.tiers:
+        curve = curves[tier.local_epsilon]
+        assert curve is not None
+        points = profile_of(curve, tier.epsilon, tier.local_epsilon) if profiles else ()
+        entries.append(Entry(tier.local_epsilon, 0.0, tier.count, tier.epsilon, DELTA, points))
+    return entries
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> sa.Engine:
+    return sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+def test_an_empty_ledger_has_spent_nothing(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        (spent,) = Ledger(connection).spent(1e-5)
+    assert (spent.tier, spent.rounds) == (ANY_TIER, 0)
+    assert spent.guarantee is not None
+    assert spent.guarantee.epsilon == 0
+
+
+def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> None:
+    entries = entries_of()
+    with engine.begin() as connection:
+        for number in range(3):
+            Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, entries)
+    with engine.connect() as connection:
+        spent = {one.tier: one for one in Ledger(connection).spent(4 * DELTA)}
+    assert list(spent) == ["local ε 0.5", "local ε 1", "local ε 1.5", ANY_TIER]
+    for entry, one in zip(entries, spent.values(), strict=False):
+        assert one.rounds == 3
+        assert one.guarantee is not None
+        assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
+        assert one.guarantee.method == "privacy loss distributions"
+        whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
+        direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
+        assert direct * (1 - 1e-3) <= one.guarantee.epsilon <= direct * 1.1
+    worst, top = spent[ANY_TIER].guarantee, spent["local ε 1.5"].guarantee
+    assert worst is not None
+    assert top is not None
+    assert worst.epsilon == pytest.approx(top.epsilon, rel=1e-3)
+
+
+def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
+    entries = entries_of(profiles=False)
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("a", b"a", entries)
+        ledger.enter("b", b"b", entries)
+        spent = ledger.spent(2 * DELTA)[-1].guarantee
+        assert spent is not None
+        assert spent.method == "basic composition"
+        assert spent.epsilon == pytest.approx(2 * entries[-1].epsilon)
+        assert ledger.spent(1.5 * DELTA)[-1].guarantee is None  # the deltas do not fit
+
+
+def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
+    for (_, curve), entry in zip(tier_curves(BUDGETS, BinaryRandomizedResponse(), DELTA), entries_of(), strict=True):
+        assert curve is not None
+        stored = ProfileCurve([entry.profile])
+        for step in range(60):
+            epsilon = step / 40 * entry.epsilon
+            assert stored.delta(epsilon).value >= curve.delta(epsilon).value * (1 - 1e-9) - 1e-18
+        assert stored.delta(entry.local_epsilon).value == 0
+
+
+def test_the_same_round_twice_changes_nothing_and_another_one_under_its_name_is_refused(engine: sa.Engine) -> None:
+    entries = entries_of(profiles=False)
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("a", b"digest", entries)
+        ledger.enter("a", b"digest", entries)
+        assert ledger.spent(DELTA)[-1].rounds == 1
+        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+            ledger.enter("a", b"other", entries)
+        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+            ledger.enter("a", b"digest", entries[:1])
+
+
+def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> None:
+    entries = entries_of(profiles=False)
+    top = entries[-1].epsilon
+    limit = Limit(2.5 * top, 10 * DELTA)
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for name in ("a", "b"):
+            assert ledger.refusal(name, entries, limit) is None
+            ledger.enter(name, name.encode(), entries)
+        assert ledger.refusal("b", entries, limit) is None  # entered already
+        refusal = ledger.refusal("c", entries, limit)
+    assert refusal is not None
+    for part in (f"requested {top:.6g}", f"spent {2 * top:.6g}", f"remaining {0.5 * top:.6g}", "after 3 rounds"):
+        assert part in refusal
+
+
+def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, tmp_path: Path) -> None:
+    program = f"""
+import sqlalchemy as sa, sys, time
+from accountant.ledger import Entry, Ledger
+engine = sa.create_engine("sqlite:///{tmp_path / "ledger.db"}")
+with engine.begin() as connection:
+    Ledger(connection).enter("kept", b"k", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])
+print("acknowledged", flush=True)
+with engine.begin() as connection:
+    Ledger(connection).enter("lost", b"l", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])
+    print("entered", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline().strip() for _ in range(2)] == ["acknowledged", "entered"]
+        os.kill(process.pid, signal.SIGKILL)
+    with engine.connect() as connection:
+        spent = Ledger(connection).spent(1e-5)
+    assert spent[-1].rounds == 1
+
+
+def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
+    entry = Entry(1.0, 0.0, 10, 0.1, 1e-6)
+    with engine.begin() as connection:
+        Ledger(connection)
+
+    def enter(number: int) -> None:
+        with engine.begin() as connection:
+            Ledger(connection).enter(f"round-{number}", b"x", [entry])
+
+    threads = [threading.Thread(target=enter, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engine.connect() as connection:
+        assert Ledger(connection).spent(1e-3)[-1].rounds == 12
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Limit(-1.0, 1e-6), "epsilon is -1"),
+        (lambda: Limit(1.0, 0.0), "delta is 0"),
+        (lambda: Entry(1.0, 0.0, 0, 0.5, 1e-6), "count is 0"),
+        (lambda: Entry(1.0, 0.0, 1, 0.5, 1e-6, ((0.1, 0.5), (0.1, 0.4))), "profile"),
+        (lambda: Entry(1.0, 0.0, 1, 0.5, 1e-6, ((0.1, 0.5), (0.2, 0.6))), "profile"),
+    ],
+)
+def test_bad_entries_are_refused(make: object, match: str) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=match):
+        make()
