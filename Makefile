@@ -11,7 +11,7 @@ help:
 	@echo "make test    install, run every test"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
 	@echo "make protos  regenerate protocol/v1 from proto/"
-	@echo "make bench   throughput against the number of users"
+	@echo "make bench   how long certificates take; throughput against the number of users"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need.
 $(VENV)/.installed-%: pyproject.toml constraints.txt
@@ -24,6 +24,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/croupier demo
 
 bench: $(VENV)/.installed-demo
+	$(BIN)/croupier bench-accountant
 	$(BIN)/croupier bench
 
 test: $(VENV)/.installed-dev

@@ -25,11 +25,11 @@ __all__ = ["BlanketCurve", "Cells", "Crowd", "LossPair", "SpanCurve", "best_blan
 
 REPRESENTATIVES = 6
 """How many of the others' rates shape the blanket; every rate is counted in the end."""
-MAX_RATES = 40
+MAX_RATES = 28
 """More rates than this are put into as many bins, equally wide in ln rate."""
 NEGLIGIBLE = 1e-100
 """Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
-COUNT_BUCKETS = 160
+COUNT_BUCKETS = 100
 LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
 FIRST_WIDTH, LEAST_WIDTH = 0.01, 0.003
@@ -162,7 +162,7 @@ class SpanCurve:
                 best = bound
             if self.target is not None and best.value > goal:
                 break  # no need to know by how much
-            high, width = low, min(0.5, width * 1.5)
+            high, width = low, min(0.5, width * 1.8)
         return best
 
     def guess(self, delta: float) -> float:
@@ -245,6 +245,8 @@ class Crowd:
         part = np.where(span > 0, (self.mean - self.low) / np.where(span > 0, span, 1.0), 0.0)
         chord = at_low + part * (at_high - at_low)
         gamma = np.minimum(1.0, np.exp(chord - 1e-11 * (1 + np.abs(chord))))
+        expected = gamma * self.count
+        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # not worth their time
         if not (span > 0).any():
             return _bucketed(blanket_count(*without_largest(gamma, self.count, self.dishonest), tail=tail), tail)
         # A bin's users differ: whoever is removed took at most one blanket message along.
@@ -359,7 +361,7 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
         best,
         method="Nelder-Mead",
         options={
-            "maxfev": (100 if start is None else 15) * best.size,
+            "maxfev": (100 if start is None else 6) * best.size,
             "xatol": 1e-3,
             "fatol": 1e-6,
             "initial_simplex": np.vstack([best, *(best + 0.5 * row for row in np.eye(best.size))]),

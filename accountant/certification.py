@@ -21,7 +21,7 @@ from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerB
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
-REPORTED_GROUPS = 8
+REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
@@ -293,7 +293,7 @@ def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
 def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
     first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
-    for factor in (1.01, 1.03, 1.08, 1.2, 1.5, 2.0):
+    for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
         point = first.epsilon * factor
         if point >= ceiling:
             break

@@ -127,9 +127,9 @@ class ExactBinaryCurve:
         mass = np.maximum(np.fft.irfft(np.exp(exponent), length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
         previous = np.concatenate([np.zeros((len(splits), 1)), mass[:, :-1]], axis=1)
         # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
-        # lies within 1 of its mean (Darroch 1964): below, only noise would be positive.
+        # is its mean rounded down or up (Darroch 1964): below, only noise would be positive.
         x = first[:, None] + np.arange(length)[None, :]
-        above = x >= np.floor(mean)[:, None] - 1
+        above = x > np.floor(mean - 1e-9)[:, None]
         weight = np.where(above, np.exp(np.minimum(600.0, scale[:, None] - theta * x)), 0.0)
         terms = np.maximum(back * (previous - mass), 0.0)  # head exp(theta) = back
         value = (terms * weight).sum(axis=1)

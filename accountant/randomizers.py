@@ -28,10 +28,10 @@ DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
 TAIL_SHARES = (1e-4, 0.03, 0.2)
 """Shares of delta that the victim's tail beyond a blanket may take."""
-SPAN_SHARE = 0.05
+SPAN_SHARE = 0.1
 """The same, where many victims are covered at once."""
-FINE, COARSE = 0.002, 0.03
-"""Relative widths of the cells on which noise is computed, and on which its blanket is searched for."""
+FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
+"""Relative widths of the cells on which noise is computed, on which its blanket is searched for, and for spans."""
 
 
 @dataclass(frozen=True)
@@ -331,9 +331,10 @@ class NoisyValue(Randomizer):
     ) -> BlanketCurve:
         target = _target(delta)
         reach = max(self.noise.tail_at(share * target, least), 1e-3)
+        fine = FINE if least == rate else SPAN_FINE
         # Roughly where the answer will be: a Gaussian among the honest others, whose noise has this rate.
         expected = 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
-        cells, coarse = (interval_cells(self.noise, least, rate, reach, fine, expected) for fine in (FINE, COARSE))
+        cells, coarse = (interval_cells(self.noise, least, rate, reach, width, expected) for width in (fine, COARSE))
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
 

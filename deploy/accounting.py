@@ -25,8 +25,9 @@ Rounds = Annotated[int, typer.Option(help="How many such rounds one client may t
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (certify, curve, audit, plan):
+    for command in (certify, curve, audit, plan, tightness):
         app.command()(command)
+    app.command("bench-accountant")(bench_accountant)
 
 
 def randomizer_of(
@@ -230,3 +231,51 @@ def _plan_line(found: Any) -> str:
     spread = f"local ε {high:.4g}" if low == high else f"local ε {low:.4g} to {high:.4g}"
     error = "unknown" if found.standard_error is None else f"{found.standard_error:.3g} of the range"
     return f"{found.goal}: {found.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
+
+
+def tightness(
+    seconds: Annotated[float, typer.Option(help="How long to search for each attack.")] = 2.0,
+    out: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+    cases: Annotated[int | None, typer.Option(help="Only the first so many cases.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The certificate and the strongest attack, for the cases of the specification."""
+    with plain_errors():
+        from dataclasses import asdict
+
+        from rich.console import Console
+        from rich.table import Table
+
+        from deploy.tightness import markdown, tightness_rows
+
+        rows = []
+        table = Table("randomizer", "users × local ε", "δ", "certified ε", "attack ε ≥", "ratio")
+        for row in tightness_rows(seconds, cases):
+            rows.append(row)
+            ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
+            table.add_row(
+                row.randomizer, row.tiers, f"{row.delta:.0e}", f"{row.certified:.6g}", f"{row.attack:.6g}", ratio
+            )
+            Console(stderr=True).print(f"{row.randomizer}, {row.tiers}: {ratio}")
+        if out is not None:
+            out.write_text(markdown(rows, seconds), encoding="utf-8")
+        show(as_json, {"rows": [asdict(row) for row in rows]}, table)
+
+
+def bench_accountant(
+    out: Annotated[Path, typer.Option(help="Directory for accountant.json.")] = Path("out"), as_json: Json = False
+) -> None:
+    """How long certificates take, each warm in a process of its own, beside what they may take."""
+    with plain_errors():
+        import json
+
+        from rich.console import Console
+
+        from deploy.render import timing_table
+        from deploy.tightness import timings
+
+        say = Console(stderr=True)
+        rows = timings(lambda row: say.print(f"{row['case']}: {row['certify_s']:.3f} s"))
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "accountant.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        show(as_json, {"rows": rows}, timing_table(rows), str(out / "accountant.json"))

@@ -19,6 +19,7 @@ __all__ = [
     "privacy_table",
     "stage_table",
     "steps_table",
+    "timing_table",
 ]
 
 
@@ -117,6 +118,16 @@ def steps_table(steps: Sequence[str]) -> Table:
     for step in steps:
         tier, _, text = step.partition(": ")
         table.add_row(tier, text)
+    return table
+
+
+def timing_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns seconds, share of the target, seconds of the attack, and peak memory of each timed certificate."""
+    table = Table("certificate", "seconds", "of the target", "attack, seconds", "peak memory")
+    for row in rows:
+        share = f"{row['share_of_target']:.2f} of {row['target_s']:g} s"
+        memory = f"{row['peak_memory_bytes'] / 1e6:.0f} MB"
+        table.add_row(row["case"], f"{row['certify_s']:.3f}", share, f"{row['attack_s']:.3f}", memory)
     return table
 
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app
+from deploy.tightness import TIMED_CASES, _time
 
 PNG = b"\x89PNG"
 
@@ -122,6 +123,20 @@ def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     assert accuracy["goal"] == "accuracy"
     assert 0.02 < accuracy["standard_error"] < 0.2
     assert "standard error" in run("plan", "--budgets", budgets)
+
+
+def test_tightness_writes_its_table(tmp_path: Path) -> None:
+    out = tmp_path / "tightness.md"
+    (row,) = answer("tightness", "--seconds", 0, "--cases", 1, "--out", out)["rows"]
+    assert 1 <= row["ratio"] < 1.02
+    assert f"{row['certified']:.6g}" in out.read_text()
+
+
+def test_timed_cases_are_certified_and_attacked() -> None:
+    (row,) = [_time(case) for case in TIMED_CASES if case.name == "rr, 10^4 users"]
+    assert 0 < row["attack_epsilon"] <= row["epsilon"] < 0.1
+    assert row["share_of_target"] == pytest.approx(row["certify_s"] / row["target_s"])
+    assert row["peak_memory_bytes"] > 10**7
 
 
 @pytest.mark.parametrize(
