@@ -70,6 +70,7 @@ def certify(
     rounds: int = 1,
     attack: bool = True,
     compare_all: bool = False,
+    thorough: bool = False,
 ) -> Certificate:
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
@@ -82,6 +83,7 @@ def certify(
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
         attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
+        thorough: spend seconds, where the exact worst case of bits can be found (up to some 40,000 equal budgets).
         rounds: how many such releases one client may take part in, each a batch of its own.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
@@ -94,7 +96,7 @@ def certify(
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
     answers: list[_Answer] = []
-    for group in _groups(budgets, dishonest, linkage):
+    for group in _groups(budgets, dishonest, linkage, thorough):
         answer = _answer(group, randomizer, delta, epsilon, rounds)
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -131,7 +133,7 @@ def tier_curves(
     Arguments as for `certify`, with separate linkage.
     """
     found: list[tuple[Victim, DeltaCurve | None]] = []
-    for group in _groups(budgets, dishonest, "separate"):
+    for group in _groups(budgets, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
         found.append((group.victim, None if isinstance(curve, str | SpanCurve) else curve))
     return found
@@ -150,12 +152,12 @@ def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: 
         raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
 
 
-def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
+def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
     if linkage == "stratified":
-        return _strata(budgets, dishonest)
+        return _strata(budgets, dishonest, thorough)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
+        return [_single(budgets, tier, dishonest, thorough) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
     # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
     others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
@@ -171,16 +173,16 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str) -> list[_Group]:
     return groups
 
 
-def _single(budgets: Budgets, tier: int, dishonest: int) -> _Group:
+def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool) -> _Group:
     count = budgets.count.copy()
     count[tier] -= 1
     kept = count > 0
-    others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest)
+    others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest, thorough)
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
     return _Group(victim, int(budgets.count[tier]), others)
 
 
-def _strata(budgets: Budgets, dishonest: int) -> list[_Group]:
+def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
     """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
     order = np.argsort(-budgets.count, kind="stable")
     groups = []
@@ -190,7 +192,7 @@ def _strata(budgets: Budgets, dishonest: int) -> list[_Group]:
         if count[0] == 0:
             groups.append(_alone(budgets, np.array([tier])))
             continue
-        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest)
+        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest, thorough)
         victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
         groups.append(_Group(victim, int(budgets.count[tier]), others))
     if order.size > MAX_STRATA:

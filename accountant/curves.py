@@ -55,6 +55,8 @@ class Others:
     local_delta: Floats
     count: Ints
     dishonest: int
+    thorough: bool = False
+    """Whether seconds may be spent where a quick bound would be looser."""
     laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
     """Count laws already computed for these users, by whoever computed them."""
     crowds: dict[Hashable, Any] = field(default_factory=dict, repr=False)

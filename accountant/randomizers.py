@@ -151,7 +151,7 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest)
+        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if self.reports_are_bits and few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)

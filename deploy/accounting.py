@@ -58,6 +58,7 @@ def certify(
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Spend seconds on the exact worst case (bits).")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +76,7 @@ def certify(
             linkage=linkage,
             rounds=rounds,
             compare_all=compare,
+            thorough=thorough,
         )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
         notes = [f"{bound.name}: {bound.note}  [dim]{bound.reference}[/]" for bound in result.comparison if compare]

@@ -68,7 +68,7 @@ LEVELS = [1e-6, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
     st.lists(st.floats(0.0, 0.999), min_size=2, max_size=2),
     st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_data_set_is_worse_than_its_certificate(
     k: int, budgets: list[float], shares: list[float], data: st.DataObject
 ) -> None:
@@ -86,7 +86,7 @@ def test_no_data_set_is_worse_than_its_certificate(
 @given(
     st.integers(2, 4), st.lists(st.sampled_from(LEVELS[2:]), min_size=1, max_size=6), st.sampled_from([0.1, 1e-2, 1e-4])
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_attack_is_better_than_the_best_and_no_certificate_worse(k: int, budgets: list[float], delta: float) -> None:
     randomizer = BinaryRandomizedResponse() if k == 2 else KaryRandomizedResponse(k)
     attack = lower_bound(budgets, randomizer, delta=delta)

@@ -227,3 +227,10 @@ def test_budgets_near_the_limit_of_floats_keep_their_last_threshold(randomizer: 
     # Everybody else tells the truth with certainty 1 - 1e-12 and holds the other value: the victim's report is seen.
     seen = -math.expm1(epsilon - local) * 0.999
     assert certified >= seen > 5e-5
+
+
+def test_thorough_certificates_are_exact_for_more_users() -> None:
+    quick, thorough = (certify([2.0] * 3000, "rr", delta=1e-6, thorough=flag) for flag in (False, True))
+    assert thorough.lower_bound is not None
+    assert thorough.lower_bound.epsilon <= thorough.epsilon <= thorough.lower_bound.epsilon * 1.001
+    assert thorough.epsilon < 0.9 * quick.epsilon

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from accountant import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
 from accountant.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
+from accountant.attacks import tier_lower_bound
 from accountant.blanket_count import CountLaw, blanket_count
 from accountant.blankets import BlanketCurve, Crowd, LossPair, best_blanket
-from accountant.curves import Others, Victim
 from accountant.gaussian import gaussian_delta, gaussian_sigma
 from accountant.loss_sums import LossAtoms, mean_excess
 from tests.accountant.accounting_oracle import VECTORS, count_law
@@ -348,18 +348,32 @@ def test_a_budget_without_a_table_is_refused() -> None:
 
 def test_a_span_covers_every_victim_in_it() -> None:
     rng = np.random.default_rng(5)
-    budgets = np.round(rng.uniform(0.4, 1.5, 400), 6)
+    budgets = np.sort(np.round(rng.uniform(0.4, 1.5, 400), 6))
     certificate = certify(budgets, LaplaceMechanism(), delta=1e-5)
-    assert len(certificate.tiers) == 4
-    others = Budgets.from_epsilons(budgets)
+    assert sum(tier.count for tier in certificate.tiers) == 400
+    least = 0.0
     for tier in certificate.tiers:
-        members = [b for b in budgets if b <= tier.local_epsilon][-3:]
-        for member in [*members, tier.local_epsilon]:
-            crowd = Others(others.local_epsilon, others.local_delta, others.count, 1)
-            curve = LaplaceMechanism().curve(Victim(float(member)), crowd, 1e-5)
-            assert not isinstance(curve, str)
-            if member > max((t.local_epsilon for t in certificate.tiers if t.epsilon < tier.epsilon), default=0.0):
-                assert curve.delta(tier.epsilon).value <= 1e-5 * (1 + 1e-6) or tier.epsilon >= member
+        members = budgets[(budgets > least) & (budgets <= tier.local_epsilon)]
+        assert members.size == tier.count
+        assert tier.epsilon < members[0]
+        for member in members[:: max(1, members.size // 4)]:
+            attack = tier_lower_bound(budgets, LaplaceMechanism(), float(member), delta=1e-5)
+            assert 0 < attack.epsilon <= tier.epsilon
+        least = tier.local_epsilon
+
+
+@pytest.mark.parametrize("noise", [LaplaceNoise(), LaplaceNoise(20), GaussianNoise(), GaussianNoise(5)], ids=str)
+def test_rates_between_two_are_a_mixture_up_to_the_remainder(noise: AdditiveNoise) -> None:
+    low, high = 0.5, 0.6
+    low_pair, high_pair = interval_cells(noise, low, high, 10.0, 0.01).pairs
+    for rate in (0.5, 0.52, 0.55, 0.59, 0.6):
+        (single,) = interval_cells(noise, rate, rate, 10.0, 0.01).pairs
+        part = (high - rate) / (high - low)
+        above = part * low_pair.mass0 + (1 - part) * high_pair.mass0
+        below = part * low_pair.mass1 + (1 - part) * high_pair.mass1
+        assert np.all(single.mass0 <= above * (1 + 1e-9) + 1e-15)
+        assert np.all(single.mass1 >= below * (1 - 1e-9) - 1e-15)
+        assert above.sum() < 1.02  # and the remainder is of second order
 
 
 def test_bins_of_a_crowd_lie_stochastically_below() -> None:
