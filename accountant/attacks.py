@@ -178,6 +178,9 @@ def _family(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
     if isinstance(randomizer, GaussianMechanism):
         own = gaussian_scales(np.array([scene.local_epsilon]), np.array([scene.local_delta]))
         scales = gaussian_scales(scene.others_epsilon, scene.others_delta)
+        if randomizer.lattice is not None:  # a deployment's own calibration
+            own = 1 / np.sqrt(2 * randomizer.rates(np.array([scene.local_epsilon]), np.array([scene.local_delta])))
+            scales = 1 / np.sqrt(2 * randomizer.rates(scene.others_epsilon, scene.others_delta))
         # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
         dimension = 1 if randomizer.lattice is not None else randomizer.dimension
         return NoiseAttacks(scene, GaussianNoise(randomizer.lattice), float(own[0]), scales, goal, dimension)

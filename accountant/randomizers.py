@@ -23,6 +23,7 @@ from accountant.curves import CountCurve, DeltaCurve, Others, Victim
 from accountant.exact_binary import ExactBinaryCurve, is_enumerable
 from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.results import check_count
+from protocol.calibration import gaussian_sigma_steps
 
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
@@ -399,9 +400,15 @@ class GaussianMechanism(NoisyValue):
         return GaussianNoise(self.lattice)
 
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
-        """1/(2 sigma^2), sigma by `gaussian_sigma`."""
-        budgets = zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
-        return np.array([1 / (2 * gaussian_sigma(epsilon, delta) ** 2) for epsilon, delta in budgets])
+        """1/(2 sigma^2): analytic calibration on the line, the deployment's own exact one on a lattice."""
+        rates = []
+        for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True):
+            if self.lattice is None:
+                sigma = gaussian_sigma(epsilon, delta)
+            else:
+                sigma = gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice
+            rates.append(1 / (2 * sigma**2))
+        return np.array(rates)
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""

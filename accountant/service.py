@@ -23,6 +23,7 @@ from accountant.ledger import Entry, Ledger, Limit, profile_of
 from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
+    GaussianMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
     OneBitMean,
@@ -57,6 +58,8 @@ def randomizer_of(question: Question) -> Randomizer:
         return OneBitMean()
     if question.randomizer == "krr":
         return KaryRandomizedResponse(k=question.k or 0)
+    if question.randomizer == "gaussian":
+        return GaussianMechanism(lattice=question.lattice)
     return LaplaceMechanism(lattice=question.lattice)
 
 
@@ -205,7 +208,9 @@ def _certificate(
     if not budgets:
         message.refusals.append("no budget of this batch is on the grid")
         return message
-    multiset = Budgets.from_tiers([(epsilon, count) for epsilon, count in sorted(budgets.items())])
+    multiset = Budgets.from_tiers(
+        [(epsilon, count, terms.question.local_delta or 0.0) for epsilon, count in sorted(budgets.items())]
+    )
     randomizer = randomizer_of(terms.question)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
@@ -228,7 +233,7 @@ def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: b
     """Returns what the round costs each of its tiers, as the ledger keeps it."""
     if not certificate.tiers:
         return []
-    budgets = Budgets.from_tiers([(tier.local_epsilon, tier.count) for tier in certificate.tiers])
+    budgets = Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers])
     randomizer = randomizer_of(terms.question)
     curves = {}
     if with_profiles and not randomizer.spends_local_delta:

@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from protocol.calibration import gaussian_sigma_steps
 from protocol.questions import Question
 
 __all__ = ["Estimate", "estimate", "project_on_simplex"]
@@ -108,14 +109,20 @@ def _from_counts(
     return shares, errors, np.sqrt(between / n)
 
 
-def _lattice_mean(reports: Reports, lattice: int, epsilons: Floats, counts: Floats) -> tuple[float, float, float]:
+def _lattice_mean(
+    reports: Reports, lattice: int, epsilons: Floats, counts: Floats, local_delta: float | None
+) -> tuple[float, float, float]:
     """Returns mean, standard error and sampling standard error as fractions of the interval (average of reports).
 
     Discrete Laplace noise of scale b has variance 2e^(−1/b)/(1 − e^(−1/b))²; stochastic rounding adds at most ¼.
+    Discrete Gaussian noise has a variance of at most σ² (Canonne, Kamath, Steinke 2020, Corollary 9).
     """
     n = float(counts.sum())
     rate = epsilons / lattice
     noise = 2 * np.exp(-rate) / np.expm1(-rate) ** 2 + 0.25
+    if local_delta is not None:
+        sigmas = [gaussian_sigma_steps(epsilon, local_delta, lattice) for epsilon in epsilons.tolist()]
+        noise = np.square(sigmas) + 0.25
     mean = float(reports.mean()) / lattice
     c = min(max(mean, 0.0), 1.0)
     return mean, math.sqrt(float(np.dot(noise, counts))) / (n * lattice), math.sqrt(c * (1 - c) / n)
@@ -146,8 +153,9 @@ def estimate(question: Question, reports: Reports, tiers: Tiers, confidence: flo
         raise ValueError(f"confidence is {confidence}; allowed is 0 < confidence < 1")
     epsilons, counts, notes = _users(tiers, len(reports))
     projected: Floats = np.array([])
-    if question.randomizer == "laplace":
-        mean, error, sampling = _lattice_mean(reports, question.lattice or 1, epsilons, counts)
+    if question.randomizer in ("laplace", "gaussian"):
+        lattice = question.lattice or 1
+        mean, error, sampling = _lattice_mean(reports, lattice, epsilons, counts, question.local_delta)
         values, errors, samplings = np.array([mean]), np.array([error]), np.array([sampling])
     elif question.randomizer == "krr":
         k = question.k or 2
@@ -157,10 +165,10 @@ def estimate(question: Question, reports: Reports, tiers: Tiers, confidence: flo
     else:
         hits = np.array([float(reports.sum())])
         values, errors, samplings = _from_counts(hits, 2, epsilons, counts, rounded=question.randomizer == "onebit")
-    if question.randomizer in ("onebit", "laplace"):
+    if question.randomizer in ("onebit", "laplace", "gaussian"):
         low, high = question.interval
         values, errors, samplings = low + (high - low) * values, (high - low) * errors, (high - low) * samplings
-    if question.randomizer != "laplace" and len(epsilons) > 1:
+    if question.randomizer not in ("laplace", "gaussian") and len(epsilons) > 1:
         notes = (*notes, _DEPENDENT)
     return Estimate(
         values=tuple(values.tolist()),

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from protocol.calibration import gaussian_sigma_steps
 from protocol.questions import Question
 from protocol.randomness import RandomSource
 
@@ -79,6 +80,14 @@ def _discrete_laplace(scale: float) -> Any:
     return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
 
 
+@lru_cache(maxsize=256)
+def _discrete_gaussian(sigma: float) -> Any:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    return dp.m.make_gaussian(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=sigma)
+
+
 def _position(value: float, question: Question) -> Fraction:
     """Returns where a value lies in its interval, 0 .. 1, exactly."""
     low, high = question.interval
@@ -94,7 +103,7 @@ def randomize(question: Question, value: float, epsilon: float, source: RandomSo
         source: draws for everything but Laplace noise, which OpenDP takes from the operating system itself.
 
     Returns:
-        rr, onebit: a bit. krr: a letter. laplace: a lattice position, which may lie outside 0 .. lattice.
+        rr, onebit: a bit. krr: a letter. laplace, gaussian: a lattice position, which may lie outside 0 .. lattice.
 
     Raises:
         ValueError: value or epsilon out of range.
@@ -117,5 +126,8 @@ def randomize(question: Question, value: float, epsilon: float, source: RandomSo
     if question.randomizer == "onebit":
         return _randomize_bit(_round_stochastically(position, source), epsilon, source)
     steps = question.lattice or 1
+    if question.randomizer == "gaussian":
+        sigma = gaussian_sigma_steps(epsilon, question.local_delta or 0.0, steps)
+        return int(_discrete_gaussian(sigma)(_round_stochastically(position * steps, source)))
     scale = math.nextafter(steps / epsilon, math.inf)
     return int(_discrete_laplace(scale)(_round_stochastically(position * steps, source)))

@@ -59,7 +59,7 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Su
     """
     epsilon = choose_budget(participant.wish, terms.budget_grid)
     report = randomize(terms.question, participant.value, epsilon, SystemRandom())
-    envelope = onion.wrap(encode_report(report), encode_budget(epsilon, 0.0))
+    envelope = onion.wrap(encode_report(report), encode_budget(epsilon, terms.question.local_delta or 0.0))
     return sign_submission(terms.round_id, envelope, participant.private_key or new_client_key())
 
 

@@ -152,14 +152,24 @@ def _question(
     low: float | None,
     high: float | None,
     lattice: int | None,
+    local_delta: float | None,
 ) -> Question:
     from protocol.questions import RANDOMIZERS, Question
 
     for known in RANDOMIZERS:
         if randomizer == known:
             letters = tuple(labels.split(",")) if labels else ()
-            steps = (lattice or 1000) if known == "laplace" else lattice
-            return Question(name, known, k=k or len(letters) or None, low=low, high=high, lattice=steps, labels=letters)
+            steps = lattice or {"laplace": 1000, "gaussian": 100}.get(known)
+            return Question(
+                name,
+                known,
+                k=k or len(letters) or None,
+                low=low,
+                high=high,
+                lattice=steps,
+                labels=letters,
+                local_delta=local_delta,
+            )
     raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(RANDOMIZERS)}")
 
 
@@ -170,9 +180,10 @@ def round_open(
     randomizer: RandomizerOption = "rr",
     k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
     labels: Annotated[str | None, typer.Option(help="krr: the letters, separated by commas.")] = None,
-    low: Annotated[float | None, typer.Option(help="onebit, laplace: the smallest value.")] = None,
-    high: Annotated[float | None, typer.Option(help="onebit, laplace: the largest value.")] = None,
-    lattice: Annotated[int | None, typer.Option(help="laplace: steps between low and high (1000).")] = None,
+    low: Annotated[float | None, typer.Option(help="A number: the smallest value.")] = None,
+    high: Annotated[float | None, typer.Option(help="A number: the largest value.")] = None,
+    lattice: Annotated[int | None, typer.Option(help="Steps from low to high (laplace 1000, gaussian 100).")] = None,
+    local_delta: Annotated[float | None, typer.Option(help="gaussian: the delta of every local budget.")] = None,
     grid: Annotated[str, typer.Option(help="The local epsilons that clients may use.")] = "0.1,0.25,0.5,1,2,4",
     delta: Annotated[float, typer.Option(help="The central delta to certify.")] = 1e-6,
     epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
@@ -192,7 +203,7 @@ def round_open(
         except ValueError as error:
             raise ValueError(f"grid is {grid!r}; numbers separated by commas are expected") from error
         settings = RoundSettings(
-            _question(name, randomizer, k, labels, low, high, lattice),
+            _question(name, randomizer, k, labels, low, high, lattice, local_delta),
             budgets,
             delta=delta,
             epsilon_max=epsilon_max,

@@ -25,7 +25,10 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             {"local_epsilon": tier.local_epsilon, "count": tier.count, "epsilon": tier.epsilon}
             for tier in certificate.tiers
         ],
-        "everyone_else_colludes": {"epsilon": certificate.everyone_else_colludes_epsilon, "delta": 0.0},
+        "everyone_else_colludes": {
+            "epsilon": certificate.everyone_else_colludes_epsilon,
+            "delta": max((tier.local_delta for tier in certificate.tiers), default=0.0),
+        },
         "comparison": [
             {
                 "name": bound.name,

@@ -90,7 +90,10 @@ class Operator:
             deployment=self.deployment.name,
             round_id=round_id,
             question=question_message(settings.question),
-            budget_grid=[pb.LocalBudget(epsilon=epsilon) for epsilon in settings.budget_grid],
+            budget_grid=[
+                pb.LocalBudget(epsilon=epsilon, delta=settings.question.local_delta or 0.0)
+                for epsilon in settings.budget_grid
+            ],
             min_batch_size=settings.min_batch_size,
             short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
             close_deadline_unix_s=settings.close_deadline_unix_s,

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
-from protocol.questions import Question, RandomizerName
+from protocol.questions import RANDOMIZERS, Question, RandomizerName
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["RoundTerms", "canonical", "parse_terms", "question_message"]
@@ -42,23 +42,25 @@ def question_message(question: Question) -> pb.Question:
         high=question.high or 0.0,
         lattice=question.lattice or 0,
         labels=question.labels,
+        local_delta=question.local_delta or 0.0,
     )
 
 
 def _question(message: pb.Question) -> Question:
-    names: dict[str, RandomizerName] = {"rr": "rr", "krr": "krr", "onebit": "onebit", "laplace": "laplace"}
+    names: dict[str, RandomizerName] = {name: name for name in RANDOMIZERS}
     if message.randomizer not in names:
         raise ValueError(f"randomizer is {message.randomizer!r}; allowed are {', '.join(names)}")
     randomizer = names[message.randomizer]
-    interval = randomizer in ("onebit", "laplace")
+    interval = randomizer in ("onebit", "laplace", "gaussian")
     return Question(
         name=message.name,
         randomizer=randomizer,
         k=message.k if randomizer == "krr" else None,
         low=message.low if interval else None,
         high=message.high if interval else None,
-        lattice=message.lattice if randomizer == "laplace" else None,
+        lattice=message.lattice if randomizer in ("laplace", "gaussian") else None,
         labels=tuple(message.labels),
+        local_delta=message.local_delta if randomizer == "gaussian" else None,
     )
 
 
@@ -119,13 +121,13 @@ def _check_number(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} is {value}; allowed is {low} < {name} ≤ {high}")
 
 
-def _check_grid(grid: Sequence[pb.LocalBudget]) -> None:
+def _check_grid(grid: Sequence[pb.LocalBudget], local_delta: float) -> None:
     if not 1 <= len(grid) <= _MAX_GRID:
         raise ValueError(f"budget_grid has {len(grid)} budgets; allowed are 1..{_MAX_GRID}")
     for budget in grid:
         _check_number("a budget's epsilon", budget.epsilon, 0.0, _MAX_LOCAL_EPSILON)
-        if budget.delta != 0:
-            raise ValueError(f"a budget's delta is {budget.delta}; every randomizer here is pure, so it must be 0")
+        if budget.delta != local_delta:
+            raise ValueError(f"a budget's delta is {budget.delta}; with this question it must be {local_delta:g}")
     epsilons = [budget.epsilon for budget in grid]
     if any(a >= b for a, b in itertools.pairwise(epsilons)):
         raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
@@ -146,7 +148,7 @@ def _check(manifest: pb.Manifest) -> None:
         raise ValueError("short_batch_policy is missing; allowed are HOLD and DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-    _check_grid(manifest.budget_grid)
+    _check_grid(manifest.budget_grid, manifest.question.local_delta)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; allowed are 1..{MAX_HOPS}")
     everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)

@@ -13,11 +13,12 @@ from typing import Literal, get_args
 
 __all__ = ["RANDOMIZERS", "Question", "RandomizerName", "choose_budget", "encode_report"]
 
-RandomizerName = Literal["rr", "krr", "onebit", "laplace"]
+RandomizerName = Literal["rr", "krr", "onebit", "laplace", "gaussian"]
 RANDOMIZERS: tuple[RandomizerName, ...] = get_args(RandomizerName)
 
 _MAX_LETTERS = 1 << 20
 _MAX_LATTICE = 1 << 31
+_MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LAPLACE_REPORT = 1 << 62
 _REPORT_BYTES = 8
 
@@ -28,10 +29,12 @@ class Question:
 
     Attributes:
         name: short, for people.
-        randomizer: "rr" for a bit, "krr" for one of k letters, "onebit" and "laplace" for a number in [low, high].
+        randomizer: "rr" for a bit, "krr" for one of k letters, the others for a number in [low, high].
         k: krr only: the number of letters, 2 .. 2^20.
-        low, high: onebit and laplace only: finite, low < high.
-        lattice: laplace only: the number of steps between low and high that values are rounded to, 1 .. 2^31.
+        low, high: onebit, laplace and gaussian: finite, low < high.
+        lattice: laplace, gaussian: the number of steps between low and high that values are rounded to, 1 .. 2^31
+            (gaussian: 1 .. 1000).
+        local_delta: gaussian only: the delta of every local budget, 1e-15 .. 0.1.
         labels: krr only, optional: the names of the k letters as they stand in people's data.
 
     Raises:
@@ -45,6 +48,7 @@ class Question:
     high: float | None = None
     lattice: int | None = None
     labels: tuple[str, ...] = ()
+    local_delta: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
@@ -56,6 +60,7 @@ class Question:
             "krr": (True, False, False),
             "onebit": (False, True, False),
             "laplace": (False, True, True),
+            "gaussian": (False, True, True),
         }[self.randomizer]
         self._check_presence("k", self.k, letters)
         self._check_presence("low", self.low, interval)
@@ -69,6 +74,12 @@ class Question:
                 raise ValueError(f"the interval is [{self.low}, {self.high}]; low < high, both finite, is required")
         if self.lattice is not None and not 1 <= self.lattice <= _MAX_LATTICE:
             raise ValueError(f"lattice is {self.lattice}; allowed are 1..{_MAX_LATTICE}")
+        self._check_presence("local_delta", self.local_delta, self.randomizer == "gaussian")
+        if self.local_delta is not None:
+            if not 1e-15 <= self.local_delta <= 0.1:
+                raise ValueError(f"local_delta is {self.local_delta}; allowed are 1e-15..0.1")
+            if (self.lattice or 0) > _MAX_GAUSSIAN_LATTICE:
+                raise ValueError(f"lattice is {self.lattice}; allowed are 1..{_MAX_GAUSSIAN_LATTICE} for gaussian")
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
             raise ValueError(f"labels are {self.labels}; {self.k} different names are required")
 
@@ -85,7 +96,7 @@ class Question:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """(low, high) of an onebit or laplace question.
+        """(low, high) of an onebit, laplace or gaussian question.
 
         Raises:
             ValueError: the question is about something else.
@@ -128,7 +139,7 @@ class Question:
         if len(plaintext) != _REPORT_BYTES:
             raise ValueError(f"a report has {len(plaintext)} bytes; {_REPORT_BYTES} are required")
         report = int.from_bytes(plaintext, "big", signed=True)
-        if self.randomizer == "laplace":
+        if self.randomizer in ("laplace", "gaussian"):
             low, high = -_MAX_LAPLACE_REPORT, _MAX_LAPLACE_REPORT
         else:
             low, high = 0, (self.k or 2) - 1

@@ -222,17 +222,20 @@ class Question(_message.Message):
     HIGH_FIELD_NUMBER: _builtins.int
     LATTICE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    LOCAL_DELTA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
     randomizer: _builtins.str
-    """"rr", "krr", "onebit" or "laplace"."""
+    """"rr", "krr", "onebit", "laplace" or "gaussian"."""
     k: _builtins.int
     """krr: the number of letters, 2 or more. Otherwise 0."""
     low: _builtins.float
-    """onebit, laplace: the interval that values are clipped to. low < high."""
+    """onebit, laplace, gaussian: the interval that values are clipped to. low < high."""
     high: _builtins.float
     lattice: _builtins.int
-    """laplace: values are rounded to low + j * (high - low) / lattice, j = 0..lattice."""
+    """laplace, gaussian: values are rounded to low + j * (high - low) / lattice, j = 0..lattice."""
+    local_delta: _builtins.float
+    """gaussian: the delta of every local budget. Otherwise 0."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """krr: optional names of the k letters, in order."""
@@ -247,10 +250,11 @@ class Question(_message.Message):
         high: _builtins.float = ...,
         lattice: _builtins.int = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
+        local_delta: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "low", b"low", "name", b"name", "randomizer", b"randomizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

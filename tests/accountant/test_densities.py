@@ -217,7 +217,8 @@ def test_no_data_set_is_worse_than_a_laplace_certificate(lattice: int, budgets: 
 @pytest.mark.parametrize("lattice", [1, 2])
 def test_no_data_set_is_worse_than_a_gaussian_certificate(lattice: int) -> None:
     budgets = [(1.0, 0.01), (0.5, 0.05), (2.0, 0.01)]
-    rates = [1 / (2 * gaussian_sigma(*budget) ** 2) for budget in budgets]
+    epsilons, deltas = (np.array(column) for column in zip(*budgets, strict=True))
+    rates = GaussianMechanism(lattice).rates(epsilons, deltas).tolist()
     for victim, epsilon in itertools.product(range(3), (0.05, 0.3)):
         tiers = [(budget[0], 1, budget[1]) for budget in budgets]
         found = certify(Budgets.from_tiers(tiers), GaussianMechanism(lattice), epsilon=epsilon)

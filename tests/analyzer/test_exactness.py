@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from accountant.gaussian import gaussian_sigma
 from analyzer.estimators import Estimate, estimate, project_on_simplex
 from protocol.questions import Question
 
@@ -102,6 +103,14 @@ def test_laplace_reports_are_averaged_and_their_error_is_the_sum_of_the_variance
         steps = np.arange(-40_000, 40_001, dtype=np.float64)
         variance += count * float(((1 - ratio) / (1 + ratio) * ratio ** np.abs(steps) * steps**2).sum() + 0.25)
     assert one.standard_errors == pytest.approx((8 / 80 * math.sqrt(variance) / 4,), rel=1e-9)
+
+
+def test_gaussian_reports_are_averaged_and_their_error_is_that_of_their_noise() -> None:
+    question = Question("g", "gaussian", low=-2.0, high=6.0, lattice=80, local_delta=1e-6)
+    one = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
+    assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
+    noise = sum(count * gaussian_sigma(budget, 1e-6) ** 2 for budget, count in [(0.5, 2), (2.0, 1), (8.0, 1)])
+    assert one.standard_errors == pytest.approx((8 * math.sqrt(noise + 4 * 0.25 / 80**2) / 4,), rel=1e-3)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])

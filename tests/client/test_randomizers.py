@@ -11,6 +11,7 @@ import mpmath
 import pytest
 
 from client.randomizers import blanket_threshold, flip_threshold, randomize
+from protocol.calibration import gaussian_sigma_steps
 from protocol.questions import Question, choose_budget, encode_report
 from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
@@ -75,6 +76,21 @@ def test_laplace_reports_have_the_discrete_law() -> None:
     statistic += (draws - inside - outside) ** 2 / outside
     log_error = math.log(1e6)
     assert statistic < 61 + 2 * math.sqrt(61 * log_error) + 2 * log_error
+
+
+def test_gaussian_reports_have_the_discrete_law() -> None:
+    """The same chi-square, against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
+    draws, question = 20_000, Question("g", "gaussian", low=0.0, high=10.0, lattice=10, local_delta=1e-3)
+    sigma = gaussian_sigma_steps(2.0, 1e-3, 10)
+    seen = Counter(randomize(question, 5.0, 2.0, SystemRandom()) - 5 for _ in range(draws))
+    weights = {z: math.exp(-z * z / (2 * sigma * sigma)) for z in range(-400, 401)}
+    total = math.fsum(weights.values())
+    cells = [z for z in weights if draws * weights[z] / total > 10]
+    statistic = sum((seen[z] - draws * weights[z] / total) ** 2 / (draws * weights[z] / total) for z in cells)
+    inside, expected = sum(seen[z] for z in cells), draws * sum(weights[z] for z in cells) / total
+    statistic += (inside - expected) ** 2 / (draws - expected)
+    log_error = math.log(1e6)
+    assert statistic < len(cells) + 2 * math.sqrt(len(cells) * log_error) + 2 * log_error
 
 
 @pytest.mark.parametrize(
@@ -150,6 +166,13 @@ def test_bounded_draws_are_exactly_uniform_and_checked() -> None:
         ({"randomizer": "onebit", "low": 0.0, "high": math.inf}, "the interval is"),
         ({"randomizer": "laplace", "low": 0.0, "high": 1.0}, "lattice is missing"),
         ({"randomizer": "laplace", "low": 0.0, "high": 1.0, "lattice": 0}, "lattice is 0"),
+        ({"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 10}, "local_delta is missing"),
+        ({"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 10, "local_delta": 0.0}, "local_delta is 0"),
+        (
+            {"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 1001, "local_delta": 1e-6},
+            "allowed are 1..1000",
+        ),
+        ({"randomizer": "rr", "local_delta": 1e-6}, "rr has no local_delta"),
         ({"randomizer": "krr", "k": 2, "labels": ("a",)}, "2 different names are required"),
         ({"randomizer": "krr", "k": 2, "labels": ("a", "a")}, "2 different names are required"),
         ({"randomizer": "exact"}, "randomizer is 'exact'"),

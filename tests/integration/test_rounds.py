@@ -37,6 +37,7 @@ QUESTIONS = [
     Question("letter", "krr", k=4),
     Question("mean", "onebit", low=-5.0, high=5.0),
     Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
+    Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
 ]
 
 
@@ -109,6 +110,8 @@ async def test_every_kind_of_question_is_answered(tmp_path: Path, hops: int) -> 
             assert [tier.local_epsilon for tier in certificate.tiers] == [0.5, 1.0, 2.0]
             assert sum(tier.count for tier in certificate.tiers) == 300 == publication.num_reports
             assert certificate.epsilon < 2.0
+            assert 0 < certificate.lower_bound_epsilon <= certificate.epsilon
+            assert {tier.local_delta for tier in certificate.tiers} == {question.local_delta or 0.0}
             assert not publication.drops
             for value, truth in zip(publication.values, truth_of(question, users), strict=True):
                 assert abs(value.estimate - truth) < 6 * value.standard_error

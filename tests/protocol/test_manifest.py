@@ -104,6 +104,8 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_question(name="q", randomizer="krr", k=1), "k is 1; allowed are 2"),
         (_question(name="q", randomizer="onebit", low=2, high=1), r"the interval is \[2.0, 1.0\]"),
         (_question(name="q", randomizer="laplace", low=0, high=1), "lattice is 0"),
+        (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9), "local_delta is 0"),
+        (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9, local_delta=1e-6), "it must be 1e-06"),
         (_question(name="", randomizer="rr"), "name is ''"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "stands twice"),
