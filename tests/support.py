@@ -42,7 +42,7 @@ def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_
         deployment="local",
         round_id=round_id,
         question=question_message(question),
-        budget_grid=[pb.LocalBudget(epsilon=epsilon) for epsilon in (0.5, 1.0, 2.0)],
+        budget_grid=[pb.LocalBudget(epsilon=epsilon, delta=question.local_delta or 0.0) for epsilon in (0.5, 1.0, 2.0)],
         min_batch_size=2,
         short_batch_policy=pb.SHORT_BATCH_POLICY_HOLD,
         delta=1e-6,

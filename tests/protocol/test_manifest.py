@@ -35,6 +35,7 @@ def test_what_is_written_is_read_back() -> None:
         Question("b", "krr", k=3, labels=("x", "y", "z")),
         Question("c", "onebit", low=-1.5, high=4.0),
         Question("d", "laplace", low=0.0, high=1.0, lattice=100),
+        Question("e", "gaussian", low=0.0, high=1.0, lattice=100, local_delta=1e-6),
     ):
         terms = make_kit(hops=3, question=question).terms
         assert terms.question == question
