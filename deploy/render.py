@@ -99,7 +99,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         f"{certificate['epsilon']:.6g}",
         grade,
     )
-    table.add_row("everyone else colludes", f"{certificate['everyone_else_colludes']['epsilon']:.6g}", "CERTIFIED")
+    alone = certificate["everyone_else_colludes"]
+    local_delta = f", at its local δ = {alone['delta']:g}" if alone["delta"] else ""
+    table.add_row(f"everyone else colludes{local_delta}", f"{alone['epsilon']:.6g}", "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
         table.add_row(f"attack: {lower['attack']}", f"≥ {lower['epsilon']:.6g}", "LOWER_BOUND")
