@@ -71,7 +71,7 @@ def lower_bound(
         progress: called during the search.
 
     Neighbouring relation: replace-one. Direction of error: rounded down, numerical errors included, for the randomizer
-    as declared. Source: docs/accounting.md, section 5. Raises ValueError for anything outside these ranges.
+    as declared. Source: docs/accounting.md, section 6. Raises ValueError for anything outside these ranges.
     """
     goal = Goal(delta, epsilon)
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
