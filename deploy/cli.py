@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -457,6 +458,8 @@ def bench(
 
 
 def main() -> None:
+    # Small products only: a second BLAS thread waits busily and takes the core from whoever else needs it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     app()
 
 
