@@ -229,3 +229,11 @@ def test_rows_without_a_number_say_why() -> None:
 def test_certify_shows_all_rows_when_asked() -> None:
     assert [row.name for row in certify(MIXED, "rr", delta=1e-6).comparison] == ["GSPA Thm 2"]
     assert [row.name for row in certify(MIXED, "rr", delta=1e-6, compare_all=True).comparison] == NAMES
+
+
+def test_no_published_bound_is_certified_against_dishonest_clients_or_visible_tiers() -> None:
+    for found in (
+        certify(MIXED, "rr", delta=1e-6, dishonest=5, compare_all=True),
+        certify(MIXED, "rr", delta=1e-6, linkage="stratified", compare_all=True),
+    ):
+        assert all(row.grade is not Grade.CERTIFIED for row in found.comparison)
