@@ -116,7 +116,12 @@ def certify(
         numerical_slack=max(answer.slack for answer in answers),
         tiers=tuple(answer.tier for answer in answers),
         everyone_else_colludes=local,
-        comparison=() if rounds > 1 else _comparison(budgets, randomizer, reached, delta, lower, compare_all),
+        comparison=()
+        if rounds > 1
+        else tuple(
+            _in_this_deployment(row, dishonest, linkage)
+            for row in _comparison(budgets, randomizer, reached, delta, lower, compare_all)
+        ),
         lower_bound=lower,
         randomizer=randomizer.name,
         linkage=linkage,
@@ -389,3 +394,11 @@ def _comparison(
         return ()
     attack = lower.epsilon if lower is not None and delta == reached else None
     return compare(budgets, randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",))
+
+
+def _in_this_deployment(row: Comparison, dishonest: int, linkage: str) -> Comparison:
+    """A published theorem is none where its assumptions fail: all users honest, no report linked to its budget."""
+    if row.grade is not Grade.CERTIFIED or (dishonest == 0 and linkage == "separate"):
+        return row
+    missing = "a report shows its tier" if linkage == "stratified" else f"{dishonest} of the others may be dishonest"
+    return replace(row, grade=Grade.HEURISTIC, note=f"{row.note}; it does not allow for this: {missing}")
