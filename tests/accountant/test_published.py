@@ -30,6 +30,7 @@ from accountant.gaussian import gaussian_delta
 from accountant.published import clones
 from accountant.published.equal_budgets import least_mass
 from accountant.published.likelihood_tests import gaussian_errors, laplace_errors
+from accountant.published.ranges import solve
 from accountant.randomizers import TableMechanism
 from tests.accountant.accounting_oracle import VECTORS, blanket_delta, count_law, worst_delta
 
@@ -248,6 +249,32 @@ def test_concentration_lies_above_the_blanket_that_it_bounds(k: int) -> None:
         assert p.bbgn_bennett(equal(local, n), randomizer, delta) <= max(1.5 * exact, local)
 
 
+def test_the_blanket_bounds_solve_the_formulas_of_the_paper() -> None:
+    """Written out for k-RR: gamma, range and variance of L from its three values."""
+    for k, local, n, delta in ((2, 1.0, 5000, 1e-6), (6, 2.0, 40_000, 1e-4)):
+        gamma = k / (math.exp(local) + k - 1)
+
+        def losses(epsilon: float, k: int = k, local: float = local, gamma: float = gamma) -> list[float]:
+            gain, up = math.exp(epsilon), math.exp(local)
+            return [gamma * (up - gain), gamma * (1 - gain * up), *[gamma * (1 - gain)] * (k - 2)]
+
+        epsilon = p.bbgn_hoeffding(equal(local, n), KaryRandomizedResponse(k), delta)
+        a, b = math.expm1(epsilon), max(losses(epsilon)) - min(losses(epsilon))
+        reached = b * b / (4 * a) * (1 - gamma * (1 - math.exp(-2 * a * a / (b * b)))) ** n / (gamma * n)
+        assert reached == pytest.approx(delta, rel=1e-4)
+        epsilon = p.bbgn_bennett(equal(local, n), KaryRandomizedResponse(k), delta)
+        a, b = math.expm1(epsilon), max(losses(epsilon)) + math.expm1(epsilon)
+        c = sum(loss * loss for loss in losses(epsilon)) / k - a * a
+        rate = c / (b * b) * ((1 + a * b / c) * math.log1p(a * b / c) - a * b / c)
+        reached = b / math.log1p(a * b / c) * (1 - gamma * (1 - math.exp(-rate))) ** n / (gamma * n)
+        assert reached == pytest.approx(delta, rel=1e-4)
+
+
+def test_a_formula_that_leaves_the_floats_gives_nothing() -> None:
+    assert solve(lambda epsilon: math.nan, 1e-6, 3.0, 0.1) == 3.0
+    assert solve(lambda epsilon: math.inf if epsilon < 2 else 0.0, 1e-6, 3.0, 0.1) == pytest.approx(2.0, rel=1e-5)
+
+
 @pytest.mark.parametrize("lattice", [None, 1, 2, 5, 8])
 @pytest.mark.parametrize("local", [0.3, 2.0, 30.0])
 def test_the_least_mass_of_laplace_noise_is_the_sum_of_the_least_masses(lattice: int | None, local: float) -> None:
@@ -315,7 +342,7 @@ def noise_errors(densities: Sequence[Callable[[Floats], Floats]]) -> float:
     return min(float(cell[(own <= zero) & (one < zero)].sum()), float(cell[(own <= one) & (zero < one)].sum()))
 
 
-@pytest.mark.parametrize(("own", "largest"), [(3.0, 3.0), (2.9, 3.0), (1.0, 3.0), (0.4, 3.0), (2.0, 8.0)])
+@pytest.mark.parametrize(("own", "largest"), [(3.0, 3.0), (2.9, 3.0), (1.0, 3.0), (0.4, 3.0), (2.0, 8.0), (0.05, 1.0)])
 def test_errors_of_likelihood_tests_are_those_of_their_regions(own: float, largest: float) -> None:
     def laplace(rate: float, at: float) -> Callable[[Floats], Floats]:
         return lambda z: rate / 2 * np.exp(-rate * np.abs(z - at))
