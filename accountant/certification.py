@@ -118,7 +118,10 @@ def certify(
         everyone_else_colludes=local,
         comparison=()
         if rounds > 1
-        else _here(_comparison(budgets, randomizer, reached, delta, lower, compare_all), dishonest, linkage),
+        else tuple(
+            _in_this_deployment(row, dishonest, linkage)
+            for row in _comparison(budgets, randomizer, reached, delta, lower, compare_all)
+        ),
         lower_bound=lower,
         randomizer=randomizer.name,
         linkage=linkage,
@@ -376,14 +379,6 @@ def _lower_bound(
     return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
 
 
-def _here(rows: tuple[Comparison, ...], dishonest: int, linkage: str) -> tuple[Comparison, ...]:
-    """The published bounds know neither dishonest clients nor visible tiers: with those none of them is proved."""
-    if dishonest == 0 and linkage == "separate":
-        return rows
-    proved = Grade.CERTIFIED
-    return tuple(replace(row, grade=Grade.HEURISTIC) if row.grade is proved else row for row in rows)
-
-
 def _comparison(
     budgets: Budgets,
     randomizer: Randomizer,
@@ -399,3 +394,11 @@ def _comparison(
         return ()
     attack = lower.epsilon if lower is not None and delta == reached else None
     return compare(budgets, randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",))
+
+
+def _in_this_deployment(row: Comparison, dishonest: int, linkage: str) -> Comparison:
+    """A published theorem is none where its assumptions fail: all users honest, no report linked to its budget."""
+    if row.grade is not Grade.CERTIFIED or (dishonest == 0 and linkage == "separate"):
+        return row
+    missing = "a report shows its tier" if linkage == "stratified" else f"{dishonest} of the others may be dishonest"
+    return replace(row, grade=Grade.HEURISTIC, note=f"{row.note}; it does not allow for this: {missing}")

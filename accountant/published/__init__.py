@@ -1,0 +1,34 @@
+"""Published bounds, implemented for comparison: each with its grade, its reference and its validity range.
+
+None of them opens a gate. Outside its validity range a bound raises `OutOfRangeError`, which names the range; it never
+returns a number there. `compare` puts all of them beside an attack. Certified answers are left to `certify`.
+"""
+
+from __future__ import annotations
+
+from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones, leftover_clones_delta
+from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
+from accountant.published.letters import biswas_krr_delta
+from accountant.published.likelihood_tests import likelihood_test_clones
+from accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
+from accountant.published.ranges import OutOfRangeError
+from accountant.published.table import compare
+
+__all__ = [
+    "OutOfRangeError",
+    "bbgn_bennett",
+    "bbgn_hoeffding",
+    "biswas_krr_delta",
+    "compare",
+    "echo",
+    "efmrtt",
+    "fmt22_closed_form",
+    "fmt22_numeric",
+    "gspa_asymptotic",
+    "gspa_mu",
+    "gspa_numeric",
+    "gspa_positions",
+    "leftover_clones",
+    "leftover_clones_delta",
+    "likelihood_test_clones",
+]

@@ -1,0 +1,114 @@
+"""Liu et al. 2024: errors of likelihood-ratio tests taken as mixture weights. A heuristic, refuted by attacks.
+
+The victim's report is taken to show the other value with the probability p_1 of a wrong test between its two values,
+and another user's to be a clone with the probability p_i of a wrong test against it, the others' value being the worse
+end. A testing error is no mixture weight, so nothing here is a bound unless the reports are bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from accountant.binomial import Floats
+from accountant.budgets import Budgets
+from accountant.closed_forms import binary_delta
+from accountant.published.clones import Pools, all_but_last, clone_count
+from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
+from accountant.randomizers import (
+    BinaryRandomizedResponse,
+    GaussianMechanism,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    Randomizer,
+)
+
+__all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
+
+MAX_SIGMAS = 256
+"""Gaussian noise is calibrated tier by tier, up to this many tiers."""
+
+
+def laplace_errors(local_epsilon: Floats, largest: float) -> Floats:
+    """p_i = min(Pr[R_i(1) in U0], Pr[R_i(1) in U1]) for Laplace noise against a victim of the largest budget.
+
+    U0 and U1 are where the victim's density around 0, or around 1, is the larger of its two and at least that of R_i.
+    local_epsilon: float64 (T,), in (0, largest]. At the largest budget p = e^(-v/2)/2.
+    """
+    narrow = local_epsilon < largest
+    rate = np.log(largest / local_epsilon)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = np.where(narrow, (local_epsilon + rate) / (largest - local_epsilon), np.inf)
+        around = np.where(narrow, rate / (largest - local_epsilon), np.inf)
+    until = np.minimum(0.5, (local_epsilon + rate) / (largest + local_epsilon))
+    first = (np.exp(-local_epsilon * (1 - until)) - np.exp(-local_epsilon * (1 + below))) / 2
+    second = -(np.expm1(-local_epsilon * around) + np.expm1(-local_epsilon * np.minimum(0.5, around))) / 2
+    return np.asarray(np.maximum(np.minimum(first, second), 0.0))
+
+
+def gaussian_errors(sigma: Floats, local_delta: Floats, narrowest: float) -> Floats:
+    """The same for Gaussian noise on [0, 1] against a victim of scale `narrowest`, less the failure set delta_i/2.
+
+    sigma: float64 (T,), >= narrowest > 0.
+    """
+    from scipy.special import ndtr
+
+    inverse, own = 1 / sigma**2, 1 / narrowest**2
+    log = 2 * np.log(sigma / narrowest)
+    a = own - inverse
+    root = np.sqrt(inverse**2 + a * (inverse + log))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = np.where(a > 0, -(inverse + root) / a, -np.inf)
+        around = np.where(a > 0, np.sqrt(log / a), np.inf)
+    until = np.where(a > 0, np.minimum(0.5, (inverse + log) / (inverse + root)), 0.5)
+    first = ndtr((until - 1) / sigma) - ndtr((below - 1) / sigma)
+    second = ndtr(around / sigma) - ndtr(-np.minimum(0.5, around) / sigma)
+    return np.asarray(np.maximum(np.minimum(first, second) - local_delta / 2, 0.0))
+
+
+def _errors(randomizer: Randomizer, budgets: Budgets, epsilons: Floats, deltas: Floats) -> Floats:
+    """p_i at each of `epsilons`, float64 (T,), against the victim of the largest budget."""
+    largest = float(budgets.local_epsilon[-1])
+    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
+        letters = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
+        decay = np.exp(-epsilons)
+        return np.asarray(decay / (1 + (letters - 1) * decay))
+    if isinstance(randomizer, LaplaceMechanism):
+        return laplace_errors(epsilons, largest)
+    if not (isinstance(randomizer, GaussianMechanism) and randomizer.dimension == 1):
+        raise OutOfRangeError(f"randomizer {randomizer.name}; valid: rr, onebit, hemisphere, krr, laplace, gaussian")
+    least = float(deltas.min())
+    need(least > 0, f"local delta {least:g}", "gaussian noise has a local delta > 0")
+    need(epsilons.size <= MAX_SIGMAS, f"{epsilons.size} tiers", f"at most {MAX_SIGMAS} tiers of gaussian noise")
+    sigma = np.sqrt(0.5 / randomizer.rates(epsilons, deltas))
+    need(bool(sigma[-1] <= sigma.min()), f"victim's sigma {sigma[-1]:g}", f"the smallest, {sigma.min():g}")
+    return gaussian_errors(sigma, deltas, float(sigma[-1]))
+
+
+def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+    """epsilon at delta of Liu et al. 2024, Theorem 2, for the victim of the largest budget; at most that budget.
+
+    With w = p_1 and C ~ PB(2 p_i): delta(eps) = (1 - 2w) H_F(P0 || Q0), F = (e^eps - 2w)/(1 - 2w), where P0 and Q0
+    hide a certain 0 or 1 among C fair bits. That is the supremum over t of their Eq. (5), which their t_eps approaches
+    from below: 0.4580 where their code gives 0.456. With a local delta, 2w stands for 2w(1 - delta_1) + delta_1.
+    More than 2048 different budgets are pooled at their means. A lattice is ignored.
+    Raises OutOfRangeError unless 0 < delta < 1, n >= 2 and the randomizer is one of those known.
+    """
+    need_delta(delta)
+    need_users(budgets)
+    others = Pools.of(budgets, all_but_last(budgets))
+    local, spent = float(budgets.local_epsilon[-1]), float(budgets.local_delta[-1])
+    spent = spent if randomizer.spends_local_delta else 0.0
+    # The victim comes last, as the one that the others are tested against.
+    p = _errors(randomizer, budgets, np.append(others.mean, local), np.append(others.local_delta, spent))
+    hidden = 2 * float(p[-1]) * (1 - spent) + spent
+    law = clone_count(2 * p[:-1], others.count, delta)
+
+    def delta_at(epsilon: float) -> float:
+        # F = 1 + (e^eps - 1)/(1 - 2w); a local epsilon of 500 shows the bit.
+        inner = math.log1p(math.expm1(epsilon) / (1 - hidden)) if hidden < 1 else 500.0
+        value, _ = binary_delta(500.0, inner, law.counts)
+        return (1 - hidden) * (float(law.mass @ value) + law.lost)
+
+    return solve(delta_at, delta, local, 5 * (1 - hidden) / math.sqrt(law.mean + 1))

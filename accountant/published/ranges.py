@@ -1,0 +1,83 @@
+"""What every published bound needs: the error that names a validity range, and the inversion of a printed formula.
+
+A bound says nothing outside its range, so the checks live in one place and all speak alike: the offending value, then
+"valid:" and the range. The formulas themselves are left to the other files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from accountant.budgets import Budgets
+from accountant.curves import Bounded, smallest_epsilon
+
+__all__ = ["OutOfRangeError", "common_budget", "largest_budget", "need", "need_delta", "need_users", "solve"]
+
+
+class OutOfRangeError(ValueError):
+    """The published bound says nothing at these parameters; the message names its validity range."""
+
+
+def need(holds: bool, value: str, valid: str) -> None:
+    """Raises OutOfRangeError unless the condition holds."""
+    if not holds:
+        raise OutOfRangeError(f"{value}; valid: {valid}")
+
+
+def need_delta(delta: float) -> None:
+    """Raises OutOfRangeError unless 0 < delta < 1."""
+    need(0 < delta < 1, f"delta is {delta!r}", "0 < delta < 1")
+
+
+def need_users(budgets: Budgets) -> None:
+    """Raises OutOfRangeError for a single user, who has nobody to hide among."""
+    need(budgets.num_users >= 2, f"{budgets.num_users} users", "at least 2 users")
+
+
+def common_budget(budgets: Budgets) -> tuple[float, int]:
+    """(local epsilon, n) of equal budgets without a local delta; raises OutOfRangeError for any other."""
+    need(budgets.num_tiers == 1, f"{budgets.num_tiers} different budgets", "equal budgets")
+    return largest_budget(budgets)
+
+
+def largest_budget(budgets: Budgets) -> tuple[float, int]:
+    """(largest local epsilon, n): personalised budgets, taken as if all had the largest, without a local delta."""
+    worst = float(budgets.local_delta.max())
+    need(worst == 0, f"local delta {worst:g}", "pure local budgets")
+    return float(budgets.local_epsilon[-1]), budgets.num_users
+
+
+@dataclass(frozen=True, eq=False)
+class _Formula:
+    """delta(epsilon) of a published formula, as something `smallest_epsilon` can search."""
+
+    function: Callable[[float], float]
+    first: float
+    method: str = "published"
+
+    def delta(self, epsilon: float) -> Bounded:
+        value = self.function(epsilon)
+        # A formula that leaves the floats (inf - inf) says nothing, and nothing is never taken for 0.
+        return Bounded(1.0 if math.isnan(value) else min(1.0, max(0.0, value)), 0.0)
+
+    def guess(self, delta: float) -> float:
+        return self.first
+
+    def explain(self) -> tuple[str, ...]:
+        return ()
+
+
+def solve(delta_at: Callable[[float], float], delta: float, ceiling: float, first: float) -> float:
+    """The upper end of a bracket, of relative width 1e-6, around the least epsilon <= ceiling with delta_at <= delta.
+
+    Args:
+        delta_at: epsilon >= 0 -> delta; whatever rounding it suffers, it has to add itself.
+        ceiling: an epsilon known to be enough, the local budget: returned where nothing below it is.
+        first: where to look first.
+
+    Direction of error: never too small. Raises OutOfRangeError unless 0 < delta < 1.
+    """
+    need_delta(delta)
+    return smallest_epsilon(_Formula(delta_at, first), delta, ceiling).epsilon

@@ -1,0 +1,189 @@
+"""The table: every published bound beside every other, with what it is worth for these budgets and this randomizer.
+
+The grade is that of the argument, not of the number: a bound whose conditions the deployment meets is CERTIFIED, one
+whose proof has a gap HEURISTIC. None of them opens a gate, since `certify` is below every CERTIFIED one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.budgets import Budgets
+from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
+from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
+from accountant.published.likelihood_tests import likelihood_test_clones
+from accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
+from accountant.published.ranges import OutOfRangeError, need
+from accountant.randomizers import BinaryRandomizedResponse, ClosedFormRandomizer, KaryRandomizedResponse, Randomizer
+from accountant.results import Comparison, Grade, Status
+
+__all__ = ["compare"]
+
+_Bound = Callable[[Budgets, Randomizer, float], float]
+_Judgement = Callable[[Budgets, Randomizer], Grade]
+_GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification, AAAI 2024"
+_BBGN = "Balle, Bell, Gascon, Nissim: The Privacy Blanket of the Shuffle Model, CRYPTO 2019"
+_FMT = "Feldman, McMillan, Talwar: Hiding Among the Clones, FOCS 2021, Theorem 3.1"
+
+
+def _always(grade: Grade) -> _Judgement:
+    return lambda budgets, randomizer: grade
+
+
+def _one_family(budgets: Budgets, randomizer: Randomizer) -> Grade:
+    # With different budgets a clone is drawn from its user's own randomizer. Where a smaller budget is a mixture of a
+    # larger one with the blanket that is as good as a clone of the victim; for noise of different widths it is not.
+    same = budgets.num_tiers == 1 or isinstance(randomizer, ClosedFormRandomizer)
+    return Grade.CERTIFIED if same else Grade.HEURISTIC
+
+
+def _bits_only(budgets: Budgets, randomizer: Randomizer) -> Grade:
+    two_letters = isinstance(randomizer, KaryRandomizedResponse) and randomizer.k == 2
+    bits = two_letters or isinstance(randomizer, BinaryRandomizedResponse)
+    return Grade.CERTIFIED if bits else Grade.HEURISTIC
+
+
+def _pure(bound: Callable[[Budgets, float], float]) -> _Bound:
+    def checked(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+        need(not randomizer.spends_local_delta, f"randomizer {randomizer.name}", "a pure randomizer")
+        return bound(budgets, delta)
+
+    return checked
+
+
+def _leftover(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+    return _pure(lambda b, d: leftover_clones(b, randomizer, d))(budgets, randomizer, delta)
+
+
+def _positions(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+    raise OutOfRangeError(
+        "it permutes the data and keeps the randomizers in place, so that budgets belong to positions, not to people: "
+        f"a person's own guarantee is the largest, {gspa_positions(budgets, delta):g}; valid: budgets of positions"
+    )
+
+
+def _private_number(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+    raise OutOfRangeError(
+        "it needs the private number of users who hold x0, and looks at the count of x0 only; valid: k-RR of data that "
+        "are public (see biswas_krr_delta)"
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    reference: str
+    epsilon: _Bound
+    grade: _Judgement
+    note: str
+
+
+_ROWS = (
+    _Row(
+        "EFMRTT19",
+        "Erlingsson et al.: Amplification by Shuffling, SODA 2019, Theorem 7",
+        _pure(efmrtt),
+        _always(Grade.CERTIFIED),
+        "equal budgets only",
+    ),
+    _Row("BBGN19 Hoeffding", _BBGN, bbgn_hoeffding, _always(Grade.CERTIFIED), "equal budgets only"),
+    _Row("BBGN19 Bennett", _BBGN, bbgn_bennett, _always(Grade.CERTIFIED), "equal budgets only"),
+    _Row(
+        "FMT22 closed form",
+        _FMT,
+        _pure(fmt22_closed_form),
+        _one_family,
+        "every user taken at the largest budget",
+    ),
+    _Row("FMT22 numeric", _FMT, _pure(fmt22_numeric), _one_family, "every user taken at the largest budget"),
+    _Row(
+        "FMT23 leftover clones",
+        "Feldman, McMillan, Talwar: Stronger Privacy Amplification by Shuffling, SODA 2023; "
+        "Wang et al.: Shuffle Model of DP by Variation Ratio, arXiv 2208.04591",
+        _leftover,
+        _always(Grade.HEURISTIC),
+        "the leftover argument fails: refuted for k-RR; every user taken at the largest budget",
+    ),
+    _Row(
+        "GSPA Thm 1",
+        f"{_GSPA}, Theorem 1",
+        lambda b, r, d: gspa_numeric(b, d),
+        _bits_only,
+        "proved for randomizers whose clones are fair bits",
+    ),
+    _Row(
+        "GSPA Thm 2",
+        f"{_GSPA}, Theorem 2",
+        lambda b, r, d: gspa_asymptotic(b, d),
+        _always(Grade.ASYMPTOTIC),
+        "the error at the actual n is not bounded by its theorem",
+    ),
+    _Row(
+        "GSPA Def. 6",
+        f"{_GSPA}, Definition 6",
+        _positions,
+        _always(Grade.HEURISTIC),
+        "",
+    ),
+    _Row(
+        "Echo",
+        "Liu, Zhao, Xiong, Liu, Chen: Echo of Neighbors, AAAI 2023",
+        _pure(echo),
+        _always(Grade.HEURISTIC),
+        "proved for its own Clip-Laplace randomizer only",
+    ),
+    _Row(
+        "Liu 2024",
+        "Liu et al.: Enhanced Privacy Bound for Shuffle Model with Personalized Privacy, 2024, Theorem 2",
+        likelihood_test_clones,
+        _always(Grade.HEURISTIC),
+        "a testing error is not a mixture weight",
+    ),
+    _Row(
+        "Biswas k-RR",
+        "Biswas, Jung, Palamidessi: Tight Differential Privacy Guarantees for the Shuffle Model with k-RR, Eq. (6)",
+        _private_number,
+        _always(Grade.HEURISTIC),
+        "",
+    ),
+)
+
+
+def compare(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    delta: float,
+    *,
+    attack: float | None = None,
+    only: Sequence[str] | None = None,
+) -> tuple[Comparison, ...]:
+    """Every published bound at this delta, in the order of the table in the specification; replace-one neighbours.
+
+    Args:
+        budgets: the public multiset; the declared local deltas are not counted where the randomizer is pure.
+        randomizer: what every client runs.
+        delta: the target; outside (0, 1) no row has a number.
+        attack: the best known lower bound on epsilon at this delta, if there is one: what lies below it is refuted.
+        only: names of rows; None for all.
+
+    All of them are about one round, in which every user is honest and nothing links a report to its budget.
+    """
+    if not randomizer.spends_local_delta and bool((budgets.local_delta > 0).any()):
+        budgets = Budgets(budgets.local_epsilon, np.zeros(budgets.num_tiers), budgets.count)
+    rows = [row for row in _ROWS if only is None or row.name in only]
+    return tuple(_compared(row, budgets, randomizer, delta, attack) for row in rows)
+
+
+def _compared(row: _Row, budgets: Budgets, randomizer: Randomizer, delta: float, attack: float | None) -> Comparison:
+    grade = row.grade(budgets, randomizer)
+    try:
+        epsilon = row.epsilon(budgets, randomizer, delta)
+    except OutOfRangeError as error:
+        return Comparison(row.name, None, grade, Status.OUT_OF_RANGE, row.reference, str(error))
+    # Attacks and bounds are both rounded: what differs by rounding alone refutes nothing.
+    refuted = attack is not None and epsilon < attack * (1 - 1e-6)
+    status = Status.NOT_CHECKED if attack is None else Status.REFUTED if refuted else Status.VALID
+    return Comparison(row.name, epsilon, grade, status, row.reference, row.note)
