@@ -1,7 +1,7 @@
 """Makes a deployment: identities, TLS certificates, storage keys, and the public file that pins them.
 
 DIR/deployment.toml            public: give it to every service and every client
-DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for the operator
+DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for the operator; `storage.key` opens the rest
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from protocol.deployment import OPERATOR, Deployment, load_deployment
 from protocol.envelope import MAX_HOPS
+from protocol.service_directory import seal_key
 
 __all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment"]
 
@@ -53,14 +54,19 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     if len(where) != len(roles) + 2:
         raise ValueError(f"{len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}")
     public = {"shuffler-1": where[-2], "analyzer": where[-1]}
-    lines = [f'name = "{name}"', f"operator_tls_certificate = '''\n{_write_tls(directory, OPERATOR)}'''"]
+    storage_keys = {owner: _write_storage_key(directory / owner) for owner in [OPERATOR, *(role[0] for role in roles)]}
+
+    def tls(owner: str) -> str:
+        return f"'''\n{_write_tls(directory / owner, owner, storage_keys[owner])}'''"
+
+    lines = [f'name = "{name}"', f"operator_tls_certificate = {tls(OPERATOR)}"]
     for (service, role), address in zip(roles, where, strict=False):
         lines += ["", "[[services]]", f'name = "{service}"', f'role = "{role}"', f'address = "{address}"']
         if service in public:
             lines.append(f'public_address = "{public[service]}"')
-        lines.append(f'identity = "{_write_identity(directory / service)}"')
-        lines.append(f"tls_certificate = '''\n{_write_tls(directory, service)}'''")
-    _write_identity(directory / OPERATOR)
+        lines.append(f'identity = "{_write_identity(directory / service, storage_keys[service])}"')
+        lines.append(f"tls_certificate = {tls(service)}")
+    _write_identity(directory / OPERATOR, storage_keys[OPERATOR])
     file.write_text("\n".join(lines) + "\n")
     return load_deployment(file)
 
@@ -94,15 +100,20 @@ def _write_secret(path: Path, content: str) -> None:
         file.write(content)
 
 
-def _write_identity(directory: Path) -> str:
-    """Writes the identity and storage keys of a service and returns its public identity."""
+def _write_storage_key(directory: Path) -> bytes:
+    key = os.urandom(32)
+    _write_secret(directory / "storage.key", key.hex() + "\n")
+    return key
+
+
+def _write_identity(directory: Path, storage_key: bytes) -> str:
+    """Writes the identity key of a service and returns its public half."""
     key = Ed25519PrivateKey.generate()
-    _write_secret(directory / "identity.key", key.private_bytes_raw().hex() + "\n")
-    _write_secret(directory / "storage.key", os.urandom(32).hex() + "\n")
+    _write_secret(directory / "identity.key", seal_key(key, storage_key).decode())
     return key.public_key().public_bytes_raw().hex()
 
 
-def _write_tls(directory: Path, service: str) -> str:
+def _write_tls(directory: Path, service: str, storage_key: bytes) -> str:
     """Writes a self-signed certificate and its key, and returns the certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, service)])
@@ -119,10 +130,7 @@ def _write_tls(directory: Path, service: str) -> str:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    _write_secret(directory / service / "tls.key", private.decode())
-    _write_secret(directory / service / "tls.crt", pem)
+    _write_secret(directory / "tls.key", seal_key(key, storage_key).decode())
+    _write_secret(directory / "tls.crt", pem)
     return pem

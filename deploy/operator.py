@@ -17,11 +17,12 @@ import grpc.aio
 
 from client.rounds import accept_manifest, fetch_publication
 from deploy.keygen import DEPLOYMENT_FILE
-from protocol.deployment import OPERATOR, load_deployment, load_secrets
+from protocol.deployment import OPERATOR, load_deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
 from protocol.questions import Question
+from protocol.service_directory import load_secrets
 from protocol.transport import peer_channel, public_channel, retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc

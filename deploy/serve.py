@@ -14,8 +14,9 @@ from pathlib import Path
 
 from deploy.keygen import DEPLOYMENT_FILE
 from protocol.clock import Clock, SystemClock
-from protocol.deployment import load_deployment, load_secrets
+from protocol.deployment import load_deployment
 from protocol.service import RoundService, ServiceSetup
+from protocol.service_directory import Settings, load_secrets, load_settings
 from protocol.store import Store
 from protocol.transport import add_ports, make_server
 from protocol.v1 import services_pb2_grpc as stubs
@@ -41,6 +42,10 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
+def _store_url(settings: Settings, directory: Path) -> str:
+    return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
+
+
 class RunningService:
     """One service with its server, store and workers, in this process."""
 
@@ -48,11 +53,12 @@ class RunningService:
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
-        self._store = Store(f"sqlite:///{directory / name / 'rounds.db'}", secrets.storage_key)
-        self._pool = WorkerPool(workers)
+        settings = load_settings(directory / name)
+        self._store = Store(_store_url(settings, directory / name), secrets.storage_key)
+        self._pool = WorkerPool(workers or settings.workers)
         setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock())
         self.service = _role(setup)
-        self._server = make_server()
+        self._server = make_server(settings.max_concurrent_calls)
         stubs.add_RoundControlServicer_to_server(self.service, self._server)
         stubs.add_DeliveryServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.ShufflerServicer):
@@ -61,7 +67,7 @@ class RunningService:
             stubs.add_AccountantServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.AnalyzerServicer):
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-        add_ports(self._server, entry, deployment, secrets)
+        add_ports(self._server, entry, deployment, secrets, settings)
 
     async def start(self) -> None:
         await self._pool.warm()

@@ -1,7 +1,7 @@
-"""The two things a service starts from: the public deployment file, and its own directory of secrets.
+"""The public deployment file, from which everybody starts; a service's own files are `protocol.service_directory`'s.
 
 The deployment file (TOML) names every service, where it listens, and pins its identity and TLS certificate. It is
-all that a client needs in order to trust a round. `deploy.keygen` writes both.
+all that a client needs in order to trust a round. `deploy.keygen` writes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-__all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "Secrets", "ServiceEntry", "load_deployment", "load_secrets"]
+__all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
 
 OPERATOR = "operator"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
@@ -105,21 +105,6 @@ class Deployment(_Strict):
         return {entry.name: bytes.fromhex(entry.identity) for entry in self.services}
 
 
-class Secrets(BaseModel):
-    """What only one service (or the operator) has. Never printed, never sent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    identity_key: bytes
-    storage_key: bytes
-    tls_key: bytes
-    tls_certificate: bytes
-
-    def __repr__(self) -> str:
-        return "Secrets(…)"
-
-    __str__ = __repr__
-
-
 def load_deployment(path: Path) -> Deployment:
     """Reads a deployment file.
 
@@ -132,16 +117,3 @@ def load_deployment(path: Path) -> Deployment:
         raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise ValueError(f"{path} is no deployment file: {error}") from error
-
-
-def load_secrets(directory: Path) -> Secrets:
-    """Reads the secrets of one service from its directory."""
-    try:
-        return Secrets(
-            identity_key=bytes.fromhex((directory / "identity.key").read_text().strip()),
-            storage_key=bytes.fromhex((directory / "storage.key").read_text().strip()),
-            tls_key=(directory / "tls.key").read_bytes(),
-            tls_certificate=(directory / "tls.crt").read_bytes(),
-        )
-    except FileNotFoundError as error:
-        raise ValueError(f"{error.filename} is missing; 'croupier keygen' makes the secrets of a service") from error

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 
 import grpc
 
-__all__ = ["Code", "CroupierError", "EnvelopeError", "Refusal", "SignatureError", "refusal_of"]
+__all__ = ["TRANSIENT", "Code", "CroupierError", "EnvelopeError", "Refusal", "SignatureError", "refusal_of"]
+
+
+TRANSIENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.ABORTED,
+)
+"""What a failed call may be repeated for."""
 
 
 class CroupierError(Exception):
@@ -53,6 +62,7 @@ class Code(enum.Enum):
     SHORT_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
     NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
+    STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
 
@@ -63,6 +73,11 @@ class Code(enum.Enum):
     @property
     def message(self) -> str:
         return self.value.message
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call may succeed later without anything new being said."""
+        return self.status in TRANSIENT or self is Code.INTERNAL
 
 
 class Refusal(CroupierError):

@@ -21,12 +21,13 @@ import grpc.aio
 
 from protocol.batches import digest, read_commitments, unpack
 from protocol.clock import Clock, SystemClock
-from protocol.deployment import OPERATOR, Deployment, Secrets, ServiceEntry
+from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.envelope import KeyPair, generate_key_pair
-from protocol.errors import Code, CroupierError, Refusal
+from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.onion import Onion
+from protocol.service_directory import Secrets
 from protocol.store import RoundRow, Store, Transaction
 from protocol.transport import caller_name, peer_channel, retrying
 from protocol.v1 import messages_pb2 as pb
@@ -42,6 +43,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 ENVELOPE_KEY = "envelope"
 RELEASE_KEY = "release"
 _CHUNK_BYTES = 1024 * 1024
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _FINAL = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -91,6 +93,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         self._terms: dict[str, RoundTerms] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._waiting: dict[str, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- for the roles
 
@@ -192,23 +195,37 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             await channel.close()
 
     async def _drive(self, round_id: str) -> None:
-        terms = await self.terms(round_id)
-        while True:
-            row = await self.store.run(lambda tx: tx.round(round_id))
-            if row.state in _FINAL:
-                return
-            try:
-                if not await self.advance(row, terms):
-                    return
-            except Exception as error:  # noqa: BLE001 (a round that fails must not take others with it)
-                _log.exception("round %s: the step from %s failed", round_id, pb.RoundState.Name(row.state))
-                await self._record_problem(round_id, error)
-                return
+        """Takes step after step. What may pass (a full disk, an unreachable peer) is tried again, ever more slowly.
 
-    async def _record_problem(self, round_id: str, error: Exception) -> None:
-        problem = (
-            str(error) if isinstance(error, CroupierError) else "internal error; the service's log has the details"
-        )
+        Any other Refusal is an answer: it is kept as the round's problem, and the round stops here.
+        """
+        problem, wait_s = "", _FIRST_WAIT_S
+        while True:
+            try:
+                if problem:
+                    await self._record_problem(round_id, problem)
+                    return
+                terms = await self.terms(round_id)
+                row = await self.store.run(lambda tx: tx.round(round_id))
+                if row.state in _FINAL or not await self.advance(row, terms):
+                    return
+                wait_s = _FIRST_WAIT_S
+                self._waiting.pop(round_id, None)
+                continue
+            except (Refusal, SignatureError) as error:
+                if isinstance(error, SignatureError) or not error.code.may_pass:
+                    _log.error("round %s stops: %s", round_id, error)
+                    problem = str(error)
+                    continue
+                _log.warning("round %s waits: %s", round_id, error)
+                self._waiting[round_id] = str(error)
+            except Exception:  # noqa: BLE001 (a round that fails must not take others with it)
+                _log.exception("round %s: a step failed", round_id)
+                self._waiting[round_id] = "internal error; the service's log has the details"
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    async def _record_problem(self, round_id: str, problem: str) -> None:
         await self.store.run(lambda tx: tx.update_round(round_id, problem=problem))
 
     # ------------------------------------------------------------- RoundControl
@@ -296,7 +313,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
                     num_items=tx.num_submissions(row.round_id),
                     costs=tx.costs(row.round_id),
                     bytes_sent=row.bytes_sent,
-                    problem=row.problem,
+                    problem=row.problem or self._waiting.get(row.round_id, ""),
                 )
                 for row in rows
             ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from protocol.v1 import messages_pb2 as pb
 __all__ = ["RoundRow", "Store", "Transaction"]
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _metadata = sa.MetaData()
 _rounds = sa.Table(
@@ -290,12 +292,20 @@ class Store:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
-        """Returns what `work` returned, after the commit; nothing of it happened if this raises."""
+        """Returns what `work` returned, after the commit; nothing of it happened if this raises.
+
+        Raises:
+            Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     def _transact(self, work: Callable[[Transaction], T]) -> T:
-        with self._engine.begin() as connection:
-            return work(Transaction(connection, self._wrapping_key))
+        try:
+            with self._engine.begin() as connection:
+                return work(Transaction(connection, self._wrapping_key))
+        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
+            _log.exception("the store failed")
+            raise Refusal(Code.STORE_FAILED) from error
 
     async def erase_log(self) -> None:
         """Leaves no old page behind in the write-ahead log; called after a transaction that forgot something."""

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from protocol.deployment import OPERATOR, Deployment, Secrets, ServiceEntry
-from protocol.errors import Code, Refusal, SignatureError, refusal_of
+from protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from protocol.service_directory import Secrets, Settings
 
 __all__ = ["Caller", "add_ports", "caller_name", "make_server", "peer_channel", "public_channel", "retrying"]
 
@@ -65,20 +66,22 @@ def _public(error: Exception, method: str) -> Refusal:
     return Refusal(Code.INTERNAL)
 
 
-def make_server(concurrent_calls: int = 256) -> grpc.aio.Server:
+def make_server(concurrent_calls: int) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
     return grpc.aio.server(interceptors=[_Errors()], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls)
 
 
-def add_ports(server: grpc.aio.Server, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
-    """Listens on the service's addresses: mutual TLS for peers and operator, plain TLS for clients."""
+def add_ports(
+    server: grpc.aio.Server, entry: ServiceEntry, deployment: Deployment, secrets: Secrets, settings: Settings
+) -> None:
+    """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
     others = [other.tls_certificate for other in deployment.services if other.name != entry.name]
     trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
     own = [(secrets.tls_key, secrets.tls_certificate)]
     mutual = grpc.ssl_server_credentials(own, root_certificates=trusted, require_client_auth=True)
-    server.add_secure_port(entry.address, mutual)
+    server.add_secure_port(settings.listen or entry.address, mutual)
     if entry.public_address:
-        server.add_secure_port(entry.public_address, grpc.ssl_server_credentials(own))
+        server.add_secure_port(settings.public_listen or entry.public_address, grpc.ssl_server_credentials(own))
 
 
 def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
@@ -117,14 +120,6 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
     return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(entry.tls_certificate.encode()))
 
 
-_TRANSIENT = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.ABORTED,
-)
-
-
 async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, longest_wait_s: float = 5.0) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
@@ -140,7 +135,7 @@ async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, 
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            if error.code() not in _TRANSIENT or waited_s >= give_up_after_s:
+            if error.code() not in TRANSIENT or waited_s >= give_up_after_s:
                 refusal = refusal_of(error)
                 if refusal is not None:
                     raise refusal from error

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.keygen import DEPLOYMENT_FILE, make_deployment
-from protocol.deployment import load_deployment, load_secrets
+from protocol.deployment import load_deployment
+from protocol.service_directory import Settings, load_secrets, load_settings
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
@@ -57,7 +58,48 @@ def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, mess
 def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist; 'croupier keygen' or 'croupier up'"):
         load_deployment(tmp_path / "none.toml")
-    with pytest.raises(ValueError, match=r"identity.key is missing; 'croupier keygen'"):
+    with pytest.raises(ValueError, match=r"storage.key is missing; 'croupier keygen'"):
         load_secrets(tmp_path)
     with pytest.raises(ValueError, match="no service 'x'; there are shuffler-1"):
         make_deployment(tmp_path, "local", 1).service("x")
+
+
+def test_keys_are_encrypted_at_rest_and_the_storage_key_may_live_elsewhere(tmp_path: Path) -> None:
+    make_deployment(tmp_path, "local", 1)
+    directory = tmp_path / "analyzer"
+    secrets = load_secrets(directory)
+    files = b"".join(file.read_bytes() for file in directory.glob("*") if file.name != "storage.key")
+    assert files.count(b"BEGIN ENCRYPTED PRIVATE KEY") == 2
+    assert b"BEGIN PRIVATE KEY" not in files
+    assert secrets.identity_key.hex().encode() not in files
+    storage_key = (directory / "storage.key").read_text()
+    (directory / "storage.key").unlink()
+    with pytest.raises(ValueError, match=r"storage.key is missing"):
+        load_secrets(directory)
+    (directory / "service.toml").write_text('storage_key = "env:SAFE"')
+    assert load_secrets(directory, {"SAFE": storage_key}) == secrets
+    for environment, message in [
+        ({}, "the environment has no 'SAFE'"),
+        ({"SAFE": "12"}, "64 hexadecimal digits"),
+        ({"SAFE": "00" * 32}, "does not open with this storage key"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            load_secrets(directory, environment)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('colour = "red"', "colour"),
+        ('store = "mysql://x"', "store"),
+        ('listen = "7001"', "listen"),
+        ("workers = 0", "workers"),
+        ("max_concurrent_calls = 1", "max_concurrent_calls"),
+        ("workers = ", "no settings file"),
+    ],
+)
+def test_bad_settings_are_named(tmp_path: Path, line: str, message: str) -> None:
+    assert load_settings(tmp_path) == Settings()
+    (tmp_path / "service.toml").write_text(line)
+    with pytest.raises(ValueError, match=message):
+        load_settings(tmp_path)
