@@ -101,7 +101,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> None:
         """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate."""
-        limit = self._limit
+        limit = (
+            None
+            if terms.privacy_limit is None
+            else Limit(terms.privacy_limit.total_epsilon, terms.privacy_limit.total_delta)
+        )
         entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
@@ -122,11 +126,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
         await self.store.run(keep)
-
-    @property
-    def _limit(self) -> Limit | None:
-        limit = self.deployment.privacy_limit
-        return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
 
     @cached_property
     def _ledger_turn(self) -> asyncio.Lock:

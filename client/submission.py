@@ -36,11 +36,13 @@ class Participant:
         value: the true value, already parsed by `Question.parse_value`.
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
+        token: a one-use token, 32 bytes; empty for a registered key.
     """
 
     value: float | int
     wish: float
     private_key: bytes = b""
+    token: bytes = b""
 
     def __repr__(self) -> str:
         return f"Participant(wish={self.wish})"
@@ -60,7 +62,7 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Su
     epsilon = choose_budget(participant.wish, terms.budget_grid)
     report = randomize(terms.question, participant.value, epsilon, SystemRandom())
     envelope = onion.wrap(encode_report(report), encode_budget(epsilon, terms.question.local_delta or 0.0))
-    return sign_submission(terms.round_id, envelope, participant.private_key or new_client_key())
+    return sign_submission(terms.round_id, envelope, participant.private_key or new_client_key(), participant.token)
 
 
 @lru_cache(maxsize=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,12 +32,19 @@ def _outbox(directory: Path) -> Outbox:
 
 
 async def submit_one(
-    directory: Path, round_id: str, value: str, wish: float, key_file: Path | None, *, enrol: bool
+    directory: Path,
+    round_id: str,
+    value: str,
+    wish: float,
+    key_file: Path | None,
+    *,
+    token: bytes = b"",
+    enrol: bool = False,
 ) -> tuple[str, str, float]:
     """Submits one user's value and returns (round, code, local epsilon spent).
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice.
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
 
     Raises:
         ValueError: value, wish or key cannot be used. Refusal, SignatureError: the round cannot be trusted.
@@ -47,10 +55,10 @@ async def submit_one(
     outbox = _outbox(directory)
     async with public_channel(deployment.shufflers[0]) as channel:
         terms = await fetch_terms(channel, deployment, round_id)
-        user = public_key.hex()
+        user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
         epsilon = choose_budget(wish, terms.budget_grid)
         if user not in outbox.users(terms.round_id):
-            participant = Participant(terms.question.parse_value(value), wish, private_key)
+            participant = Participant(terms.question.parse_value(value), wish, private_key, token)
             submission = seal_one(terms, Onion(terms), participant).SerializeToString()
             outbox.keep(terms.round_id, {user: submission})
         if enrol:

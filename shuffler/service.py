@@ -195,6 +195,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         await self.store.run(finish)
         await self.store.erase_log()
+        self._admission.forget(terms.round_id)
 
     # ------------------------------------------------------------- Shuffler
 
@@ -250,7 +251,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self, request: pb.RegisterClientsRequest, context: Context
     ) -> pb.RegisterClientsResponse:
         self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(registered=await self._admission.register(request.client_keys))
+        return pb.RegisterClientsResponse(
+            registered=await self._admission.register(request.client_keys, request.token_hashes)
+        )
 
     # ------------------------------------------------------------- RoundControl
 
