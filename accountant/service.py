@@ -95,6 +95,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
         certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             await self._enter(terms, certificate, watch)
         await self.store.erase_log()

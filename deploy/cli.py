@@ -405,12 +405,34 @@ def _submit_fleet(
 def verify(
     round_id: Annotated[str, typer.Argument(help="A closed round.")], directory: Directory = HERE, as_json: Json = False
 ) -> None:
-    """Check that everything that was submitted from here is in hop 1's published list."""
+    """Check that hop 1 has passed on everything that was submitted from here."""
     from deploy.single import verify_inclusion
 
     submitted, missing = run_async(verify_inclusion(directory, round_id))
     show(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
     if missing:
+        raise typer.Exit(NOT_ACCEPTED)
+
+
+@app.command()
+def canary(
+    round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
+    directory: Directory = HERE,
+    count: Annotated[int, typer.Option(help="How many; the round has to allow for as many dishonest clients.")] = 1,
+    check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Play clients of your own, and find out whether a hop loses or replaces submissions."""
+    from deploy.canary import check_canaries, send_canaries
+
+    if not check:
+        sent = run_async(send_canaries(directory, round_id, count))
+        show(as_json, {"round_id": round_id, "canaries": sent}, f"{sent} canaries in round {round_id}")
+        return
+    report = run_async(check_canaries(directory, round_id))
+    lines = [f"{name}: {count} of {report.sent} canaries missing" for name, count in report.missing.items()]
+    show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
+    if any(report.missing.values()):
         raise typer.Exit(NOT_ACCEPTED)
 
 

@@ -76,6 +76,10 @@ class Operator:
         for channel in (*self._channels.values(), self._analyzer):
             await channel.close()
 
+    def channel_to(self, name: str) -> grpc.aio.Channel:
+        """Returns the channel to one service."""
+        return self._channels[name]
+
     def _control(self, name: str) -> stubs.RoundControlAsyncStub:
         return stubs.RoundControlStub(self._channels[name])
 

@@ -177,6 +177,18 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
     assert "tokens.txt exists" in croupier("tokens", "2", "--out", file, "--dir", up, expect=2).stderr
 
 
+def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
+    round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
+    assert "0 canaries are there" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
+    assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
+    assert answer("canary", round_id, "--dir", up)["canaries"] == 3
+    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes")
+    croupier("round", "close", round_id, "--dir", up)
+    assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
+    found = answer("canary", round_id, "--check", "--dir", up)
+    assert found == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
+
+
 def test_certify(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1.0,10000\n")
