@@ -76,6 +76,35 @@ def keygen(
 
 
 @app.command()
+def rotate(
+    name: Annotated[str, typer.Argument(help="The service's name.")],
+    directory: Directory = HERE,
+    activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Last step: trust the old identity no more.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
+    with plain_errors():
+        from deploy import rotation
+        from deploy.keygen import DEPLOYMENT_FILE
+
+        if activate and retire:
+            raise ValueError("activate and retire are two steps; allowed is one at a time")
+        step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
+        entry = step(directory, name).service(name)
+        document = {
+            "service": name,
+            "identity": entry.identity,
+            "pending": entry.pending_identity,
+            "retired": list(entry.retired_identities),
+        }
+        states = [f"active   {entry.identity}"]
+        states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
+        states += [f"retired  {identity}" for identity in entry.retired_identities]
+        show(as_json, document, "\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients")
+
+
+@app.command()
 def tokens(
     count: Annotated[int, typer.Argument(help="How many, 1 to a million.")],
     out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],

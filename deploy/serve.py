@@ -18,13 +18,15 @@ from protocol.deployment import load_deployment
 from protocol.service import RoundService, ServiceSetup
 from protocol.service_directory import Settings, load_secrets, load_settings
 from protocol.store import Store
-from protocol.transport import add_ports, make_server
+from protocol.transport import ServerTls, add_ports, make_server
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]
 
+_log = logging.getLogger(__name__)
 _GRACE_S = 5.0
+_WATCH_S = 0.5
 
 
 def _role(setup: ServiceSetup) -> RoundService:
@@ -67,14 +69,52 @@ class RunningService:
             stubs.add_AccountantServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.AnalyzerServicer):
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-        add_ports(self._server, entry, deployment, secrets, settings)
+        self._tls = ServerTls(entry, deployment, secrets)
+        add_ports(self._server, entry, self._tls, settings)
+        self._directory, self._name = directory, name
+        self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._pool.warm()
         await self._server.start()
         await self.service.start()
+        self._watcher = asyncio.create_task(self._watch_files())
+
+    async def _watch_files(self) -> None:
+        """Goes on with new keys and pins as soon as their files have stopped changing."""
+        seen = used = self._file_times()
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now = self._file_times()
+            if now == seen and now != used:
+                used = now
+                try:
+                    self.reload()
+                except ValueError:
+                    _log.exception("the new files are not used")
+            seen = now
+
+    def _file_times(self) -> list[int]:
+        own = self._directory / self._name
+        files = [self._directory / DEPLOYMENT_FILE, own / "identity.key", own / "tls.key", own / "tls.crt"]
+        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+
+    def reload(self) -> None:
+        """Reads the deployment file and this service's keys again, without stopping.
+
+        Raises:
+            ValueError: they cannot be used; the old ones stay.
+        """
+        deployment = load_deployment(self._directory / DEPLOYMENT_FILE)
+        deployment.service(self._name)
+        secrets = load_secrets(self._directory / self._name)
+        self._tls.replace(deployment, secrets)
+        self.service.replace(deployment, secrets)
+        _log.info("keys and pins are read again")
 
     async def stop(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()
