@@ -24,7 +24,7 @@ from protocol.deployment import OPERATOR, Deployment, load_deployment
 from protocol.envelope import MAX_HOPS
 from protocol.service_directory import seal_key
 
-__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment"]
+__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment", "write_secret"]
 
 DEPLOYMENT_FILE = "deployment.toml"
 _VALID_DAYS = 825
@@ -80,7 +80,7 @@ def make_client_key(path: Path) -> str:
     if path.exists():
         raise ValueError(f"{path} exists; a client keeps its key")
     key = Ed25519PrivateKey.generate()
-    _write_secret(path, key.private_bytes_raw().hex() + "\n")
+    write_secret(path, key.private_bytes_raw().hex() + "\n")
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -93,7 +93,8 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
-def _write_secret(path: Path, content: str) -> None:
+def write_secret(path: Path, content: str) -> None:
+    """Writes a new file that nobody else may read; raises FileExistsError if it is there."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -102,14 +103,14 @@ def _write_secret(path: Path, content: str) -> None:
 
 def _write_storage_key(directory: Path) -> bytes:
     key = os.urandom(32)
-    _write_secret(directory / "storage.key", key.hex() + "\n")
+    write_secret(directory / "storage.key", key.hex() + "\n")
     return key
 
 
 def _write_identity(directory: Path, storage_key: bytes) -> str:
     """Writes the identity key of a service and returns its public half."""
     key = Ed25519PrivateKey.generate()
-    _write_secret(directory / "identity.key", seal_key(key, storage_key).decode())
+    write_secret(directory / "identity.key", seal_key(key, storage_key).decode())
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -131,6 +132,6 @@ def _write_tls(directory: Path, service: str, storage_key: bytes) -> str:
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    _write_secret(directory / "tls.key", seal_key(key, storage_key).decode())
-    _write_secret(directory / "tls.crt", pem)
+    write_secret(directory / "tls.key", seal_key(key, storage_key).decode())
+    write_secret(directory / "tls.crt", pem)
     return pem

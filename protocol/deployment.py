@@ -48,7 +48,7 @@ class PrivacyLimit(_Strict):
     """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it."""
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    total_delta: Annotated[float, Field(gt=0, lt=1)]
+    total_delta: Annotated[float, Field(gt=0, le=0.1)]
 
 
 class Deployment(_Strict):

@@ -95,18 +95,20 @@ def verify_signed(kind: Kind, document: Signed, pinned: Mapping[str, bytes], req
     return document.payload
 
 
-def _submission_bytes(round_id: str, envelope: bytes) -> bytes:
+def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:
     name = round_id.encode()
-    return _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+    signed = _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+    return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
-def sign_submission(round_id: str, envelope: bytes, private_key: bytes) -> Submission:
-    """Returns the submission of one client: signed over method, round and hash of the envelope."""
+def sign_submission(round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"") -> Submission:
+    """Returns the submission of one client: signed over method, round, and hashes of the envelope and the token."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     return Submission(
         client_key=key.public_key().public_bytes_raw(),
         envelope=envelope,
-        signature=key.sign(_submission_bytes(round_id, envelope)),
+        signature=key.sign(_submission_bytes(round_id, envelope, token)),
+        token=token,
     )
 
 
@@ -114,7 +116,7 @@ def submission_is_authentic(round_id: str, submission: Submission) -> bool:
     """Returns whether the client named in the submission signed it for this round."""
     try:
         key = Ed25519PublicKey.from_public_bytes(submission.client_key)
-        key.verify(submission.signature, _submission_bytes(round_id, submission.envelope))
+        key.verify(submission.signature, _submission_bytes(round_id, submission.envelope, submission.token))
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -264,12 +264,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
-        if terms.manifest.deployment != self.deployment.name:
-            raise Refusal(
-                Code.BAD_MANIFEST, f"deployment is {terms.manifest.deployment!r}, not {self.deployment.name!r}"
-            )
-        if terms.services != self.deployment.chain:
-            raise Refusal(Code.BAD_MANIFEST, f"services are {terms.services}, not {self.deployment.chain}")
+        terms.check_place(self.deployment)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
         if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
