@@ -41,7 +41,7 @@ def crafted(
     terms: RoundTerms, report: int, epsilon: float, delta: float = 0.0, key: bytes = b"", onion: Onion | None = None
 ) -> pb.Submission:
     """Returns what a dishonest client may send: any report beside any budget, well sealed."""
-    envelope = (onion or Onion(terms)).wrap(encode_report(report), encode_budget(epsilon, delta))
+    envelope, _ = (onion or Onion(terms)).wrap(encode_report(report), encode_budget(epsilon, delta))
     return sign_submission(terms.round_id, envelope, key or new_client_key())
 
 
@@ -60,10 +60,11 @@ class Arena:
     def service(self, name: str) -> RoundService:
         return self.inside.running[name].service
 
-    def seal(self, terms: RoundTerms, count: int, *, value: int = 1, wish: float = 1.0) -> list[pb.Submission]:
+    def seal(self, terms: RoundTerms, count: int, *, value: float = 1, wish: float = 1.0) -> list[pb.Submission]:
         """Returns submissions of honest clients."""
         onion = Onion(terms)
-        return [seal_one(terms, onion, Participant(value, wish)) for _ in range(count)]
+        sealed = [seal_one(terms, onion, Participant(value, wish)) for _ in range(count)]
+        return [pb.Submission.FromString(one.submission) for one in sealed]
 
     async def submit(
         self, terms: RoundTerms, submissions: Sequence[pb.Submission], *, enrol: bool = True

@@ -26,13 +26,13 @@ Lanes = dict[pb.Lane.ValueType, list[bytes]]
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
     """Returns a report of a hop's own, sealed as if it had come out of an envelope that the hop has opened."""
     onion = Onion(terms)
-    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], encode_report(report))
+    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], encode_report(report))[0]
 
 
 def own_budget(terms: RoundTerms, hop: int, epsilon: float) -> bytes:
     """Returns a budget of a hop's own, sealed like `own_report`."""
     onion = Onion(terms)
-    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], encode_budget(epsilon, 0.0))
+    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], encode_budget(epsilon, 0.0))[0]
 
 
 class CheatingShuffler(ShufflerService):

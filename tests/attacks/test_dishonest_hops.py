@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from accountant import BinaryRandomizedResponse, Budgets, certify
 from analyzer.service import AnalyzerService
-from protocol.errors import Code
+from client.submission import Participant, seal_one
+from client.verify import certified_chain, missing_at_hop
+from deploy.canary import check_canaries, send_canaries
+from protocol.batches import ciphertext_hashes
+from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
+from protocol.onion import Onion
 from protocol.service import RoundService, ServiceSetup
+from protocol.store import Transaction
+from protocol.v1 import messages_pb2 as pb
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
@@ -137,3 +146,67 @@ async def test_a_duplicated_report_counts_once_and_a_duplicated_crowd_is_no_crow
         assert (publication.num_reports, certificate.num_users) == (20, 20)
         assert certificate.dishonest >= 20
         assert certificate.epsilon == certificate.everyone_else_colludes_epsilon
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cheat", [cheaters.ReplacesReports, cheaters.ReplacesBudgets])
+async def test_a_first_hop_that_replaces_reports_or_budgets_is_found_by_the_clients_it_has_replaced(
+    tmp_path: Path, cheat: Cheat
+) -> None:
+    """Nobody else can: both lanes and all commitments agree. Whoever verifies holds a proof that hop 1 has signed."""
+    async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        onion = Onion(terms)
+        sealed = {str(user): seal_one(terms, onion, Participant(1, 2.0)) for user in range(30)}
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
+        _, certificate = await deployment.finish(terms)
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        trails = {user: one.trail for user, one in sealed.items()}
+        missing = await missing_at_hop(deployment.channel, terms, chain, 1, trails)
+        assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
+
+
+class ShowsAnotherList(cheaters.ReplacesReports):
+    """Replaces reports and shows the list of those that it should have passed on."""
+
+    async def _mix(self, terms: RoundTerms) -> None:
+        await super()._mix(terms)
+        truth = b"".join(sorted(self.honest_hashes))
+        name = f"passed-on-{pb.LANE_REPORT}-0"
+
+        def swap(tx: Transaction) -> None:
+            tx.connection.execute(sa.text("DELETE FROM documents WHERE kind = :name"), {"name": name})
+            tx.put_document(terms.round_id, name, truth)
+
+        await self.store.run(swap)
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])
+        super().tamper(terms, lanes, drops)
+
+
+@pytest.mark.asyncio
+async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": ShowsAnotherList}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        sealed = seal_one(terms, Onion(terms), Participant(1, 2.0))
+        await deployment.admit(terms, [*deployment.seal(terms, 30), pb.Submission.FromString(sealed.submission)])
+        _, certificate = await deployment.finish(terms)
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
+            await missing_at_hop(deployment.channel, terms, chain, 1, {"victim": sealed.trail})
+        assert refused.value.code is Code.BAD_BATCH
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
+async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
+    async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        await send_canaries(deployment.inside.directory, terms.round_id, 3)
+        await deployment.finish(terms)
+        report = await check_canaries(deployment.inside.directory, terms.round_id)
+        assert report.sent == 3
+        assert report.missing[at] >= 2  # one report of the batch is left as it was
+        assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
