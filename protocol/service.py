@@ -376,9 +376,10 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             arrived = await asyncio.to_thread(digest, ciphertexts)
             if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
-            if len(ciphertexts) < terms.manifest.min_batch_size:
+            distinct = len(set(ciphertexts))
+            if distinct < terms.manifest.min_batch_size:
                 raise Refusal(
-                    Code.SHORT_BATCH, f"{len(ciphertexts)} items; the round needs {terms.manifest.min_batch_size}"
+                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
                 )
 
 

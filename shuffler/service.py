@@ -102,7 +102,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        return await self.store.run(step)
+        state, count = await self.store.run(step)
+        if state == pb.ROUND_STATE_DISPOSED:
+            await self.store.erase_log()
+        return state, count
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
