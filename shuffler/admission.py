@@ -55,6 +55,11 @@ class Admission:
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
 
+    @property
+    def num_pending(self) -> int:
+        """How many submissions are being checked or wait for their commit."""
+        return self._pending
+
     async def register(self, client_keys: Sequence[bytes]) -> int:
         """Adds clients to the roster and returns how many were new.
 
