@@ -108,7 +108,8 @@ class LocalDeployment:
     def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
         child = self._children.pop(name, None)
         while True:
-            if (child is not None and child.poll() is not None) or not self._is_ours(name, pid):
+            gone = child.poll() is not None if child is not None else not self._is_ours(name, pid)
+            if gone:
                 return
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
