@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import resource
+import time
 import urllib.request
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,46 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from client.submission import Participant, seal_one, send
+from deploy.local import LocalDeployment
 from deploy.operator import Operator
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
 from protocol.service_directory import Settings, load_settings
+from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 
 PIECE = 12
+PATIENCE_S = 60.0
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not await true():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def deployed(directory: Path, hops: int = 1) -> AsyncIterator[tuple[LocalDeployment, Operator]]:
+    local = LocalDeployment(directory / "deployment", hops)
+    try:
+        await asyncio.to_thread(local.up, None, 1)
+        async with Operator(local.directory) as operator:
+            yield local, operator
+    finally:
+        await asyncio.to_thread(local.down)
+
+
+def seal(terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
+    onion = Onion(terms)
+    return {str(number): seal_one(terms, onion, Participant(number % 2, 1.0)) for number in range(count)}
+
+
+async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:
+    raw = {name: one.SerializeToString() for name, one in submissions.items()}
+    async with public_channel(operator.deployment.shufflers[0]) as channel:
+        return set((await send(channel, round_id, raw, patience_s=0)).values())
 
 
 def settings_of(directory: Path, service: str) -> Settings:

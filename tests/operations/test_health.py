@@ -6,9 +6,6 @@ import asyncio
 import base64
 import hashlib
 import json
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
 from client.submission import Participant, seal_one, send
-from deploy.local import LocalDeployment
-from deploy.operator import Operator
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
 from protocol.onion import Onion, encode_budget
 from protocol.questions import encode_report
 from protocol.service_directory import Settings
@@ -32,40 +26,24 @@ from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from tests.operations.support import admin_health, full_disk, health, leaks, scrape, scrape_text, settings_of, status_of
+from tests.operations.support import (
+    PATIENCE_S,
+    admin_health,
+    deployed,
+    full_disk,
+    health,
+    leaks,
+    scrape,
+    scrape_text,
+    seal,
+    settings_of,
+    status_of,
+    submit,
+    until,
+)
 from tests.support import settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
-PATIENCE_S = 60.0
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not await true():
-        assert time.monotonic() < deadline, "it never came true"
-        await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def deployed(directory: Path, hops: int = 1) -> AsyncIterator[tuple[LocalDeployment, Operator]]:
-    local = LocalDeployment(directory / "deployment", hops)
-    try:
-        await asyncio.to_thread(local.up, None, 1)
-        async with Operator(local.directory) as operator:
-            yield local, operator
-    finally:
-        await asyncio.to_thread(local.down)
-
-
-def seal(terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
-    onion = Onion(terms)
-    return {str(number): seal_one(terms, onion, Participant(number % 2, 1.0)) for number in range(count)}
-
-
-async def submit(operator: Operator, terms: RoundTerms, submissions: dict[str, pb.Submission]) -> set[int]:
-    raw = {name: one.SerializeToString() for name, one in submissions.items()}
-    async with public_channel(operator.deployment.shufflers[0]) as channel:
-        return set((await send(channel, terms.round_id, raw, patience_s=0)).values())
 
 
 @pytest.mark.asyncio
@@ -77,7 +55,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tm
         assert await operator.readiness() == ["SERVING"] * 3
         with full_disk(local.pids()["shuffler-1"]):
             with pytest.raises(Refusal, match="cannot store anything now"):
-                await submit(operator, terms, people)
+                await submit(operator, terms.round_id, people)
 
             async def refuses() -> bool:
                 return await admin_health(local.directory, "shuffler-1") == "NOT_SERVING"
@@ -94,7 +72,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tm
             return await admin_health(local.directory, "shuffler-1") == "SERVING"
 
         await until(serves)
-        assert await submit(operator, terms, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
         await operator.close_round(terms.round_id)
         publication, _ = await operator.result(terms.round_id, PATIENCE_S)
         assert publication.num_reports == 600
@@ -120,8 +98,8 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         short = pb.Submission(client_key=stranger.client_key, envelope=b"short")
         forged = pb.Submission.FromString(people["0"].SerializeToString())
         forged.signature = bytes(64)
-        await submit(operator, terms, people | {"stranger": stranger, "short": short})
-        await submit(operator, terms, {"forged": forged})
+        await submit(operator, terms.round_id, people | {"stranger": stranger, "short": short})
+        await submit(operator, terms.round_id, {"forged": forged})
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             with pytest.raises(Refusal, match="no such round"):
                 await send(channel, "nowhere", {"forged": forged.SerializeToString()})
@@ -132,7 +110,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         strict = await operator.open_round(settings(min_batch_size=20, epsilon_max=0.001))
         others = seal(strict, 20)
         await operator.enrol([one.client_key for one in others.values()])
-        assert await submit(operator, strict, others) == {pb.SUBMISSION_CODE_ACCEPTED}
+        assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
         await operator.close_round(strict.round_id)
         assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
 
@@ -177,7 +155,7 @@ async def test_a_round_that_waits_for_a_peer_is_stuck_and_says_for_whom(tmp_path
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 20)
         await operator.enrol([one.client_key for one in people.values()])
-        await submit(operator, terms, people)
+        await submit(operator, terms.round_id, people)
         await asyncio.to_thread(local.down, ["shuffler-2"])
         await operator.close_round(terms.round_id)
 
@@ -206,7 +184,7 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(tmp_path: Path) -
                 terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32
             )
         await operator.enrol([one.client_key for one in people.values()])
-        assert await submit(operator, terms, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
         await operator.close_round(terms.round_id)
 
         async def stopped() -> bool:
