@@ -135,7 +135,10 @@ def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:
 async def test_a_full_disk_does_not_write_submissions_into_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SQLAlchemy puts the parameters of a failed statement, client keys beside envelopes, into the error's text."""
+    """SQLAlchemy would put the parameters of a failed statement, client keys beside envelopes, into the error's text.
+
+    (With SQLite they print as memory addresses, with PostgreSQL as bytes.)
+    """
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
     rows = [(os.urandom(32), os.urandom(32), os.urandom(1000)) for _ in range(200)]
     try:
@@ -146,4 +149,5 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
         store.close()
     text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)
     assert "INSERT INTO submissions" in text
+    assert "SQL parameters hidden" in text
     assert leaks(text.encode(), [secret for row in rows for secret in row]) == []
