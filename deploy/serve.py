@@ -105,7 +105,7 @@ class RunningService:
         self._pool.close()
         self._store.close()
         if self._admin:
-            await self._admin.stop(0)
+            await self._admin.stop(1.0)
         if self._metrics_port:
             self._metrics_port.close()
 
