@@ -65,7 +65,8 @@ def _public(error: Exception, method: str) -> Refusal:
     """Returns what the caller may know of an error, and logs the rest."""
     if isinstance(error, Refusal | SignatureError):
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        _log.info("refused: %s", refusal, extra={"method": method, "code": refusal.code.name})
+        more = f" ({refusal.log_only})" if refusal.log_only else ""
+        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
         return refusal
     _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
     return Refusal(Code.INTERNAL)

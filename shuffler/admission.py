@@ -89,7 +89,7 @@ class Admission:
             Refusal: OVERLOADED while too many wait.
         """
         if self._pending + len(submissions) > _MAX_PENDING:
-            raise Refusal(Code.OVERLOADED, f"{self._pending} submissions are waiting")
+            raise Refusal(Code.OVERLOADED, log_only=f"{self._pending} submissions are waiting")
         self._pending += len(submissions)
         try:
             codes, passed, cpu_s = await self._check(terms, envelope_size, submissions)
