@@ -33,6 +33,9 @@ class Refusing(stubs.AnalyzerServicer):
             raise ZeroDivisionError("secret of the service")
         raise Refusal(Code.OVERLOADED, request.round_id, log_only="17 others are waiting")
 
+    async def Grant(self, request: pb.GrantRequest, context: object) -> pb.GrantResponse:  # noqa: N802
+        raise NotImplementedError
+
 
 @pytest.mark.asyncio
 async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixture) -> None:
