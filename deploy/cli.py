@@ -167,7 +167,7 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Show every service and its newest rounds."""
+    """Show every service, whether it is ready, and its newest rounds."""
     import grpc
 
     from deploy.documents import status_json
@@ -175,23 +175,29 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
     async def ask() -> list[dict[str, Any]]:
         async with Operator(directory) as operator:
-            answers = await operator.status()
+            answers, health = await operator.status(), await operator.readiness()
             return [
-                {"service": name, "problem": answer.code().name, "rounds": []}
-                if isinstance(answer, grpc.aio.AioRpcError)
-                else status_json(answer)
-                for name, answer in zip(operator.deployment.chain, answers, strict=True)
+                {
+                    **(
+                        {"service": name, "problem": answer.code().name, "rounds": []}
+                        if isinstance(answer, grpc.aio.AioRpcError)
+                        else status_json(answer)
+                    ),
+                    "health": serving,
+                }
+                for name, answer, serving in zip(operator.deployment.chain, answers, health, strict=True)
             ]
 
     services = run_async(ask())
     from rich.table import Table
 
-    table = Table("service", "round", "state", "clients", "problem")
+    table = Table("service", "health", "round", "state", "clients", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
         for one in rounds[:5]:
             problem = one["problem"] or service.get("problem", "")
-            table.add_row(service["service"], one["round_id"], one["state"], str(one["num_items"] or ""), problem)
+            items = str(one["num_items"] or "")
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
     show(as_json, {"services": services}, table)
     if any(service.get("problem") for service in services):
         raise typer.Exit(UNREACHABLE)

@@ -82,6 +82,12 @@ _documents = sa.Table(
     sa.Column("kind", sa.String, primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
+_probe = sa.Table(
+    "probe",
+    _metadata,
+    sa.Column("serial", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
 _costs = sa.Table(
     "costs",
     _metadata,
@@ -167,6 +173,18 @@ class Transaction:
     def costs(self, round_id: str) -> list[pb.StageCost]:
         rows = self._db.execute(sa.select(_costs).where(_costs.c.round_id == round_id))
         return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
+
+    def round_counts(self) -> dict[tuple[pb.RoundState.ValueType, bool], int]:
+        """Returns the number of rounds by state and by whether they have a problem."""
+        troubled = _rounds.c.problem != ""
+        counts = sa.select(_rounds.c.state, troubled.label("troubled"), sa.func.count().label("number"))
+        rows = self._db.execute(counts.group_by(_rounds.c.state, troubled))
+        return {(row.state, bool(row.troubled)): row.number for row in rows}
+
+    def probe(self, num_bytes: int) -> None:
+        """Writes so many bytes over what the last probe wrote: only a write shows that the store can be written."""
+        self._db.execute(_probe.delete())
+        self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
 
     # ------------------------------------------------------------- keys
 
@@ -308,7 +326,9 @@ class Store:
 
     def __init__(self, url: str, wrapping_key: bytes) -> None:
         """Opens the database and creates missing tables; blocks."""
-        self._engine = sa.create_engine(url)
+        # Parameters are clients' keys and envelopes, side by side: they must not stand in the text of an error.
+        self._engine = sa.create_engine(url, hide_parameters=True)
+        self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _configure_sqlite)
@@ -328,7 +348,8 @@ class Store:
             with self._engine.begin() as connection:
                 return work(Transaction(connection, self._wrapping_key))
         except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
-            _log.exception("the store failed")
+            _log.exception("the store failed", extra={"code": Code.STORE_FAILED.name})
+            self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
 
     async def erase_log(self) -> None:

@@ -17,6 +17,7 @@ import grpc.aio
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
 __all__ = [
@@ -43,7 +44,10 @@ Caller = str
 
 
 class _Errors(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status; only a Refusal's own words leave the process."""
+    """Turns what a handler raises into a status, and counts it; only a Refusal's own words leave the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -59,6 +63,7 @@ class _Errors(grpc.aio.ServerInterceptor):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
+                self._metrics.refusal(details.method.rpartition("/")[2], refusal.code)
             await context.abort(refusal.code.status, refusal.details())
             return None
 
@@ -69,15 +74,18 @@ def _public(error: Exception, method: str) -> Refusal:
     """Returns what the caller may know of an error, and logs the rest."""
     if isinstance(error, Refusal | SignatureError):
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        _log.info("refused %s: %s", method, refusal.details())
+        more = f" ({refusal.log_only})" if refusal.log_only else ""
+        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
         return refusal
-    _log.error("failed in %s", method, exc_info=error)
+    _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
     return Refusal(Code.INTERNAL)
 
 
-def make_server(concurrent_calls: int) -> grpc.aio.Server:
+def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(interceptors=[_Errors()], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls)
+    return grpc.aio.server(
+        interceptors=[_Errors(metrics or Metrics())], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls
+    )
 
 
 class ServerTls:
@@ -151,11 +159,18 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
     return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
 
 
-async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, longest_wait_s: float = 5.0) -> T:
+async def retrying(
+    call: Callable[[], Awaitable[T]],
+    *,
+    give_up_after_s: float,
+    longest_wait_s: float = 5.0,
+    on_failure: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
+) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
     Args:
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+        on_failure: called with every failure that will be repeated.
 
     Raises:
         Refusal: the service said no.
@@ -171,6 +186,7 @@ async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, 
                 if refusal is not None:
                     raise refusal from error
                 raise
+            on_failure(error)
         pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
         await asyncio.sleep(pause_s)
         waited_s += pause_s

@@ -125,6 +125,11 @@ class Admission:
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
 
+    @property
+    def num_pending(self) -> int:
+        """How many submissions are being checked or wait for their commit."""
+        return self._pending
+
     async def register(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
         """Adds clients and tokens to the roster and returns how many were new.
 
@@ -162,7 +167,7 @@ class Admission:
             Refusal: OVERLOADED while too many wait.
         """
         if self._pending + len(submissions) > _MAX_PENDING:
-            raise Refusal(Code.OVERLOADED, f"{self._pending} submissions are waiting")
+            raise Refusal(Code.OVERLOADED, log_only=f"{self._pending} submissions are waiting")
         self._pending += len(submissions)
         try:
             codes, passed, cpu_s = await self._check(terms, envelope_size, submissions)

@@ -47,6 +47,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self._admission = Admission(setup.store, setup.pool)
         self._sizes: dict[str, int] = {}
 
+    @property
+    def num_waiting_submissions(self) -> int:
+        return self._admission.num_pending
+
     # ------------------------------------------------------------- place in the chain
 
     def hop(self, terms: RoundTerms) -> int:
@@ -146,6 +150,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
         await self.store.run(keep)
+        for lane, reasons in drops.items() if hop > 1 else [(pb.LANE_JOINT, opened.drops)]:
+            self.metrics.drops(lane, reasons)
+        self.metrics.stage("mix", watch.read()[0])
 
     def _too_few(self, terms: RoundTerms, lanes: Mapping[pb.Lane.ValueType, Sequence[bytes]]) -> str:
         fewest = min(len(batch) for batch in lanes.values())
@@ -201,6 +208,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
+        self.metrics.stage("deliver", watch.read()[0])
         await self.store.erase_log()
         self._admission.forget(terms.round_id)
 
@@ -235,6 +243,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
         await self.store.run(lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read()))
+        self.metrics.submissions(codes)
+        self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
 
     def _envelope_size(self, terms: RoundTerms) -> int:
