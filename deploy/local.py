@@ -107,7 +107,8 @@ class LocalDeployment:
     def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
         child = self._children.pop(name, None)
         while True:
-            if (child is not None and child.poll() is not None) or not self._is_ours(name, pid):
+            gone = not self._is_ours(name, pid) if child is None else child.poll() is not None  # which also reaps it
+            if gone:
                 return
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
