@@ -10,6 +10,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +26,16 @@ _CHUNK = 500
 def _start_worker() -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_service, daemon=True).start()
     import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
+
+
+def _end_with_service() -> None:
+    """After kill -9 of the service nobody would tell its workers to stop; one may hold a round's private key."""
+    service = multiprocessing.parent_process()
+    if service is not None:
+        service.join()
+        os._exit(1)
 
 
 def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
