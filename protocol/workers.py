@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,11 +36,12 @@ def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
 class WorkerPool:
     """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
 
-    def __init__(self, processes: int | None = None) -> None:
+    def __init__(self, processes: int | None = None, executor: Executor | None = None) -> None:
+        """executor: what runs the work, if not processes of our own; closed with the pool."""
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")
-        self._executor = ProcessPoolExecutor(
+        self._executor = executor or ProcessPoolExecutor(
             self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )
 
