@@ -50,6 +50,7 @@ class Admission:
         self._store = store
         self._pool = pool
         self._clients: set[bytes] | None = None
+        self._registering = asyncio.Lock()
         self._admitted: dict[str, dict[bytes, bytes]] = {}
         self._queue: list[_Waiting] = []
         self._pending = 0
@@ -64,15 +65,21 @@ class Admission:
         for key in client_keys:
             if len(key) != 32:
                 raise Refusal(Code.BAD_REQUEST, f"a client key has {len(key)} bytes; an Ed25519 public key has 32")
-        known = await self._roster()
-        fresh = set(client_keys) - known
-        await self._store.run(lambda tx: tx.add_clients(fresh))
-        known |= fresh
+        async with self._registering:  # between two calls with the same key one must see the other
+            fresh = set(client_keys) - await self._roster()
+            try:
+                await self._store.run(lambda tx: tx.add_clients(fresh))
+            except BaseException:  # also a caller who hangs up: whether they are durable now, only the store knows
+                self._clients = None
+                raise
+            (await self._roster()).update(fresh)
         return len(fresh)
 
     async def _roster(self) -> set[bytes]:
         if self._clients is None:
-            self._clients = await self._store.run(lambda tx: tx.client_keys())
+            loaded = await self._store.run(lambda tx: tx.client_keys())
+            if self._clients is None:  # else another call was faster, and may have added to what it read
+                self._clients = loaded
         return self._clients
 
     async def submit(
@@ -130,6 +137,20 @@ class Admission:
                 await self._commit(round_id, [waiting for waiting in group if waiting.round_id == round_id])
 
     async def _commit(self, round_id: str, group: list[_Waiting]) -> None:
+        try:
+            admitted = await self._write(round_id, group)
+        except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
+            self._admitted.pop(round_id, None)  # whether it is durable all the same, only the store knows
+            for waiting in group:
+                if not waiting.done.done():
+                    waiting.done.set_exception(error)
+            return
+        for waiting in group:
+            if not waiting.done.done():  # the caller may have hung up
+                waiting.done.set_result([_code(admitted.get(row[0]), row[1]) for row in waiting.submissions])
+
+    async def _write(self, round_id: str, group: list[_Waiting]) -> dict[bytes, bytes]:
+        """Stores what is new in the group and returns who stands in the round after the commit, with which envelope."""
         if round_id not in self._admitted:
             self._admitted[round_id] = await self._store.run(lambda tx: tx.submission_hashes(round_id))
         admitted = self._admitted[round_id]
@@ -145,16 +166,9 @@ class Admission:
                 tx.add_submissions(round_id, list(fresh.values()))
             return accepting
 
-        try:
-            accepting = await self._store.run(write)
-        except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
-            for waiting in group:
-                waiting.done.set_exception(error)
-            return
-        if accepting:
+        if await self._store.run(write):
             admitted.update({client: row[1] for client, row in fresh.items()})
-        for waiting in group:
-            waiting.done.set_result([_code(admitted.get(row[0]), row[1]) for row in waiting.submissions])
+        return admitted
 
     def forget(self, round_id: str) -> None:
         """Drops a closed round from memory."""
