@@ -118,7 +118,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(keep)
-        await self.store.erase_log()
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
