@@ -177,7 +177,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
-        await self.store.erase_log()
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context

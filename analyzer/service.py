@@ -121,7 +121,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         await self.store.run(keep)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
-        await self.store.erase_log()
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc.aio
@@ -58,15 +59,27 @@ def _store_url(settings: Settings, directory: Path) -> str:
 
 
 class RunningService:
-    """One service with its server, store and workers, in this process."""
+    """One service with its server, store and workers, in this process.
 
-    def __init__(self, name: str, directory: Path, *, workers: int | None = None, clock: Clock | None = None) -> None:
+    Whoever tests a service may hand in its clock, its pool of workers, and what opens its store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        workers: int | None = None,
+        clock: Clock | None = None,
+        pool: WorkerPool | None = None,
+        open_store: Callable[[str, bytes], Store] = Store,
+    ) -> None:
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = Store(_store_url(settings, directory / name), secrets.storage_key)
-        self._pool = WorkerPool(workers or settings.workers)
+        self._store = open_store(_store_url(settings, directory / name), secrets.storage_key)
+        self._pool = pool or WorkerPool(workers or settings.workers)
         metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)
         setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
