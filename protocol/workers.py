@@ -10,6 +10,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -22,9 +23,18 @@ T = TypeVar("T")
 _CHUNK = 500
 
 
+def _end_with_the_service() -> None:
+    """A service that is killed cannot end its workers, and they would wait for work for ever."""
+    service = multiprocessing.parent_process()
+    if service is not None:
+        service.join()
+        os._exit(1)
+
+
 def _start_worker() -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_service, daemon=True).start()
     import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
 
 
