@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -27,6 +28,7 @@ from tests.faults.oracle import LETTERS, Attempt, Violation
 from tests.faults.schedules import (
     Close,
     Different,
+    Expect,
     Fault,
     Kill,
     LinkFault,
@@ -153,6 +155,12 @@ class _Game:
                 if clock_offset_s > 0 and self.schedule.deadline:
                     self.closed = True
                 world.order(service, delay_s=delay_ms / 1000, clock_offset_s=float(clock_offset_s), disk_full=disk_full)
+            case Expect(service, state):
+
+                async def is_there() -> bool:
+                    return pb.RoundState.Name((await self.states())[service]) == f"ROUND_STATE_{state}"
+
+                await self.until(is_there, f"{service} is not {state}")
             case Pause(ms):
                 await asyncio.sleep(ms / 1000)
         await self.revive()
@@ -313,8 +321,23 @@ async def _open_round(world: World, operator: Operator, schedule: Schedule) -> R
     for number, fault in enumerate(schedule.opening):
         world.order(fault.service, trap=Trap(-1 - number, fault.point, fault.action, fault.nth))
 
+    async with _supervised(world):
+        for number in range(5):
+            try:
+                return await operator.open_round(_settings(schedule), f"round-{number}")
+            except (grpc.aio.AioRpcError, Refusal):
+                continue
+    raise Violation("no round can be opened")
+
+
+@asynccontextmanager
+async def _supervised(world: World) -> AsyncIterator[None]:
+    """Starts every service again as soon as it has died; springs no trap at the end."""
+
+    done = asyncio.Event()
+
     async def supervise() -> None:
-        while True:
+        while not done.is_set():
             await world.settle()
             for name in sorted(world.down):
                 await world.start(name)
@@ -322,20 +345,12 @@ async def _open_round(world: World, operator: Operator, schedule: Schedule) -> R
 
     supervisor = asyncio.create_task(supervise())
     try:
-        for number in range(5):
-            try:
-                return await operator.open_round(_settings(schedule), f"round-{number}")
-            except (grpc.aio.AioRpcError, Refusal):
-                continue
-        raise Violation("no round can be opened")
+        yield
     finally:
-        supervisor.cancel()
-        await asyncio.gather(supervisor, return_exceptions=True)
-        await world.settle()
         for name in world.deployment.chain:
             world.order(name, trap=None)
-        for name in sorted(world.down):
-            await world.start(name)
+        done.set()
+        await supervisor
 
 
 async def play(world: World, schedule: Schedule) -> None:
@@ -350,5 +365,6 @@ async def play(world: World, schedule: Schedule) -> None:
         for number, step in enumerate(schedule.steps):
             await game.step(number, step)
         await game.heal()
-        await game.finish()
-        await game.judge()
+        async with _supervised(world):  # a trap may have been sprung while it was taken away
+            await game.finish()
+            await game.judge()
