@@ -28,14 +28,6 @@ _CHUNK = 500
 _log = logging.getLogger(__name__)
 
 
-def _end_with_the_service() -> None:
-    """A service that is killed cannot end its workers, and they would wait for work for ever."""
-    service = multiprocessing.parent_process()
-    if service is not None:
-        service.join()
-        os._exit(1)
-
-
 def _start_worker() -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -34,7 +34,8 @@ async def _run(number: int, schedules: int, process_schedules: int, seed: int) -
     async for line in process.stdout:
         sys.stdout.write(f"run {number}: {line.decode(errors='replace')}")
         sys.stdout.flush()
-    return await process.wait()
+    code: int = await process.wait()
+    return code
 
 
 async def _main(arguments: argparse.Namespace) -> int:

@@ -86,8 +86,8 @@ class _Game:
         letter = len(self.attempts)
         if letter >= LETTERS:
             raise ValueError(f"a schedule with more than {LETTERS} attempts")
-        envelope = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0)).envelope
-        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]))
+        envelope, trail = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0))
+        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]), trail)
         self.attempts.append(made)
         return made
 
@@ -278,14 +278,18 @@ class _Game:
         publication, certificate = read_publication(documents[0], self.world.deployment)
         if not certificate.granted:
             raise Violation(f"refused: {certificate.refusals}")
-        page = await self.shuffler.GetInclusion(rpc.GetInclusionRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        included = [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
-        oracle.check_counted(self.attempts, publication, certificate, included)
+        lists = [await self.passed_on(lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)]
+        oracle.check_counted(self.attempts, publication, certificate, lists)
         testimony = self.world.testimony()
         oracle.check_order(testimony)
 
         await self.until_forgotten(testimony)
         self.listen()
+
+    async def passed_on(self, lane: pb.Lane.ValueType) -> list[bytes]:
+        request = rpc.GetInclusionRequest(round_id=self.terms.round_id, lane=lane)
+        page = await self.shuffler.GetInclusion(request, timeout=_CALL_S)
+        return [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
 
     async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
         """Waits a little: the state becomes final just before the log is erased."""

@@ -65,9 +65,9 @@ _SHUFFLER = (
 _HOP_1 = (
     f"{_ROUND}.terms.<locals>.<lambda>",
     "Admission._roster.<locals>.<lambda>",
-    "Admission.register.<locals>.<lambda>",
-    "Admission._write.<locals>.<lambda>",
-    "Admission._write.<locals>.write",
+    "Admission.register.<locals>.add",
+    "Admission._commit.<locals>.<lambda>",
+    "_Group.write",
     "ShufflerService.Submit.<locals>.<lambda>",
     "ShufflerService.close.<locals>.step",
     ERASE_LOG,

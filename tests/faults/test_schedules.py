@@ -46,6 +46,7 @@ IN_PROCESS = Progress("in one process", NUMBER)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
 # Transactions that only somebody's curiosity, or a start, brings about.
 UNNAMED = {
+    "Readiness._probe.<locals>.<lambda>",
     "RoundService.Status.<locals>.read",
     "RoundService.start.<locals>.<lambda>",
     "ShufflerService.GetRound.<locals>.find",
