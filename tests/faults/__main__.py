@@ -34,7 +34,8 @@ async def _run(number: int, schedules: int, process_schedules: int, seed: int) -
     async for line in process.stdout:
         sys.stdout.write(f"run {number}: {line.decode(errors='replace')}")
         sys.stdout.flush()
-    return await process.wait()
+    code: int = await process.wait()
+    return code
 
 
 async def _main(arguments: argparse.Namespace) -> int:
@@ -54,7 +55,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     )
     verdict = "FAILED, see above" if any(codes) else "every promise was kept"
     sys.stdout.write(f"seed {seed}: {verdict}, {time.monotonic() - started:.0f} s\n")
-    return int(any(codes))
+    return 1 if any(codes) else 0
 
 
 if __name__ == "__main__":
