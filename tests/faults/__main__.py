@@ -55,7 +55,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     )
     verdict = "FAILED, see above" if any(codes) else "every promise was kept"
     sys.stdout.write(f"seed {seed}: {verdict}, {time.monotonic() - started:.0f} s\n")
-    return int(any(codes))
+    return 1 if any(codes) else 0
 
 
 if __name__ == "__main__":

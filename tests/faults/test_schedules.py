@@ -32,9 +32,10 @@ class Progress:
     """Prints a line now and then, where somebody waits for it."""
 
     def __init__(self, what: str, number: int) -> None:
-        self._what, self._number, self._done, self._started = what, number, 0, time.monotonic()
+        self._what, self._number, self._done, self._started = what, number, 0, 0.0
 
     def one_more(self) -> None:
+        self._started = self._started or time.monotonic()
         self._done += 1
         if SEED and self._done % max(1, self._number // 50) == 0:
             passed_s = time.monotonic() - self._started
