@@ -6,6 +6,7 @@ Everybody seals in this process, so that a defence that a test takes away here i
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -99,6 +100,14 @@ class Arena:
             while True:
                 row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
                 if row.state in states:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds in this process."""
+        async with asyncio.timeout(WAIT_S):
+            for _ in itertools.repeat(None):
+                if holds():
                     return
                 await asyncio.sleep(0.02)
 

@@ -43,7 +43,7 @@ async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path)
 async def test_registered_fakes_would_uncover_a_report_and_are_what_the_number_of_dishonest_clients_is_for(
     tmp_path: Path,
 ) -> None:
-    """Where anybody may enrol, subtraction reads the victim's report. With f = 99 the certificate says so and refuses."""
+    """Where anybody may enrol, subtraction reads the victim's report. With f = 99 the round is refused."""
     naive = settings(min_batch_size=100, epsilon_max=0.9)
     async with arena(tmp_path, 2) as deployment:
         estimates = []

@@ -18,7 +18,7 @@ from accountant.service import AccountantService
 from analyzer.service import AnalyzerService
 from deploy.operator import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
-from protocol.errors import Code, Refusal, refusal_of
+from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
@@ -145,14 +145,6 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
         raise Refusal(Code.WRONG_STATE, "has done what it wanted")
 
 
-async def refused(call: object) -> Refusal | None:
-    try:
-        await call  # type: ignore[misc]
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error)
-    return None
-
-
 def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> pb.GrantRequest:
     certificate = pb.Certificate(
         round_id=terms.round_id, manifest_hash=terms.hash, batch_digest=digest, granted=True, epsilon=0.1, num_users=30
@@ -174,16 +166,16 @@ async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_noth
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
         accountant = deployment.service("accountant")
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (30, set())
@@ -444,6 +436,6 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
             certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
             signed = accountant.identity.signed(Kind.CERTIFICATE, canonical(certificate))
             changed = pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(32))
-            answer = await refused(stubs.AnalyzerStub(channel).Grant(changed))
+            answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
