@@ -39,7 +39,6 @@ from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
-from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -97,11 +96,18 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
-            await self._enter(terms, certificate, watch)
+            outcome = await self._enter(terms, certificate, watch)
+        self.metrics.certificate(outcome)
+        self.metrics.invalid_budgets(invalid)
+        self.metrics.stage("certify", watch.read()[0])
         await self.store.erase_log()
 
-    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> None:
-        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate."""
+    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> str:
+        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate.
+
+        Returns the outcome, as `Metrics.certificate` names it.
+        """
+        outcome = "granted" if certificate.granted else "policy"
         limit = (
             None
             if terms.privacy_limit is None
@@ -113,6 +119,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
+                outcome = "ledger"
                 certificate.granted = False
                 certificate.refusals.append(refusal)
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
@@ -127,6 +134,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
         await self.store.run(keep)
+        return outcome
 
     @cached_property
     def _ledger_turn(self) -> asyncio.Lock:
@@ -161,7 +169,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
         )
         stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
-        await retrying(lambda: stub.Grant(request, timeout=60.0), give_up_after_s=float("inf"))
+        await self.persist(terms.round_id, terms.manifest.analyzer.service, stub.Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
@@ -169,7 +177,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
-        await self.store.erase_log()
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context

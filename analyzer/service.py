@@ -100,6 +100,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
+        drops: dict[str, int] = {}
         if certificate.granted:
             sealed = await self.lane_in(terms, pb.LANE_REPORT)
             if await asyncio.to_thread(digest, sealed) != certificate.batch_digest:
@@ -118,7 +119,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(keep)
-        await self.store.erase_log()
+        self.metrics.drops(pb.LANE_REPORT, drops)
+        self.metrics.stage("analyze", watch.read()[0])
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""

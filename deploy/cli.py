@@ -76,6 +76,35 @@ def keygen(
 
 
 @app.command()
+def rotate(
+    name: Annotated[str, typer.Argument(help="The service's name.")],
+    directory: Directory = HERE,
+    activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Last step: trust the old identity no more.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
+    with plain_errors():
+        from deploy import rotation
+        from deploy.keygen import DEPLOYMENT_FILE
+
+        if activate and retire:
+            raise ValueError("activate and retire are two steps; allowed is one at a time")
+        step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
+        entry = step(directory, name).service(name)
+        document = {
+            "service": name,
+            "identity": entry.identity,
+            "pending": entry.pending_identity,
+            "retired": list(entry.retired_identities),
+        }
+        states = [f"active   {entry.identity}"]
+        states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
+        states += [f"retired  {identity}" for identity in entry.retired_identities]
+        show(as_json, document, "\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients")
+
+
+@app.command()
 def tokens(
     count: Annotated[int, typer.Argument(help="How many, 1 to a million.")],
     out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
@@ -138,7 +167,7 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Show every service and its newest rounds."""
+    """Show every service, whether it is ready, and its newest rounds."""
     import grpc
 
     from deploy.documents import status_json
@@ -146,23 +175,29 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
     async def ask() -> list[dict[str, Any]]:
         async with Operator(directory) as operator:
-            answers = await operator.status()
+            answers, health = await operator.status(), await operator.readiness()
             return [
-                {"service": name, "problem": answer.code().name, "rounds": []}
-                if isinstance(answer, grpc.aio.AioRpcError)
-                else status_json(answer)
-                for name, answer in zip(operator.deployment.chain, answers, strict=True)
+                {
+                    **(
+                        {"service": name, "problem": answer.code().name, "rounds": []}
+                        if isinstance(answer, grpc.aio.AioRpcError)
+                        else status_json(answer)
+                    ),
+                    "health": serving,
+                }
+                for name, answer, serving in zip(operator.deployment.chain, answers, health, strict=True)
             ]
 
     services = run_async(ask())
     from rich.table import Table
 
-    table = Table("service", "round", "state", "clients", "problem")
+    table = Table("service", "health", "round", "state", "clients", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
         for one in rounds[:5]:
             problem = one["problem"] or service.get("problem", "")
-            table.add_row(service["service"], one["round_id"], one["state"], str(one["num_items"] or ""), problem)
+            items = str(one["num_items"] or "")
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
     show(as_json, {"services": services}, table)
     if any(service.get("problem") for service in services):
         raise typer.Exit(UNREACHABLE)

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import grpc.aio
 
@@ -170,6 +170,20 @@ class Operator:
                 return await self._control(name).Status(rpc.StatusRequest(round_id=round_id), timeout=5.0)
             except grpc.aio.AioRpcError as error:
                 return error
+
+        return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
+
+    async def readiness(self) -> list[str]:
+        """Returns SERVING, NOT_SERVING or UNREACHABLE for every service, in the order of the chain."""
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        async def ask(name: str) -> str:
+            try:
+                stub: Any = health_pb2_grpc.HealthStub(self._channels[name])
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=5.0)
+            except grpc.aio.AioRpcError:
+                return "UNREACHABLE"
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
         return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
 

@@ -6,8 +6,7 @@
     └── Refusal                  an answer "no" that travels: has a code from `Code`
 
 A `Code` maps to one gRPC status and one public message; the codes of single submissions bear the same names. What a
-peer may read is that message and the `hint`, which holds only the caller's own values; anything else belongs into the
-log of the service.
+peer may read is that message and the `hint`, which holds only the caller's own values; anything else is `log_only`.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ TRANSIENT = (
     grpc.StatusCode.ABORTED,
 )
 """What a failed call may be repeated for."""
+_LONGEST_DETAILS = 500  # characters, of which one can cost 12 bytes of the 8 KiB
 
 
 class CroupierError(Exception):
@@ -90,14 +90,15 @@ class Code(enum.Enum):
 class Refusal(CroupierError):
     """A service's "no", the same object on both sides of the wire."""
 
-    def __init__(self, code: Code, hint: str = "") -> None:
+    def __init__(self, code: Code, hint: str = "", *, log_only: str = "") -> None:
         super().__init__(f"{code.message}: {hint}" if hint else code.message)
         self.code = code
         self.hint = hint
+        self.log_only = log_only
 
     def details(self) -> str:
-        """Returns what travels in the gRPC status details."""
-        return f"{self.code.name}: {self}"
+        """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""
+        return f"{self.code.name}: {self}"[:_LONGEST_DETAILS]
 
 
 def refusal_of(error: grpc.RpcError) -> Refusal | None:

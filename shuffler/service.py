@@ -47,6 +47,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self._admission = Admission(setup.store, setup.pool)
         self._sizes: dict[str, int] = {}
 
+    @property
+    def num_waiting_submissions(self) -> int:
+        return self._admission.num_pending
+
     # ------------------------------------------------------------- place in the chain
 
     def hop(self, terms: RoundTerms) -> int:
@@ -82,8 +86,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         deadline = terms.manifest.close_deadline_unix_s
         if self.hop(terms) != 1 or not deadline:
             return False
-        while self.clock.now() < deadline:  # noqa: ASYNC110 (the clock is injected and may jump)
-            await asyncio.sleep(0.2)
+        while self.clock.now() < deadline:
+            await asyncio.sleep(0.2)  # the clock is injected and may jump
+            row = await self.store.run(lambda tx: tx.round(terms.round_id))
+            if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
+                return True
         state, _ = await self.close(terms)
         return state != pb.ROUND_STATE_OPEN
 
@@ -146,6 +153,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
         await self.store.run(keep)
+        for lane, reasons in drops.items() if hop > 1 else [(pb.LANE_JOINT, opened.drops)]:
+            self.metrics.drops(lane, reasons)
+        self.metrics.stage("mix", watch.read()[0])
 
     def _too_few(self, terms: RoundTerms, lanes: Mapping[pb.Lane.ValueType, Sequence[bytes]]) -> str:
         fewest = min(len(batch) for batch in lanes.values())
@@ -201,7 +211,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
-        await self.store.erase_log()
+        self.metrics.stage("deliver", watch.read()[0])
         self._admission.forget(terms.round_id)
 
     # ------------------------------------------------------------- Shuffler
@@ -230,11 +240,15 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self.clock.now() >= deadline:
-            await self.close(terms)
+            state, _ = await self.close(terms)
+            if state == pb.ROUND_STATE_CLOSED:
+                self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
         await self.store.run(lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read()))
+        self.metrics.submissions(codes)
+        self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
 
     def _envelope_size(self, terms: RoundTerms) -> int:

@@ -301,7 +301,7 @@ def seize(directory: Path, copy: Path, round_id: str, names: Sequence[str]) -> l
         secrets = load_secrets(copy / name)
         found += [secrets.identity_key, secrets.storage_key]
         store = Store(f"sqlite:///{copy / name / 'rounds.db'}", secrets.storage_key)
-        with store._engine.connect() as connection:
+        with store._database.engine.connect() as connection:
             pairs = Transaction(connection, secrets.storage_key).keys(round_id)
         found += [pair.private for pair in pairs.values()]
         store.close()
