@@ -1,6 +1,6 @@
 """Where attacks are performed: a whole deployment over TLS, some of its services replaced by cheaters, and the victims.
 
-Everybody seals in this process, so that a defence that a test takes away here is away for all of them.
+Everybody seals and opens in this process, so that a defence that a test takes away is away for all of them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from protocol.workers import WorkerPool
 from tests.support import InProcess, in_process
 
 __all__ = ["Arena", "Cast", "arena", "crafted"]
@@ -122,6 +124,11 @@ class Arena:
         return False
 
 
+def threads() -> WorkerPool:
+    """Returns a pool that opens envelopes in a thread of this process."""
+    return WorkerPool(1, ThreadPoolExecutor(1))
+
+
 @asynccontextmanager
 async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str = "") -> AsyncIterator[Arena]:
     """cast: who plays a service instead of the honest one, by name. more: lines at the end of the deployment file."""
@@ -133,7 +140,7 @@ async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deploy.serve, "_role", role)
         async with (
-            in_process(directory / "deployment", hops, more) as inside,
+            in_process(directory / "deployment", hops, more, make_pool=threads) as inside,
             Operator(inside.directory) as operator,
             public_channel(operator.deployment.shufflers[0]) as channel,
         ):
