@@ -6,6 +6,7 @@ service refused its hand-over, and how.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -164,6 +165,16 @@ class ReplacesReports(CheatingShuffler):
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
         reports[1:] = [own_report(terms, self.hop(terms), 0) for _ in reports[1:]]
+
+
+class SpoilsReports(CheatingShuffler):
+    """All reports but one are noise that opens for every hop, and for the analyzer no more."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        onion = Onion(terms)
+        hops = [layer for layer in onion._report if self.hop(terms) < layer.label.hop <= terms.num_hops]
+        reports = lanes[pb.LANE_REPORT]
+        reports[1:] = [onion._seal(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
 
 
 class ReplacesBudgets(CheatingShuffler):
