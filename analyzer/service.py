@@ -23,7 +23,6 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
@@ -108,7 +107,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             reports, drops, cpu_s = await self._open(terms, sealed)
             watch.workers_cpu_s += cpu_s
             publication.drops.extend(drop_counts(drops))
-            await asyncio.to_thread(_answer, publication, terms.question, reports, certificate)
+            await asyncio.to_thread(_answer, publication, terms, reports, certificate)
         document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -153,12 +152,13 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
 
 
 def _answer(
-    publication: pb.Publication, question: Question, reports: Sequence[int], certificate: pb.Certificate
+    publication: pb.Publication, terms: RoundTerms, reports: Sequence[int], certificate: pb.Certificate
 ) -> None:
-    """Writes the estimate into the publication."""
+    """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
+    question, needed = terms.question, terms.manifest.min_batch_size
     publication.num_reports = len(reports)
-    if not reports:
-        publication.notes.append("no report could be read, so there is no estimate")
+    if len(reports) < needed:
+        publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     answer = estimate(question, np.array(reports, dtype=np.int64), tiers)

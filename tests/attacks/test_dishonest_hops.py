@@ -210,3 +210,16 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         assert report.sent == 3
         assert report.missing[at] >= 2  # one report of the batch is left as it was
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_few_readable_reports_are_not_published_under_the_certificate_of_many(tmp_path: Path) -> None:
+    """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
+    async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users, certificate.granted) == (1, 30, True)
+        assert [(drop.reason, drop.count) for drop in publication.drops] == [("does-not-open", 29)]
+        assert not publication.values
+        assert "1 reports could be read; the round needs 20" in publication.notes[0]

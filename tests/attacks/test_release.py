@@ -18,7 +18,7 @@ from accountant.service import AccountantService
 from analyzer.service import AnalyzerService
 from deploy.operator import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
-from protocol.errors import Code, Refusal, refusal_of
+from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
@@ -28,6 +28,7 @@ from protocol.service_directory import load_secrets
 from protocol.store import RoundRow, Store, Transaction
 from protocol.transport import peer_channel
 from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
@@ -145,14 +146,6 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
         raise Refusal(Code.WRONG_STATE, "has done what it wanted")
 
 
-async def refused(call: object) -> Refusal | None:
-    try:
-        await call  # type: ignore[misc]
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error)
-    return None
-
-
 def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> pb.GrantRequest:
     certificate = pb.Certificate(
         round_id=terms.round_id, manifest_hash=terms.hash, batch_digest=digest, granted=True, epsilon=0.1, num_users=30
@@ -174,16 +167,16 @@ async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_noth
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
         accountant = deployment.service("accountant")
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (30, set())
@@ -398,8 +391,6 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
         opened = open_all(terms, tap.ciphertexts, keys.values())
         reports = {plain for plain in opened if len(plain) == 8}
         assert len(reports) == 30
-        for service in chain:  # the log is cut after the last transaction: wait for it
-            await deployment.service(service).store.erase_log()
         needles = {
             "ciphertexts": tap.ciphertexts | opened - reports - {p for p in opened if len(p) == 16},
             "reports": reports,
@@ -407,7 +398,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
             "wrapped": wrapped,
             "identities": identities,
         }
-        assert occurrences(directory, needles) == dict.fromkeys(needles, 0)
+        await deployment.until(lambda: occurrences(directory, needles) == dict.fromkeys(needles, 0))
 
 
 @pytest.mark.asyncio
@@ -426,7 +417,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
         assert occurrences(first, needles) == {"envelopes": 19, "wrapped": 1}
         answer = await deployment.operator.close_round(terms.round_id)
         assert answer.state == pb.ROUND_STATE_DISPOSED
-        assert occurrences(first, needles) == {"envelopes": 0, "wrapped": 0}
+        await deployment.until(lambda: occurrences(first, needles) == {"envelopes": 0, "wrapped": 0})
 
 
 @pytest.mark.asyncio
@@ -444,6 +435,28 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
             certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
             signed = accountant.identity.signed(Kind.CERTIFICATE, canonical(certificate))
             changed = pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(32))
-            answer = await refused(stubs.AnalyzerStub(channel).Grant(changed))
+            answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
+
+
+class ShowsAnotherRound(AnalyzerService):
+    """Answers with the well-signed result of the one round that it likes best."""
+
+    async def GetResult(self, request: rpc.GetResultRequest, context: cheaters.Context) -> rpc.GetResultResponse:  # noqa: N802
+        await super().GetResult(request, context)
+        return await super().GetResult(rpc.GetResultRequest(round_id="liked"), context)
+
+
+@pytest.mark.asyncio
+async def test_the_result_and_certificate_of_one_round_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
+        liked = await deployment.operator.open_round(settings(), "liked")
+        await deployment.admit(liked, deployment.seal(liked, 60))
+        publication, certificate = await deployment.finish(liked)
+        assert (publication.round_id, certificate.granted) == ("liked", True)
+        strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
+        await deployment.admit(strict, deployment.seal(strict, 30))
+        with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
+            await deployment.finish(strict)
+        assert answer.value.code is Code.BAD_BATCH
