@@ -94,6 +94,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
         certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, watch)
         self.metrics.certificate(outcome)
@@ -107,7 +108,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         Returns the outcome, as `Metrics.certificate` names it.
         """
         outcome = "granted" if certificate.granted else "policy"
-        limit = self._limit
+        limit = (
+            None
+            if terms.privacy_limit is None
+            else Limit(terms.privacy_limit.total_epsilon, terms.privacy_limit.total_delta)
+        )
         entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
@@ -130,11 +135,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         await self.store.run(keep)
         return outcome
-
-    @property
-    def _limit(self) -> Limit | None:
-        limit = self.deployment.privacy_limit
-        return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
 
     @cached_property
     def _ledger_turn(self) -> asyncio.Lock:

@@ -27,12 +27,11 @@ def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
 
     Raises:
         SignatureError: a signature is missing or wrong.
-        Refusal: BAD_MANIFEST if the terms are out of range or for another deployment or chain.
+        Refusal: BAD_MANIFEST if the terms are out of range or for another deployment, chain or lifetime policy.
     """
     payload = verify_signed(Kind.MANIFEST, document, deployment.identities, deployment.chain)
     terms = parse_terms(payload)
-    if terms.manifest.deployment != deployment.name or terms.services != deployment.chain:
-        raise Refusal(Code.BAD_MANIFEST, f"it is for {terms.manifest.deployment!r} and {terms.services}")
+    terms.check_place(deployment)
     return terms
 
 

@@ -26,15 +26,16 @@ from protocol.deployment import load_deployment
 from protocol.service import RoundService, ServiceSetup
 from protocol.service_directory import Settings, load_secrets, load_settings
 from protocol.store import Store
-from protocol.transport import add_ports, make_server
+from protocol.transport import ServerTls, add_ports, make_server
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]
 
-_GRACE_S = 5.0
 _log = logging.getLogger("deploy.serve")  # not __main__
+_GRACE_S = 5.0
+_WATCH_S = 0.5
 
 
 def _role(setup: ServiceSetup) -> RoundService:
@@ -66,7 +67,7 @@ class RunningService:
         settings = load_settings(directory / name)
         self._store = Store(_store_url(settings, directory / name), secrets.storage_key)
         self._pool = WorkerPool(workers or settings.workers)
-        metrics = PrometheusMetrics()
+        self._metrics = metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)
         setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
         self.service = _role(setup)
@@ -82,11 +83,14 @@ class RunningService:
         if isinstance(self.service, stubs.AnalyzerServicer):
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
         self._readiness.add_to(self._server)
-        add_ports(self._server, entry, deployment, secrets, settings)
         self._admin: grpc.aio.Server | None = None
         if settings.admin_listen:
             self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
         self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+        self._tls = ServerTls(entry, deployment, secrets)
+        add_ports(self._server, entry, self._tls, settings)
+        self._directory, self._name = directory, name
+        self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._readiness.begin()
@@ -95,11 +99,47 @@ class RunningService:
         await self._pool.warm()
         await self._server.start()
         await self.service.start()
+        self._watcher = asyncio.create_task(self._watch_files())
         await self._readiness.start()
+
+    async def _watch_files(self) -> None:
+        """Goes on with new keys and pins as soon as their files have stopped changing."""
+        seen = used = self._file_times()
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now = self._file_times()
+            if now == seen and now != used:
+                used = now
+                try:
+                    self.reload()
+                except (ValueError, OSError):
+                    _log.exception("the new files are not used")
+            seen = now
+
+    def _file_times(self) -> list[int]:
+        own = self._directory / self._name
+        files = [self._directory / DEPLOYMENT_FILE, own / "identity.key", own / "tls.key", own / "tls.crt"]
+        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+
+    def reload(self) -> None:
+        """Reads the deployment file and this service's keys again, without stopping.
+
+        Raises:
+            ValueError: they cannot be used; the old ones stay.
+        """
+        deployment = load_deployment(self._directory / DEPLOYMENT_FILE)
+        deployment.service(self._name)
+        secrets = load_secrets(self._directory / self._name)
+        self._tls.replace(deployment, secrets)
+        self.service.replace(deployment, secrets)
+        self._metrics.certificate_of(secrets.tls_certificate)
+        _log.info("keys and pins are read again")
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
         await self._readiness.stop()
+        if self._watcher is not None:
+            self._watcher.cancel()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, verify_signed
+from protocol.identity import Kind, Pinned, verify_signed
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 
@@ -56,7 +56,7 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
 
 
 def read_commitments(
-    signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Mapping[str, bytes], hops: int
+    signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Pinned, hops: int
 ) -> dict[pb.Lane.ValueType, list[pb.Commitment]]:
     """Returns the commitments of the first `hops` hops by lane, after checking every link of the chain.
 

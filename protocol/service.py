@@ -97,6 +97,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         self._terms: dict[str, RoundTerms] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._old_channels: list[grpc.aio.Channel] = []
         self._waiting: dict[str, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- for the roles
@@ -202,13 +203,20 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
     async def warm(self) -> None:
         """Does once, before the first round, what would make the first round slow."""
 
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Goes on with the keys and pins of a new deployment file; calls under way end on their old channels."""
+        self.deployment, self._secrets = deployment, secrets
+        self.identity = Identity(self.name, secrets.identity_key)
+        self._old_channels += self._channels.values()
+        self._channels = {}
+
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
         tasks = [task for task in self._drivers.values() if not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._old_channels):
             await channel.close()
 
     async def _drive(self, round_id: str) -> None:
@@ -299,12 +307,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
-        if terms.manifest.deployment != self.deployment.name:
-            raise Refusal(
-                Code.BAD_MANIFEST, f"deployment is {terms.manifest.deployment!r}, not {self.deployment.name!r}"
-            )
-        if terms.services != self.deployment.chain:
-            raise Refusal(Code.BAD_MANIFEST, f"services are {terms.services}, not {self.deployment.chain}")
+        terms.check_place(self.deployment)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
         if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")

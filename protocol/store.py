@@ -49,6 +49,13 @@ _keys = sa.Table(
     sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
 )
 _clients = sa.Table("clients", _metadata, sa.Column("client_key", sa.LargeBinary, primary_key=True))
+_tokens = sa.Table(
+    "tokens",
+    _metadata,
+    sa.Column("token_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary),
+    sa.Column("round_id", sa.String),
+)
 _submissions = sa.Table(
     "submissions",
     _metadata,
@@ -209,6 +216,23 @@ class Transaction:
 
     def client_keys(self) -> set[bytes]:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
+
+    def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+        rows = [{"token_hash": token_hash} for token_hash in token_hashes]
+        if rows:
+            self._db.execute(_tokens.insert(), rows)
+
+    def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
+        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused."""
+        rows = self._db.execute(sa.select(_tokens))
+        return {row.token_hash: (row.client_key, row.round_id) if row.client_key else None for row in rows}
+
+    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
+        """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
+        free = (_tokens.c.token_hash == token_hash) & _tokens.c.client_key.is_(None)
+        changed = self._db.execute(_tokens.update().where(free).values(client_key=client_key, round_id=round_id))
+        if not changed.rowcount:
+            raise Refusal(Code.TOKEN_USED)
 
     def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         """Adds (client_key, envelope_hash, envelope) rows; a client that stands there already is an error."""

@@ -20,7 +20,16 @@ from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
 from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
-__all__ = ["Caller", "add_ports", "caller_name", "make_server", "peer_channel", "public_channel", "retrying"]
+__all__ = [
+    "Caller",
+    "ServerTls",
+    "add_ports",
+    "caller_name",
+    "make_server",
+    "peer_channel",
+    "public_channel",
+    "retrying",
+]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -79,17 +88,35 @@ def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.a
     )
 
 
-def add_ports(
-    server: grpc.aio.Server, entry: ServiceEntry, deployment: Deployment, secrets: Secrets, settings: Settings
-) -> None:
+class ServerTls:
+    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake."""
+
+    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
+        self._name = entry.name
+        self.replace(deployment, secrets)
+
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Changes to the keys and pins of a new deployment file."""
+        others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
+        trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
+        own = [(secrets.tls_key, secrets.tls_certificate)]
+        self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
+        self._clients = grpc.ssl_server_certificate_configuration(own)
+
+    def for_peers(self) -> grpc.ServerCredentials:
+        """Mutual TLS with the pinned certificates."""
+        return grpc.dynamic_ssl_server_credentials(self._peers, lambda: self._peers, require_client_authentication=True)
+
+    def for_clients(self) -> grpc.ServerCredentials:
+        """TLS, for callers without a certificate."""
+        return grpc.dynamic_ssl_server_credentials(self._clients, lambda: self._clients)
+
+
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
-    others = [other.tls_certificate for other in deployment.services if other.name != entry.name]
-    trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
-    own = [(secrets.tls_key, secrets.tls_certificate)]
-    mutual = grpc.ssl_server_credentials(own, root_certificates=trusted, require_client_auth=True)
-    server.add_secure_port(settings.listen or entry.address, mutual)
+    server.add_secure_port(settings.listen or entry.address, tls.for_peers())
     if entry.public_address:
-        server.add_secure_port(settings.public_listen or entry.public_address, grpc.ssl_server_credentials(own))
+        server.add_secure_port(settings.public_listen or entry.public_address, tls.for_clients())
 
 
 def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
@@ -101,9 +128,13 @@ def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deploym
     if certificate == "".join(deployment.operator_tls_certificate.split()):
         return OPERATOR
     for entry in deployment.services:
-        if certificate == "".join(entry.tls_certificate.split()):
+        if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
             return entry.name
     return None
+
+
+def _roots(entry: ServiceEntry) -> bytes:
+    return "\n".join(entry.tls_certificates).encode()
 
 
 def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
@@ -113,7 +144,7 @@ def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredent
 
 def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
     """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
-    credentials = grpc.ssl_channel_credentials(entry.tls_certificate.encode(), secrets.tls_key, secrets.tls_certificate)
+    credentials = grpc.ssl_channel_credentials(_roots(entry), secrets.tls_key, secrets.tls_certificate)
     return _channel(entry.address, entry, credentials)
 
 
@@ -125,7 +156,7 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
     """
     if entry.public_address is None:
         raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
-    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(entry.tls_certificate.encode()))
+    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
 
 
 async def retrying(

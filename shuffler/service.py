@@ -10,12 +10,13 @@ never choose a second order. After the next role's acknowledgement bodies and ro
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
 
-from protocol.batches import digest, drop_counts
+from protocol.batches import ciphertext_hashes, digest, drop_counts
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
@@ -34,6 +35,7 @@ __all__ = ["ShufflerService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
+_HASH_BYTES = 32
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -131,6 +133,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         commitments = await asyncio.to_thread(self._commit, terms, incoming, lanes, drops)
         earlier = await self._earlier_commitments(terms)
         handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
+        hashes = {lane: await asyncio.to_thread(ciphertext_hashes, batch) for lane, batch in lanes.items()}
         problem = self._too_few(terms, lanes)
 
         def keep(tx: Transaction) -> None:
@@ -138,6 +141,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 raise Refusal(Code.SHORT_BATCH, problem)
             for lane, batch in lanes.items():
                 self.put_output(tx, terms.round_id, lane, batch)
+                _put_list(tx, terms.round_id, lane, hashes[lane])
             tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
@@ -203,6 +207,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         await self.store.run(finish)
         self.metrics.stage("deliver", watch.read()[0])
         await self.store.erase_log()
+        self._admission.forget(terms.round_id)
 
     # ------------------------------------------------------------- Shuffler
 
@@ -247,20 +252,29 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context
     ) -> rpc.GetInclusionResponse:
-        def read(tx: Transaction) -> list[bytes]:
-            if tx.round(request.round_id).state in (pb.ROUND_STATE_PREPARED, pb.ROUND_STATE_OPEN):
-                raise Refusal(Code.NOT_READY, "the list is published when the round is closed")
-            return sorted(tx.submission_hashes(request.round_id).values())
+        terms = await self.terms(request.round_id)
+        if self.hop(terms) != 1:
+            self.require_caller(context, [OPERATOR])
+        if request.lane not in _LANES:
+            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; allowed are report and parameter")
+        page, within = divmod(request.offset, _INCLUSION_PAGE)
 
-        hashes = await self.store.run(read)
-        page = hashes[request.offset : request.offset + _INCLUSION_PAGE]
-        return rpc.GetInclusionResponse(hashes=b"".join(page), total=len(hashes))
+        def read(tx: Transaction) -> tuple[bytes, int]:
+            (total,) = struct.unpack(">Q", tx.document(terms.round_id, _list_name(request.lane)) or bytes(8))
+            return tx.document(terms.round_id, _list_name(request.lane, page)) or b"", total
+
+        hashes, total = await self.store.run(read)
+        if not total:
+            raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
+        return rpc.GetInclusionResponse(hashes=hashes[_HASH_BYTES * within :], total=total)
 
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context
     ) -> pb.RegisterClientsResponse:
         self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(registered=await self._admission.register(request.client_keys))
+        return pb.RegisterClientsResponse(
+            registered=await self._admission.register(request.client_keys, request.token_hashes)
+        )
 
     # ------------------------------------------------------------- RoundControl
 
@@ -279,3 +293,14 @@ def _permute_all(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
     """Permutes each lane in place of its old order, with its own permutation."""
     for lane, batch in lanes.items():
         lanes[lane] = permute(batch, SystemRandom())
+
+
+def _list_name(lane: pb.Lane.ValueType, page: int | None = None) -> str:
+    """Returns the name of the document that holds a page of the list of what was passed on, or the list's length."""
+    return f"passed-on-{lane}" if page is None else f"passed-on-{lane}-{page}"
+
+
+def _put_list(tx: Transaction, round_id: str, lane: pb.Lane.ValueType, hashes: Sequence[bytes]) -> None:
+    tx.put_document(round_id, _list_name(lane), struct.pack(">Q", len(hashes)))
+    for page, start in enumerate(range(0, len(hashes), _INCLUSION_PAGE)):
+        tx.put_document(round_id, _list_name(lane, page), b"".join(hashes[start : start + _INCLUSION_PAGE]))

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
-from client.submission import Participant, seal_one, send
+from client.submission import Participant, send
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion, encode_budget
@@ -36,6 +36,7 @@ from tests.operations.support import (
     scrape,
     scrape_text,
     seal,
+    seal_as,
     settings_of,
     status_of,
     submit,
@@ -89,12 +90,12 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         onion, people = Onion(terms), seal(terms, 30)
         keys = [bytes([number]) * 32 for number in (1, 2, 3)]
         people["noise"] = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), keys[0])
-        liar = onion.wrap(encode_report(1), encode_budget(0.123, 0.0))
+        liar = onion.wrap(encode_report(1), encode_budget(0.123, 0.0)).envelope
         people["liar"] = sign_submission(terms.round_id, liar, keys[1])
-        wild = onion.wrap(encode_report(77), encode_budget(1.0, 0.0))
+        wild = onion.wrap(encode_report(77), encode_budget(1.0, 0.0)).envelope
         people["wild"] = sign_submission(terms.round_id, wild, keys[2])
         await operator.enrol([one.client_key for one in people.values()])
-        stranger = seal_one(terms, onion, Participant(1, 1.0))
+        stranger = seal_as(terms, onion, Participant(1, 1.0))
         short = pb.Submission(client_key=stranger.client_key, envelope=b"short")
         forged = pb.Submission.FromString(people["0"].SerializeToString())
         forged.signature = bytes(64)

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from client.submission import Participant, seal_one
+from client.submission import Participant
 from deploy.logs import JsonFormatter
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.store import Store
 from protocol.v1 import messages_pb2 as pb
-from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, status_of, submit, until
+from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_as, status_of, submit, until
 from tests.support import settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -48,7 +48,9 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         onion, people = Onion(terms), seal(terms, 400)
         people["noise"] = sign_submission(terms.round_id, os.urandom(onion.joint.sealed_size), bytes(32))
         await operator.enrol([one.client_key for one in people.values()])
-        stranger = seal_one(terms, onion, Participant(1, 1.0))
+        tokens = await operator.issue_tokens(2)
+        people["token"] = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        stranger = seal_as(terms, onion, Participant(1, 1.0))
         forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
         with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
             await submit(operator, terms.round_id, people)
@@ -60,7 +62,9 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 return False
 
         await until(stored)
-        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger})
+        reused = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        unknown = seal_as(terms, onion, Participant(1, 1.0, token=bytes(32)))
+        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
         second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
         assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
         await asyncio.to_thread(local.down, ["shuffler-2"])
@@ -74,13 +78,13 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         assert len(inner) > 400
         await asyncio.to_thread(local.up, ["shuffler-2"], 1)
         publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 400
+        assert publication.num_reports == 401
         for index in range(3):
             with pytest.raises(Refusal):
                 await submit(operator, f"nowhere-{index}", people)
 
-        everybody = [*people.values(), stranger, second]
-        secrets = [one.client_key for one in everybody]
+        everybody = [*people.values(), stranger, second, reused, unknown]
+        secrets = [one.client_key for one in everybody] + tokens
         secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
         secrets += [one.envelope for one in everybody] + inner
         events = set()

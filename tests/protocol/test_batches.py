@@ -14,7 +14,7 @@ from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}
-PINNED = {name: identity.public_key for name, identity in HOPS.items()}
+PINNED = {name: [identity.public_key] for name, identity in HOPS.items()}
 TERMS = make_kit().terms
 
 
