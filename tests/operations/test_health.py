@@ -67,7 +67,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tm
             numbers = scrape(local.directory, "shuffler-1")
             assert numbers["croupier_ready",] == 0
             assert numbers["croupier_store_failures_total",] >= 1
-            assert numbers["croupier_refusals_total", "STORE_FAILED", "Submit"] == 1
+            assert numbers["croupier_refusals_total", "STORE_FAILED"] == 1
 
         async def serves() -> bool:
             return await admin_health(local.directory, "shuffler-1") == "SERVING"
@@ -120,13 +120,13 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
 
         await until(counted)
         first, second, accountant, analyzer = (scrape(local.directory, name) for name in operator.deployment.chain)
-        assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total"} == {
+        assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
             "ACCEPTED": 33 + 20,
             "UNKNOWN_CLIENT": 1,
             "WRONG_SIZE": 1,
             "BAD_SIGNATURE": 1,
         }
-        assert first["croupier_refusals_total", "UNKNOWN_ROUND", "Submit"] == 1
+        assert first["croupier_refusals_total", "UNKNOWN_ROUND"] == 1
         assert first["croupier_drops_total", "joint", "does-not-open"] == 1
         assert first["croupier_drops_total", "joint", "repeated"] == 0
         assert second["croupier_drops_total", "report", "does-not-open"] == 0
@@ -136,7 +136,10 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         assert accountant["croupier_certificates_total", "policy"] == 1
         assert accountant["croupier_certificates_total", "ledger"] == 0
         stages = {
-            key[1] for sample in (first, accountant, analyzer) for key in sample if "stage_seconds_count" in key[0]
+            key[1]
+            for sample in (first, accountant, analyzer)
+            for key, value in sample.items()
+            if key[0] == "croupier_stage_seconds_count" and value
         }
         assert stages == {"admit", "mix", "deliver", "certify", "analyze"}
         assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
