@@ -141,12 +141,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return asyncio.Lock()
 
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
-        """Returns the count of each grid budget, the number of invalid ones, and the workers' CPU seconds."""
+        """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened, cpu_s = await self.pool.map_chunks(
-            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), ciphertexts
+            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
         )
         grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
         found = Counter(
@@ -177,7 +177,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
-        await self.store.erase_log()
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context

@@ -121,7 +121,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         await self.store.run(keep)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
-        await self.store.erase_log()
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
@@ -131,9 +130,10 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             (keys[RELEASE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_RELEASE).label),
             (keys[ENVELOPE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_ANALYZER).label),
         ]
-        opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), sealed)
+        distinct = list(dict.fromkeys(sealed))
+        opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
         reports: list[int] = []
-        drops = {"does-not-open": 0, "malformed": 0}
+        drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
                 drops["does-not-open"] += 1

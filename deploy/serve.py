@@ -13,18 +13,20 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc.aio
 
+from deploy.file_watch import FileWatch
 from deploy.health import Readiness, make_admin_server
 from deploy.keygen import DEPLOYMENT_FILE
 from deploy.logs import log_as_json
 from deploy.metrics import MetricsPort, PrometheusMetrics
 from protocol.clock import Clock, SystemClock
-from protocol.deployment import load_deployment
+from protocol.deployment import Deployment, load_deployment
 from protocol.service import RoundService, ServiceSetup
-from protocol.service_directory import Settings, load_secrets, load_settings
+from protocol.service_directory import Secrets, Settings, load_secrets, load_settings
 from protocol.store import Store
 from protocol.transport import ServerTls, add_ports, make_server
 from protocol.v1 import services_pb2 as rpc
@@ -33,9 +35,8 @@ from protocol.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]
 
-_log = logging.getLogger("deploy.serve")  # not __main__
 _GRACE_S = 5.0
-_WATCH_S = 0.5
+_log = logging.getLogger("deploy.serve")  # not __main__
 
 
 def _role(setup: ServiceSetup) -> RoundService:
@@ -58,15 +59,27 @@ def _store_url(settings: Settings, directory: Path) -> str:
 
 
 class RunningService:
-    """One service with its server, store and workers, in this process."""
+    """One service with its server, store and workers, in this process.
 
-    def __init__(self, name: str, directory: Path, *, workers: int | None = None, clock: Clock | None = None) -> None:
+    Whoever tests a service may hand in its clock, its pool of workers, and what opens its store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        workers: int | None = None,
+        clock: Clock | None = None,
+        pool: WorkerPool | None = None,
+        open_store: Callable[[str, bytes], Store] = Store,
+    ) -> None:
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = Store(_store_url(settings, directory / name), secrets.storage_key)
-        self._pool = WorkerPool(workers or settings.workers)
+        self._store = open_store(_store_url(settings, directory / name), secrets.storage_key)
+        self._pool = pool or WorkerPool(workers or settings.workers)
         self._metrics = metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)
         setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
@@ -82,15 +95,14 @@ class RunningService:
             stubs.add_AccountantServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.AnalyzerServicer):
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+        self._tls = ServerTls(entry, deployment, secrets)
         self._readiness.add_to(self._server)
+        add_ports(self._server, entry, self._tls, settings)
+        self._files = FileWatch(directory, name, self._replace)
         self._admin: grpc.aio.Server | None = None
         if settings.admin_listen:
             self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
         self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
-        self._tls = ServerTls(entry, deployment, secrets)
-        add_ports(self._server, entry, self._tls, settings)
-        self._directory, self._name = directory, name
-        self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._readiness.begin()
@@ -99,47 +111,18 @@ class RunningService:
         await self._pool.warm()
         await self._server.start()
         await self.service.start()
-        self._watcher = asyncio.create_task(self._watch_files())
         await self._readiness.start()
+        self._files.start()
 
-    async def _watch_files(self) -> None:
-        """Goes on with new keys and pins as soon as their files have stopped changing."""
-        seen = used = self._file_times()
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            now = self._file_times()
-            if now == seen and now != used:
-                used = now
-                try:
-                    self.reload()
-                except (ValueError, OSError):
-                    _log.exception("the new files are not used")
-            seen = now
-
-    def _file_times(self) -> list[int]:
-        own = self._directory / self._name
-        files = [self._directory / DEPLOYMENT_FILE, own / "identity.key", own / "tls.key", own / "tls.crt"]
-        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-
-    def reload(self) -> None:
-        """Reads the deployment file and this service's keys again, without stopping.
-
-        Raises:
-            ValueError: they cannot be used; the old ones stay.
-        """
-        deployment = load_deployment(self._directory / DEPLOYMENT_FILE)
-        deployment.service(self._name)
-        secrets = load_secrets(self._directory / self._name)
+    def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
         self._metrics.certificate_of(secrets.tls_certificate)
-        _log.info("keys and pins are read again")
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
+        self._files.stop()
         await self._readiness.stop()
-        if self._watcher is not None:
-            self._watcher.cancel()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()

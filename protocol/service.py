@@ -234,6 +234,8 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
                     return
                 terms = await self.terms(round_id)
                 row = await self.store.run(lambda tx: tx.round(round_id))
+                if row.state in _FINAL:
+                    await self.store.erase_log()  # here, so that it is tried again until it is done
                 moved = row.state not in _FINAL and await self.advance(row, terms)
                 self._waiting.pop(round_id, None)
                 if not moved:
@@ -328,6 +330,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         if row.manifest:
             if pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
+            self.wake(round_id)  # the call that opened it may have broken off behind its commit
             return rpc.OpenResponse()
         await self._check_terms(payload)
         document = request.manifest.SerializeToString()
@@ -411,9 +414,10 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             arrived = await asyncio.to_thread(digest, ciphertexts)
             if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
-            if len(ciphertexts) < terms.manifest.min_batch_size:
+            distinct = len(set(ciphertexts))
+            if distinct < terms.manifest.min_batch_size:
                 raise Refusal(
-                    Code.SHORT_BATCH, f"{len(ciphertexts)} items; the round needs {terms.manifest.min_batch_size}"
+                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
                 )
 
 

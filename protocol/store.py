@@ -11,14 +11,16 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from protocol.database import DEFAULT_LIMITS, Limits, open_database
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
@@ -324,48 +326,53 @@ class Transaction:
 class Store:
     """One service's database, reached from the event loop."""
 
-    def __init__(self, url: str, wrapping_key: bytes) -> None:
-        """Opens the database and creates missing tables; blocks."""
-        # Parameters are clients' keys and envelopes, side by side: they must not stand in the text of an error.
-        self._engine = sa.create_engine(url, hide_parameters=True)
+    def __init__(self, url: str, wrapping_key: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Opens the database and creates missing tables; blocks.
+
+        Raises:
+            ValueError: see `open_database`.
+        """
+        self._database = open_database(url, limits)
         self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _configure_sqlite)
-        _metadata.create_all(self._engine)
+        with self._database.begin() as connection:
+            _metadata.create_all(connection)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Returns what `work` returned, after the commit; nothing of it happened if this raises.
 
+        Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
+
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
+                BAD_REQUEST for a value that no row of it can hold.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     def _transact(self, work: Callable[[Transaction], T]) -> T:
+        with self._errors(), self._database.begin() as connection:
+            return work(Transaction(connection, self._wrapping_key))
+
+    async def erase_log(self) -> None:
+        """Leaves nothing behind of what a transaction has forgotten; called after it. Raises as `run` does."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
+
+    def _erase(self) -> None:
+        with self._errors():
+            self._database.erase()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            with self._engine.begin() as connection:
-                return work(Transaction(connection, self._wrapping_key))
+            yield
         except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
             _log.exception("the store failed", extra={"code": Code.STORE_FAILED.name})
             self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
-
-    async def erase_log(self) -> None:
-        """Leaves no old page behind in the write-ahead log; called after a transaction that forgot something."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._truncate_log)
-
-    def _truncate_log(self) -> None:
-        if self._engine.dialect.name == "sqlite":
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
+            raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
-        self._engine.dispose()
-
-
-def _configure_sqlite(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
-        connection.execute(f"PRAGMA {pragma}").close()
+        self._database.close()

@@ -138,7 +138,9 @@ def _roots(entry: ServiceEntry) -> bytes:
 
 
 def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
-    options = [*_OPTIONS[:2], ("grpc.ssl_target_name_override", entry.name)]
+    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
+    reconnect = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 5000)]
+    options = [*_OPTIONS[:2], *reconnect, ("grpc.ssl_target_name_override", entry.name)]
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 

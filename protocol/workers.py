@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -51,13 +51,14 @@ def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
 class WorkerPool:
     """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
 
-    def __init__(self, processes: int | None = None) -> None:
+    def __init__(self, processes: int | None = None, executor: Executor | None = None) -> None:
+        """executor: what runs the work, if not processes of our own; closed with the pool."""
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")
-        self._executor = self._make()
+        self._executor = executor or self._make()
 
-    def _make(self) -> ProcessPoolExecutor:
+    def _make(self) -> Executor:
         return ProcessPoolExecutor(
             self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )

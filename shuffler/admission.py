@@ -124,6 +124,7 @@ class Admission:
         self._queue: list[_Waiting] = []
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
+        self._registering = asyncio.Lock()
 
     @property
     def num_pending(self) -> int:
@@ -140,17 +141,22 @@ class Admission:
             for value in values:
                 if len(value) != 32:
                     raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
-        roster = await self._roster()
-        keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
+        async with self._registering:  # between the look and the entry nobody else enters the same key
+            roster = await self._roster()
+            keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
 
-        def add(tx: Transaction) -> None:
-            tx.add_clients(keys)
-            tx.add_tokens(tokens)
+            def add(tx: Transaction) -> None:
+                tx.add_clients(keys)
+                tx.add_tokens(tokens)
 
-        await self._store.run(add)
-        roster.keys |= keys
-        roster.tokens.update(dict.fromkeys(tokens))
-        return len(keys) + len(tokens)
+            try:
+                await self._store.run(add)
+            except BaseException:
+                self._distrust_memory()
+                raise
+            roster.keys |= keys
+            roster.tokens.update(dict.fromkeys(tokens))
+            return len(keys) + len(tokens)
 
     async def _roster(self) -> _Roster:
         if self._known is None:
@@ -221,11 +227,19 @@ class Admission:
             else:  # what was admitted before the close stays so
                 codes = [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
         except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
+            self._distrust_memory(calls[0].terms.round_id)
             for call in calls:
-                call.done.set_exception(error)
+                if not call.done.done():  # who has hung up needs no answer
+                    call.done.set_exception(error)
             return
         for call, answer in zip(calls, codes, strict=True):
-            call.done.set_result(answer)
+            if not call.done.done():
+                call.done.set_result(answer)
+
+    def _distrust_memory(self, round_id: str = "") -> None:
+        """Has memory read anew from the store, which may have kept what it could not confirm any more."""
+        self._known = None
+        self._admitted.pop(round_id, None)
 
     def forget(self, round_id: str) -> None:
         """Drops a closed round from memory."""

@@ -86,8 +86,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         deadline = terms.manifest.close_deadline_unix_s
         if self.hop(terms) != 1 or not deadline:
             return False
-        while self.clock.now() < deadline:  # noqa: ASYNC110 (the clock is injected and may jump)
-            await asyncio.sleep(0.2)
+        while self.clock.now() < deadline:
+            await asyncio.sleep(0.2)  # the clock is injected and may jump
+            row = await self.store.run(lambda tx: tx.round(terms.round_id))
+            if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
+                return True
         state, _ = await self.close(terms)
         return state != pb.ROUND_STATE_OPEN
 
@@ -106,7 +109,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        return await self.store.run(step)
+        state, count = await self.store.run(step)
+        if state == pb.ROUND_STATE_DISPOSED:
+            await self.store.erase_log()
+        return state, count
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -206,7 +212,6 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         await self.store.run(finish)
         self.metrics.stage("deliver", watch.read()[0])
-        await self.store.erase_log()
         self._admission.forget(terms.round_id)
 
     # ------------------------------------------------------------- Shuffler
@@ -235,7 +240,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self.clock.now() >= deadline:
-            await self.close(terms)
+            state, _ = await self.close(terms)
+            if state == pb.ROUND_STATE_CLOSED:
+                self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s

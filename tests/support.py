@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from deploy.serve import RunningService
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
 from protocol.questions import Question
+from protocol.service_directory import SETTINGS_FILE
 from protocol.v1 import messages_pb2 as pb
 
 SUITE = "x25519-sha256-chacha20poly1305"
@@ -76,9 +77,13 @@ class InProcess:
 
 
 @asynccontextmanager
-async def in_process(directory: Path, hops: int, more: str = "") -> AsyncIterator[InProcess]:
-    """more: lines at the end of the deployment file."""
+async def in_process(
+    directory: Path, hops: int, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+) -> AsyncIterator[InProcess]:
+    """more: lines at the end of the deployment file; settings_of: the lines of a service's settings file."""
     deployment = make_deployment(directory, "local", hops)
+    for name in deployment.chain:
+        (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
     with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
         file.write(more)
     inside = InProcess(directory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +78,14 @@ class Table:
 
 
 @asynccontextmanager
-async def table(directory: Path, hops: int, more: str = "") -> AsyncIterator[Table]:
+async def table(
+    directory: Path, hops: int, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+) -> AsyncIterator[Table]:
     pool = WorkerPool(1)
-    async with in_process(directory / "deployment", hops, more) as inside, Operator(inside.directory) as operator:
+    async with (
+        in_process(directory / "deployment", hops, more, settings_of) as inside,
+        Operator(inside.directory) as operator,
+    ):
         outbox = Outbox(directory / "outbox.db")
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             yield Table(inside, operator, channel, pool, outbox)

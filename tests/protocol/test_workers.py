@@ -28,6 +28,24 @@ if __name__ == "__main__":
 """
 
 
+def reverse(part: list[int]) -> list[int]:
+    return [-item for item in part]
+
+
+@pytest.mark.asyncio
+async def test_results_come_in_the_order_of_the_items_and_errors_travel() -> None:
+    pool = WorkerPool(2)
+    results, cpu_s = await pool.map_chunks(reverse, range(1000), chunk=7)
+    assert results == [-item for item in range(1000)]
+    assert cpu_s >= 0
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(divmod, 1, 0)
+    assert (await pool.run(divmod, 7, 2))[0] == (3, 1)
+    pool.close()
+    with pytest.raises(ValueError, match="processes is -1"):
+        WorkerPool(-1)
+
+
 def alive(pid: int) -> bool:
     try:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()

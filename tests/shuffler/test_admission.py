@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,13 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import canonical, parse_terms
-from protocol.store import Store
+from protocol.store import Store, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
 from shuffler import admission as room
 from shuffler.admission import Admission
 from tests.support import make_kit
 
+T = TypeVar("T")
 TERMS = make_kit().terms
 SIZE = 100
 ACCEPTED, EXISTS = pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS
@@ -205,3 +209,61 @@ async def test_a_full_round_admits_nobody_else(store: Store, pool: WorkerPool) -
 def test_every_submission_code_is_in_the_catalogue() -> None:
     names = {name.removeprefix("SUBMISSION_CODE_") for name in pb.SubmissionCode.keys()}  # noqa: SIM118 (no mapping)
     assert names - set(Code.__members__) == {"UNSPECIFIED", "ACCEPTED"}
+
+
+class Forgetful(Store):
+    """A store that commits and then loses the connection before it hears so, as often as it is told to."""
+
+    losses = 0
+
+    def _transact(self, work: Callable[[Transaction], T]) -> T:
+        answer = super()._transact(work)
+        if self.losses:
+            self.losses -= 1
+            raise Refusal(Code.STORE_FAILED)
+        return answer
+
+
+@pytest.mark.asyncio
+async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool: WorkerPool) -> None:
+    """Once every repetition failed on the primary key, for ever: memory did not know what the store had."""
+    with closing(Forgetful(f"sqlite:///{tmp_path / 'rounds.db'}", b"k" * 32)) as store:
+        admission = await opened(store, pool)
+        store.losses = 1
+        with pytest.raises(Refusal, match="cannot store anything"):
+            await codes(admission, submission(1))
+        assert await codes(admission, submission(1), submission(2)) == [ACCEPTED, ACCEPTED]
+        store.losses = 1
+        with pytest.raises(Refusal, match="cannot store anything"):
+            await admission.register([public(6)])
+        await admission.register([public(6), public(7)])
+        assert await codes(admission, submission(6), submission(7)) == [ACCEPTED, ACCEPTED]
+        assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 4
+
+
+@pytest.mark.asyncio
+async def test_the_same_key_registered_by_two_calls_at_once_is_registered_once(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    new = await asyncio.gather(*(admission.register([public(6), public(7 + number)]) for number in range(3)))
+    assert sorted(new) == [1, 1, 2]
+    assert await codes(admission, submission(6)) == [ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(store: Store, pool: WorkerPool) -> None:
+    """Once the committer died over the abandoned call, and everyone behind it waited until their deadline."""
+    admission = await opened(store, pool)
+    holding = threading.Event()
+    blocked = asyncio.create_task(store.run(lambda _: holding.wait(10)))  # until then no commit goes through
+    first = asyncio.create_task(codes(admission, submission(1)))
+    while admission._committer is None or admission._queue:  # noqa: ASYNC110 (nothing says when it has begun)
+        await asyncio.sleep(0.01)
+    calls = [first, *(asyncio.create_task(codes(admission, submission(client))) for client in (2, 3))]
+    while len(admission._queue) < 2:  # noqa: ASYNC110 (the first is being committed, these are the next group)
+        await asyncio.sleep(0.01)
+    calls[0].cancel()
+    calls[1].cancel()
+    holding.set()
+    assert await asyncio.wait_for(calls[2], 10) == [ACCEPTED]
+    await blocked
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 3

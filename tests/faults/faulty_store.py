@@ -1,0 +1,169 @@
+"""A store that fails on command: it dies, errs or is slow around the commit of a transaction that is named.
+
+A commit point has the name of the function that `Store.run` was given, so production code knows nothing of it. What has
+been ordered comes from outside (`Orders`), what dying means too: SIGKILL, or `Killed` for a service inside a process.
+The store also bears witness: it notes every secret that it held and the digest of every chunk that was about to be sent
+or has arrived, committed or not, so that the oracle can ask afterwards whether they are gone, and whether they changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NoReturn, TypeVar
+
+import sqlalchemy as sa
+
+from protocol.errors import Code, Refusal
+from protocol.store import Store, Transaction
+
+__all__ = ["ERASE_LOG", "Action", "FaultyStore", "Killed", "Orders", "ShiftedClock", "Trap"]
+
+T = TypeVar("T")
+Action = Literal["kill before", "kill after", "fail", "lose the answer"]
+ERASE_LOG = "Store.erase_log"
+_SENDS, _NO_LIMIT = "RoundService.send_lane.<locals>.<lambda>", 1 << 30
+_SECRETS = """
+    SELECT envelope FROM submissions WHERE envelope IS NOT NULL
+    UNION ALL SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
+    UNION ALL SELECT wrapped_private FROM round_keys
+"""
+
+
+class Killed(BaseException):
+    """Raised where a service inside this process would have ended with `kill -9`."""
+
+
+@dataclass(frozen=True)
+class Trap:
+    """Something happens when a transaction is reached for the `nth` time from now.
+
+    `fail`: the database cannot be reached. `lose the answer`: it commits and cannot say so any more.
+    """
+
+    serial: int
+    point: str
+    action: Action
+    nth: int
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What is wrong with one service at the moment."""
+
+    trap: Trap | None = None
+    delay_s: float = 0.0
+    clock_offset_s: float = 0.0
+    disk_full: bool = False
+
+
+class ShiftedClock:
+    """The machine's clock and what has been ordered on top."""
+
+    def __init__(self, orders: Callable[[], Orders]) -> None:
+        self._orders = orders
+
+    def now(self) -> float:
+        return time.time() + self._orders().clock_offset_s
+
+
+class FaultyStore(Store):
+    """The real store with faults around it; a full disk is SQLite's own."""
+
+    def __init__(
+        self,
+        url: str,
+        wrapping_key: bytes,
+        *,
+        orders: Callable[[], Orders],
+        die: Callable[[], NoReturn],
+        witness: Callable[[str], None],
+    ) -> None:
+        super().__init__(url, wrapping_key)
+        self._orders, self._die, self._witness = orders, die, witness
+        self._met: Counter[int] = Counter()
+        self._known: set[bytes] = set()
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        try:
+            return await super().run(work)
+        except Killed:
+            return await _for_ever()
+
+    async def erase_log(self) -> None:
+        try:
+            await super().erase_log()
+        except Killed:
+            await _for_ever()
+
+    def _meet(self, point: str) -> Action | None:
+        """Returns what is to happen at this commit point, now."""
+        orders = self._orders()
+        if orders.delay_s:
+            time.sleep(orders.delay_s)
+        trap = orders.trap
+        if trap is None or trap.point != point:
+            return None
+        self._met[trap.serial] += 1
+        return trap.action if self._met[trap.serial] == trap.nth else None
+
+    def _transact(self, work: Callable[[Transaction], T]) -> T:
+        point = work.__qualname__
+        action = self._meet(point)
+
+        def watched(tx: Transaction) -> T:
+            if action == "fail":
+                raise sa.exc.OperationalError(point, None, RuntimeError("the database is out of reach (ordered)"))
+            # A limit below the present size stands for the present size: nothing may grow any more.
+            limit = 1 if self._orders().disk_full else _NO_LIMIT
+            tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")
+            result = work(tx)
+            self._orders()  # whoever has died meanwhile does not commit
+            self._note(point, tx.connection)
+            if action == "kill before":
+                self._die()
+            return result
+
+        result = super()._transact(watched)
+        if action == "kill after":
+            self._die()
+        if action == "lose the answer":
+            raise Refusal(Code.STORE_FAILED, "(ordered)")
+        return result
+
+    def _erase(self) -> None:
+        action = self._meet(ERASE_LOG)
+        if action == "kill before":
+            self._die()
+        if action == "fail":
+            with self._errors():
+                raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
+        super()._erase()
+        if action == "kill after":
+            self._die()
+
+    def _note(self, point: str, connection: sa.Connection) -> None:
+        for (blob,) in connection.exec_driver_sql(_SECRETS):
+            name = hashlib.sha256(blob).digest()
+            if name not in self._known:
+                self._known.add(name)
+                for start in (12, len(blob) // 2, len(blob) - 24):
+                    self._witness(f"secret - {blob[start : start + 24].hex()}")
+        here = "SELECT round_id, direction, lane, chunk_index, chunk_count, digest FROM chunks"
+        for row in connection.exec_driver_sql(here):
+            if row.direction == "in" or point == _SENDS:
+                place = f"{row.round_id}/{row.direction}/{row.lane}/{row.chunk_index}/{row.chunk_count}"
+                line = f"chunk {place} {row.digest.hex()}"
+                if line.encode() not in self._known:
+                    self._known.add(line.encode())
+                    self._witness(line)
+
+
+async def _for_ever() -> NoReturn:
+    """What the code of a dead service does."""
+    await asyncio.get_running_loop().create_future()
+    raise Killed

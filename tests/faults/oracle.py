@@ -1,0 +1,124 @@
+"""What must hold after a schedule, whatever was killed when.
+
+Every attempt of a client reports a letter of its own and tells the truth, so the published histogram says exactly which
+attempts were counted, and how often.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["LETTERS", "Attempt", "Violation", "check_answers", "check_counted", "check_forgotten", "check_order"]
+
+LETTERS = 128
+_REFUSALS_OF_TAMPERED = {pb.SUBMISSION_CODE_BAD_SIGNATURE}
+
+
+class Violation(AssertionError):
+    """The deployment broke a promise."""
+
+
+@dataclass
+class Attempt:
+    """One submission as its client made it, and every definite answer that it ever got."""
+
+    client: int
+    letter: int
+    submission: pb.Submission
+    authentic: bool = True
+    answers: list[pb.SubmissionCode.ValueType] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> bool:
+        return pb.SUBMISSION_CODE_ACCEPTED in self.answers
+
+    @property
+    def envelope_hash(self) -> bytes:
+        return hashlib.sha256(self.submission.envelope).digest()
+
+    def __str__(self) -> str:
+        names = [pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_") for code in self.answers]
+        kind = "" if self.authentic else " (tampered)"
+        return f"client {self.client}, letter {self.letter}{kind}: {', '.join(names) or 'never answered'}"
+
+
+def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
+    """Every answer is final, follows from what the client did, and one client has at most one report."""
+    by_client: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        by_client[attempt.client].append(attempt)
+        if len(set(attempt.answers)) > 1:
+            raise Violation(f"the answer changed: {attempt}")
+        if not attempt.authentic and set(attempt.answers) - _REFUSALS_OF_TAMPERED:
+            raise Violation(f"a tampered submission was not recognised: {attempt}")
+        if pb.SUBMISSION_CODE_ROUND_CLOSED in attempt.answers and not may_be_closed:
+            raise Violation(f"nobody closed the round: {attempt}")
+    allowed = {pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED}
+    for mine in by_client.values():
+        authentic = [attempt for attempt in mine if attempt.authentic]
+        accepted = [attempt for attempt in authentic if attempt.accepted]
+        if len(accepted) > 1:
+            raise Violation(f"two reports of one client were accepted: {accepted[0]}; {accepted[1]}")
+        for attempt in authentic:
+            if set(attempt.answers) - allowed:
+                raise Violation(f"no reason for this answer: {attempt}")
+            exists = pb.SUBMISSION_CODE_ALREADY_EXISTS in attempt.answers
+            if exists and len(authentic) < 2:
+                raise Violation(f"the client has sent nothing else: {attempt}")
+            if accepted and attempt.answers and attempt is not accepted[0] and not exists:
+                raise Violation(f"{accepted[0]} stands there already: {attempt}")
+
+
+def check_counted(
+    attempts: Iterable[Attempt], publication: pb.Publication, certificate: pb.Certificate, included: Iterable[bytes]
+) -> None:
+    """Exactly what was acknowledged was counted, each once, and stands in the inclusion list."""
+    accepted = [attempt for attempt in attempts if attempt.accepted]
+    expected = Counter(attempt.letter for attempt in accepted)
+    found: Counter[int] = Counter()
+    for letter, value in enumerate(publication.values):
+        count = value.estimate * publication.num_reports
+        if abs(count - round(count)) > 1e-3:
+            raise Violation(f"letter {letter} was counted {count} times")
+        found[letter] = round(count)
+    if +found != expected:
+        raise Violation(f"lost: {sorted(expected - found)}; counted without or twice: {sorted(found - expected)}")
+    if not publication.num_reports == certificate.num_users == len(accepted):
+        raise Violation(
+            f"{len(accepted)} acknowledged, {publication.num_reports} reports, {certificate.num_users} users"
+        )
+    if publication.drops or certificate.invalid_budgets or certificate.dishonest:
+        raise Violation(f"something was dropped: {publication.drops}, {certificate.dishonest} taken for dishonest")
+    if sorted(included) != sorted(attempt.envelope_hash for attempt in accepted):
+        raise Violation("the inclusion list is not what was acknowledged")
+
+
+def check_order(testimony: Mapping[str, Iterable[str]]) -> None:
+    """A chunk that may have been sent, or has arrived, never had another content."""
+    for service, lines in testimony.items():
+        first: dict[str, str] = {}
+        for line in lines:
+            kind, place, value = line.split(" ")
+            if kind == "chunk" and first.setdefault(place, value) != value:
+                raise Violation(f"{service}: chunk {place} (round/direction/lane/index/count) changed its content")
+
+
+def check_forgotten(testimony: Mapping[str, Iterable[str]], files: Mapping[str, bytes]) -> None:
+    """No database file holds any ciphertext or wrapped private key that any service has ever stored."""
+    secrets = {
+        bytes.fromhex(value): service
+        for service, lines in testimony.items()
+        for kind, _, value in (line.split(" ") for line in lines)
+        if kind == "secret"
+    }
+    if not secrets:
+        raise Violation("the witnesses have seen no secret: the check would prove nothing")
+    for name, content in files.items():
+        for secret, service in secrets.items():
+            if secret in content:
+                raise Violation(f"{name} still holds a ciphertext or key that {service} had stored")

@@ -1,0 +1,354 @@
+"""Plays one schedule in a world: opens a round, takes the steps, heals everything, closes, and asks the oracle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from client.rounds import read_publication
+from client.submission import new_client_key
+from deploy.operator import Operator, RoundSettings
+from protocol.errors import Refusal
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, encode_budget
+from protocol.questions import Question, encode_report
+from protocol.transport import public_channel, retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.faults import oracle
+from tests.faults.faulty_store import Trap
+from tests.faults.oracle import LETTERS, Attempt, Violation
+from tests.faults.schedules import (
+    Close,
+    Different,
+    Fault,
+    Kill,
+    LinkFault,
+    Pause,
+    Repeat,
+    Restart,
+    Schedule,
+    Step,
+    Submit,
+    Tamper,
+    Trouble,
+)
+from tests.faults.worlds import World
+
+__all__ = ["play"]
+
+_LOCAL_EPSILON = 20.0
+_MIN_BATCH = 2
+_DEADLINE_S = 1800
+_STEP_S = 0.15  # a step that takes longer goes on beside the next ones
+_CALL_S = 10.0
+_ERASED_S = 5.0
+_FINAL = {
+    pb.ROUND_STATE_DELIVERED,
+    pb.ROUND_STATE_RELEASED,
+    pb.ROUND_STATE_PUBLISHED,
+}
+
+
+@dataclass
+class _Game:
+    world: World
+    schedule: Schedule
+    operator: Operator
+    clients: grpc.aio.Channel
+    terms: RoundTerms
+    keys: list[bytes] = field(default_factory=list)
+    enrolled: set[int] = field(default_factory=set)
+    attempts: list[Attempt] = field(default_factory=list)
+    calls: set[asyncio.Task[None]] = field(default_factory=set)
+    back_in: dict[str, int] = field(default_factory=dict)  # steps until a service is started again
+    closed: bool = False  # somebody may have closed the round
+
+    # ------------------------------------------------------------- clients
+
+    @property
+    def shuffler(self) -> stubs.ShufflerAsyncStub:
+        return stubs.ShufflerStub(self.clients)
+
+    def attempt(self, client: int | None = None) -> Attempt:
+        """Returns a new attempt, of a new client if none is named. It tells the truth: nothing is left to chance."""
+        if client is None:
+            client = len(self.keys)
+            self.keys.append(new_client_key())
+        letter = len(self.attempts)
+        if letter >= LETTERS:
+            raise ValueError(f"a schedule with more than {LETTERS} attempts")
+        envelope = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0)).envelope
+        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]))
+        self.attempts.append(made)
+        return made
+
+    async def ask(self, attempt: Attempt, timeout_s: float = _CALL_S, patience_s: float = 0.0) -> None:
+        """Enrols the client if need be, submits, and writes down the answer; whoever gets none knows nothing."""
+        try:
+            if attempt.client not in self.enrolled:
+                enrol = stubs.ShufflerStub(self.operator._channels[self.world.deployment.shufflers[0].name])
+                register = pb.RegisterClientsRequest(client_keys=[attempt.submission.client_key])
+                await retrying(lambda: enrol.RegisterClients(register, timeout=_CALL_S), give_up_after_s=patience_s)
+                self.enrolled.add(attempt.client)
+            request = pb.SubmitRequest(round_id=self.terms.round_id, submissions=[attempt.submission])
+            answer = await retrying(
+                lambda: self.shuffler.Submit(request, timeout=timeout_s), give_up_after_s=patience_s
+            )
+        except (grpc.aio.AioRpcError, Refusal):
+            if patience_s:
+                raise
+            return
+        attempt.answers.extend(answer.codes)
+
+    async def at_once(self, *work: Awaitable[None]) -> None:
+        """Starts calls, and waits for them a little."""
+        tasks = {asyncio.ensure_future(one) for one in work}
+        self.calls |= tasks
+        await asyncio.wait(tasks, timeout=_STEP_S)
+
+    async def close_round(self) -> None:
+        self.closed = True
+        control = self.operator._control(self.world.deployment.shufflers[0].name)
+        try:
+            await control.Close(rpc.CloseRequest(round_id=self.terms.round_id), timeout=_CALL_S)
+        except grpc.aio.AioRpcError:
+            return
+
+    # ------------------------------------------------------------- steps
+
+    async def step(self, number: int, step: Step) -> None:
+        world = self.world
+        known = [attempt for attempt in self.attempts if attempt.authentic]
+        match step:
+            case Submit(clients, hang_up_ms):
+                timeout_s = hang_up_ms / 1000 or _CALL_S
+                await self.at_once(*(self.ask(self.attempt(), timeout_s) for _ in range(clients)))
+            case Repeat(which) if known:
+                await self.at_once(self.ask(known[which % len(known)]))
+            case Different(which) if known:
+                await self.at_once(self.ask(self.attempt(known[which % len(known)].client)))
+            case Tamper(which, part, bit) if known:
+                await self.at_once(self.ask(self.tampered(known[which % len(known)], part, bit)))
+            case Close():
+                await self.at_once(self.close_round())
+            case Fault() as fault:
+                self.arm(number, fault)
+            case Kill(service, down) if service not in world.down:
+                self.back_in[service] = down
+                await world.kill(service)
+            case Restart(service) if service not in world.down:
+                await world.stop(service)
+                await world.start(service)
+            case LinkFault(link, state, delay_ms):
+                world.links[link].delay_s = delay_ms / 1000
+                world.links[link].become(state)
+            case Trouble(service, delay_ms, clock_offset_s, disk_full):
+                if clock_offset_s > 0 and self.schedule.deadline:
+                    self.closed = True
+                world.order(service, delay_s=delay_ms / 1000, clock_offset_s=float(clock_offset_s), disk_full=disk_full)
+            case Pause(ms):
+                await asyncio.sleep(ms / 1000)
+        await self.revive()
+
+    def arm(self, number: int, fault: Fault) -> None:
+        self.back_in[fault.service] = fault.down
+        self.world.order(fault.service, trap=Trap(number, fault.point, fault.action, fault.nth))
+
+    def tampered(self, of: Attempt, part: str, bit: int) -> Attempt:
+        submission = pb.Submission.FromString(of.submission.SerializeToString())
+        content = bytearray(getattr(submission, part))
+        content[bit // 8 % len(content)] ^= 1 << bit % 8
+        setattr(submission, part, bytes(content))
+        attempt = Attempt(of.client, len(self.attempts), submission, authentic=False)
+        self.attempts.append(attempt)
+        return attempt
+
+    async def revive(self) -> None:
+        """Starts every service again whose time has come."""
+        await self.world.settle()
+        for service in sorted(self.world.down):
+            self.back_in[service] = self.back_in.get(service, 0) - 1
+            if self.back_in[service] < 0:
+                await self.world.start(service)
+
+    # ------------------------------------------------------------- the end
+
+    async def heal(self) -> None:
+        """Ends every fault. Services that live go on as they are: a restart could hide that they hang."""
+        for link in self.world.links.values():
+            link.delay_s = 0.0
+            link.become("open")
+        await self.world.settle()
+        for service in self.world.deployment.chain:
+            self.world.order(service, trap=None, delay_s=0.0, disk_full=False)
+        self.world.order(self.world.deployment.shufflers[0].name, clock_offset_s=0.0)
+        await self.world.settle()
+        for service in sorted(self.world.down):
+            await self.world.start(service)
+        if self.calls:
+            done, late = await asyncio.wait(self.calls, timeout=2 * _CALL_S)
+            for call in done:
+                call.result()
+            if late:
+                raise Violation(f"{len(late)} calls were never answered")
+
+    async def finish(self) -> None:
+        """Closes the round, with enough clients, and waits for what it publishes."""
+        while sum(attempt.accepted for attempt in self.attempts) < _MIN_BATCH:
+            state = await self.state_of_hop_1()
+            if state != pb.ROUND_STATE_OPEN:
+                break
+            await self.ask(self.attempt(), patience_s=self.world.bound_s)
+        hop_1 = self.world.deployment.shufflers[0].name
+        if self.schedule.closed_by == "clock":
+            was_past = self.closed
+            self.closed = True
+            self.world.order(hop_1, clock_offset_s=2.0 * _DEADLINE_S)
+            if not was_past:  # else it may have passed over too few clients; such a round waits for its operator
+                await self.until(self.is_closed, "the deadline passed and the round stayed open")
+        if self.schedule.closed_by == "operator" or not await self.is_closed():
+            self.closed = True
+            answer = await self.operator.close_round(self.terms.round_id)
+            if answer.state == pb.ROUND_STATE_OPEN:
+                raise Violation(f"the round does not close with {answer.num_clients} clients")
+        await self.until(self.is_published, "nothing is published")
+
+    async def state_of_hop_1(self) -> pb.RoundState.ValueType:
+        request = rpc.GetRoundRequest(round_id=self.terms.round_id)
+        patience_s = self.world.bound_s
+        answer = await retrying(lambda: self.shuffler.GetRound(request, timeout=_CALL_S), give_up_after_s=patience_s)
+        return answer.state
+
+    async def is_closed(self) -> bool:
+        return await self.state_of_hop_1() != pb.ROUND_STATE_OPEN
+
+    async def is_published(self) -> bool:
+        return all(state in _FINAL for state in (await self.states()).values())
+
+    async def states(self) -> dict[str, pb.RoundState.ValueType]:
+        """Returns the state of the round in every service that answers.
+
+        Raises:
+            Violation: a service has given the round up.
+        """
+        found: dict[str, pb.RoundState.ValueType] = {}
+        for name, status in zip(
+            self.world.deployment.chain, await self.operator.status(self.terms.round_id), strict=True
+        ):
+            found[name] = pb.ROUND_STATE_UNSPECIFIED
+            if isinstance(status, rpc.StatusResponse):
+                found[name] = status.rounds[0].state
+                if status.rounds[0].state in (pb.ROUND_STATE_REFUSED, pb.ROUND_STATE_DISPOSED):
+                    raise Violation(f"{name}: the round is {pb.RoundState.Name(status.rounds[0].state)}")
+        return found
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+        deadline = time.monotonic() + self.world.bound_s
+        while not await condition():
+            self.listen()
+            if time.monotonic() > deadline:
+                names = {name: pb.RoundState.Name(state) for name, state in (await self.states()).items()}
+                raise Violation(f"{otherwise} within {self.world.bound_s:g} s: {names}")
+            await asyncio.sleep(0.02)
+
+    async def judge(self) -> None:
+        for attempt in self.attempts:
+            await self.ask(attempt, patience_s=self.world.bound_s)
+        oracle.check_answers(self.attempts, may_be_closed=self.closed)
+        analyzer = stubs.AnalyzerStub(self.operator._analyzer)
+        request = rpc.GetResultRequest(round_id=self.terms.round_id)
+        documents = [(await analyzer.GetResult(request, timeout=_CALL_S)).publication for _ in range(2)]
+        if documents[0] != documents[1]:
+            raise Violation("the published result changed")
+        publication, certificate = read_publication(documents[0], self.world.deployment)
+        if not certificate.granted:
+            raise Violation(f"refused: {certificate.refusals}")
+        page = await self.shuffler.GetInclusion(rpc.GetInclusionRequest(round_id=self.terms.round_id), timeout=_CALL_S)
+        included = [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
+        oracle.check_counted(self.attempts, publication, certificate, included)
+        testimony = self.world.testimony()
+        oracle.check_order(testimony)
+
+        await self.until_forgotten(testimony)
+        self.listen()
+
+    async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
+        """Waits a little: the state becomes final just before the log is erased."""
+        deadline = time.monotonic() + _ERASED_S
+        while True:
+            try:
+                oracle.check_forgotten(testimony, self.world.files())
+            except Violation:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    def listen(self) -> None:
+        if self.world.complaints():
+            raise Violation("\n".join(["a service failed:", *self.world.complaints()]))
+
+
+def _settings(schedule: Schedule) -> RoundSettings:
+    return RoundSettings(
+        Question("letters", "krr", k=LETTERS),
+        (_LOCAL_EPSILON,),
+        delta=1e-4,
+        epsilon_max=_LOCAL_EPSILON,
+        min_batch_size=_MIN_BATCH,
+        close_deadline_unix_s=int(time.time()) + _DEADLINE_S if schedule.deadline else 0,
+    )
+
+
+async def _open_round(world: World, operator: Operator, schedule: Schedule) -> RoundTerms:
+    """Opens a round under faults; killed services are started again at once. A round that fails is left behind."""
+    for number, fault in enumerate(schedule.opening):
+        world.order(fault.service, trap=Trap(-1 - number, fault.point, fault.action, fault.nth))
+
+    async def supervise() -> None:
+        while True:
+            await world.settle()
+            for name in sorted(world.down):
+                await world.start(name)
+            await asyncio.sleep(0.01)
+
+    supervisor = asyncio.create_task(supervise())
+    try:
+        for number in range(5):
+            try:
+                return await operator.open_round(_settings(schedule), f"round-{number}")
+            except (grpc.aio.AioRpcError, Refusal):
+                continue
+        raise Violation("no round can be opened")
+    finally:
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
+        await world.settle()
+        for name in world.deployment.chain:
+            world.order(name, trap=None)
+        for name in sorted(world.down):
+            await world.start(name)
+
+
+async def play(world: World, schedule: Schedule) -> None:
+    """Plays the schedule in a world that has been built.
+
+    Raises:
+        Violation: a promise was broken.
+    """
+    async with Operator(world.directory) as operator, public_channel(world.entrance) as clients:
+        terms = await _open_round(world, operator, schedule)
+        game = _Game(world, schedule, operator, clients, terms)
+        for number, step in enumerate(schedule.steps):
+            await game.step(number, step)
+        await game.heal()
+        await game.finish()
+        await game.judge()

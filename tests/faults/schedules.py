@@ -1,0 +1,289 @@
+"""Schedules: what clients, the operator and misfortune do during one round, and how hypothesis draws them.
+
+A schedule is plain data that prints as the Python expression that makes it again. What the steps mean is `play`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+from hypothesis import strategies as st
+
+from tests.faults.faulty_store import ERASE_LOG, Action
+from tests.faults.links import LinkState
+
+__all__ = [
+    "CLIENTS",
+    "POINTS",
+    "Close",
+    "Different",
+    "Fault",
+    "Kill",
+    "LinkFault",
+    "Pause",
+    "Repeat",
+    "Restart",
+    "Schedule",
+    "Step",
+    "Submit",
+    "Tamper",
+    "Trouble",
+    "links",
+    "point_names",
+    "schedules",
+    "services",
+]
+
+CLIENTS = "clients"
+_ROUND = "RoundService"
+_COMMON = (
+    f"{_ROUND}.Prepare.<locals>.prepare",
+    f"{_ROUND}._check_terms.<locals>.<lambda>",
+    f"{_ROUND}.Sign.<locals>.<lambda>",
+    f"{_ROUND}.Open.<locals>.<lambda>",
+    f"{_ROUND}._drive.<locals>.<lambda>",
+)
+_RECEIVER = (
+    f"{_ROUND}.terms.<locals>.<lambda>",
+    f"{_ROUND}.Deliver.<locals>.take",
+    f"{_ROUND}.HandOver.<locals>.<lambda>",
+    f"{_ROUND}.HandOver.<locals>.close",
+    f"{_ROUND}.lane_in.<locals>.<lambda>",
+    ERASE_LOG,
+)
+_SHUFFLER = (
+    "ShufflerService._mix.<locals>.<lambda>",
+    "ShufflerService._mix.<locals>.keep",
+    "ShufflerService._deliver.<locals>.<lambda>",
+    f"{_ROUND}.send_lane.<locals>.<lambda>",
+    "ShufflerService._deliver.<locals>.finish",
+)
+_HOP_1 = (
+    f"{_ROUND}.terms.<locals>.<lambda>",
+    "Admission._roster.<locals>.<lambda>",
+    "Admission.register.<locals>.<lambda>",
+    "Admission._write.<locals>.<lambda>",
+    "Admission._write.<locals>.write",
+    "ShufflerService.Submit.<locals>.<lambda>",
+    "ShufflerService.close.<locals>.step",
+    ERASE_LOG,
+)
+_ACCOUNTANT = (
+    "AccountantService._certify.<locals>.<lambda>",
+    "AccountantService._open_budgets.<locals>.<lambda>",
+    "AccountantService._enter.<locals>.keep",
+    "AccountantService._grant.<locals>.<lambda>",
+    "AccountantService._grant.<locals>.finish",
+)
+_ANALYZER = (
+    "AnalyzerService.Grant.<locals>.keep",
+    "AnalyzerService.advance.<locals>.<lambda>",
+    "AnalyzerService._open.<locals>.<lambda>",
+    "AnalyzerService._publish.<locals>.keep",
+    "AnalyzerService.GetResult.<locals>.read",
+)
+POINTS: dict[str, tuple[str, ...]] = {
+    "first hop": (*_COMMON, *_HOP_1, *_SHUFFLER),
+    "hop": (*_COMMON, *_RECEIVER, *_SHUFFLER),
+    "accountant": (*_COMMON, *_RECEIVER, *_ACCOUNTANT),
+    "analyzer": (*_COMMON, *_RECEIVER, *_ANALYZER),
+}
+"""Every transaction of a round, by role."""
+
+
+def point_names(service: str) -> tuple[str, ...]:
+    """Returns the commit points of a service."""
+    role = {"shuffler-1": "first hop", "accountant": "accountant", "analyzer": "analyzer"}
+    return POINTS[role.get(service, "hop")]
+
+
+def services(hops: int) -> tuple[str, ...]:
+    return (*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer")
+
+
+def links(hops: int) -> tuple[tuple[str, str], ...]:
+    """Returns (caller, callee) for every pair that talks during a round."""
+    chain = [f"shuffler-{hop}" for hop in range(1, hops + 1)]
+    ends = [(chain[-1], "analyzer"), (chain[-1], "accountant"), ("accountant", "analyzer")]
+    return ((CLIENTS, chain[0]), *itertools.pairwise(chain), *ends)
+
+
+@dataclass(frozen=True)
+class Submit:
+    """New clients, all at once, each in a call of its own. With `hang_up_ms` they do not wait for the answer."""
+
+    clients: int = 1
+    hang_up_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """An earlier submission, byte for byte."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class Different:
+    """Another report of a client that has one."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class Tamper:
+    """An earlier submission with one bit flipped on the way."""
+
+    which: int
+    part: Literal["envelope", "signature"]
+    bit: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """The operator closes the round."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something happens at a commit point of a service; a killed service comes back after `down` more steps."""
+
+    service: str
+    point: str
+    action: Action
+    nth: int = 1
+    down: int = 0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """`kill -9` now."""
+
+    service: str
+    down: int = 0
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A graceful stop and a start."""
+
+    service: str
+
+
+@dataclass(frozen=True)
+class LinkFault:
+    """What becomes of one link from now on."""
+
+    link: tuple[str, str]
+    state: LinkState
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with one service from now on: every transaction is late, the clock is off, the disk is full."""
+
+    service: str
+    delay_ms: int = 0
+    clock_offset_s: int = 0
+    disk_full: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Time passes."""
+
+    ms: int
+
+
+Step = Submit | Repeat | Different | Tamper | Close | Fault | Kill | Restart | LinkFault | Trouble | Pause
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One round. `opening` is wrong while it is opened; then the steps; then all is healed and the round is closed.
+
+    Attributes:
+        deadline: the round has a deadline (in half an hour), which `Trouble.clock_offset_s` can bring about.
+        closed_by: who closes it in the end; "clock" needs a deadline.
+    """
+
+    hops: int = 2
+    deadline: bool = False
+    closed_by: Literal["operator", "clock"] = "operator"
+    opening: tuple[Fault, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+_ACTIONS: tuple[Action, ...] = ("kill before", "kill after", "fail", "lose the answer")
+_INDEX = st.integers(0, 7)
+
+
+def _faults(hops: int) -> st.SearchStrategy[Fault]:
+    return st.sampled_from(services(hops)).flatmap(
+        lambda service: st.builds(
+            Fault,
+            st.just(service),
+            st.sampled_from(point_names(service)),
+            st.sampled_from(_ACTIONS),
+            nth=st.integers(1, 3),
+            down=st.integers(0, 3),
+        )
+    )
+
+
+def _steps(hops: int) -> st.SearchStrategy[Step]:
+    anyone = st.sampled_from(services(hops))
+    part: st.SearchStrategy[Literal["envelope", "signature"]] = st.sampled_from(("envelope", "signature"))
+    state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
+    trouble = st.builds(
+        Trouble,
+        anyone,
+        delay_ms=st.sampled_from((0, 2, 10)),
+        clock_offset_s=st.sampled_from((0, 3600, -3600)),
+        disk_full=st.booleans(),
+    )
+    return st.one_of(
+        st.builds(Submit, st.integers(1, 3)),
+        st.builds(Submit, st.integers(1, 3), st.integers(0, 12)),
+        st.builds(Repeat, _INDEX),
+        st.builds(Different, _INDEX),
+        st.builds(Tamper, _INDEX, part, st.integers(0, 4095)),
+        _faults(hops),
+        _faults(hops),
+        st.builds(Close),
+        st.builds(Kill, anyone, st.integers(0, 3)),
+        st.builds(Restart, anyone),
+        st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),
+        trouble,
+        st.builds(Pause, st.sampled_from((5, 20, 80))),
+    )
+
+
+def schedules(max_steps: int = 14) -> st.SearchStrategy[Schedule]:
+    """Returns a strategy for schedules over one, two or three hops."""
+    ending: st.SearchStrategy[tuple[bool, Literal["operator", "clock"]]] = st.sampled_from(
+        ((False, "operator"), (True, "operator"), (True, "clock"))
+    )
+
+    def steps(hops: int) -> st.SearchStrategy[list[Step]]:
+        """Half of them close the round on the way, so that what follows meets it while it is mixed and certified."""
+        some = st.lists(_steps(hops), max_size=max_steps // 2)
+        closing: st.SearchStrategy[list[Step]] = st.builds(
+            lambda before, faults, after: [*before, Submit(2), *faults, Close(), *after],
+            some,
+            st.lists(_faults(hops), max_size=3),
+            some,
+        )
+        return st.one_of(st.lists(_steps(hops), max_size=max_steps), closing)
+
+    return st.integers(1, 3).flatmap(
+        lambda hops: st.builds(
+            lambda end, opening, steps: Schedule(hops, end[0], end[1], tuple(opening), tuple(steps)),
+            ending,
+            st.lists(_faults(hops), max_size=1),
+            steps(hops),
+        )
+    )

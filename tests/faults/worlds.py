@@ -1,0 +1,284 @@
+"""A deployment in which everything can be made to fail, inside this process; `processes` has the one of real processes.
+
+Every service has a site of its own: its directory, and its own copy of the deployment file, in which the addresses of
+those whom it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
+
+A service that is killed here stops in the middle: its store refuses everything, its code never goes on, its server and
+channels are dropped, and what it left on the disk is copied before SQLite can tidy it up. That copy is what the next
+one starts from.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import dataclasses
+import logging
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from deploy.keygen import DEPLOYMENT_FILE
+from deploy.serve import RunningService
+from protocol.deployment import Deployment, ServiceEntry, load_deployment
+from protocol.workers import WorkerPool
+from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock
+from tests.faults.links import Link
+from tests.faults.schedules import CLIENTS, links
+
+__all__ = ["InProcessWorld", "World"]
+
+_log = logging.getLogger(__name__)
+_DATABASE = ("rounds.db", "rounds.db-wal")
+_START_TRIES = 50
+
+
+class World(abc.ABC):
+    """Sites, links, and what is ordered for whom; how a service lives and dies is the subclass's."""
+
+    bound_s = 10.0
+    """Within which a healed deployment has to publish."""
+
+    def __init__(self, deployed: Path, root: Path) -> None:
+        """deployed: a directory as `make_deployment` leaves it; it stays as it is."""
+        self.directory = deployed
+        self.root = root
+        self.deployment: Deployment = load_deployment(deployed / DEPLOYMENT_FILE)
+        self.orders: dict[str, Orders] = {}
+        self.down: set[str] = set()
+        self.links: dict[tuple[str, str], Link] = {}
+
+    def site(self, name: str) -> Path:
+        return self.root / name
+
+    async def build(self) -> None:
+        """Makes links and sites, and starts every service."""
+        entries = {entry.name: entry for entry in self.deployment.services}
+        for caller, callee in links(len(self.deployment.shufflers)):
+            entry = entries[callee]
+            link = Link(entry.public_address or entry.address if caller == CLIENTS else entry.address)
+            await link.start()
+            self.links[caller, callee] = link
+        for name in entries:
+            site = self.site(name)
+            shutil.copytree(self.directory / name, site / name)
+            text = (self.directory / DEPLOYMENT_FILE).read_text()
+            for (caller, callee), link in self.links.items():
+                if caller == name:
+                    text = text.replace(f'"{entries[callee].address}"', f'"{link.address}"')
+            (site / DEPLOYMENT_FILE).write_text(text)
+        await asyncio.gather(*(self.start(name) for name in entries))
+
+    @property
+    def entrance(self) -> ServiceEntry:
+        """Hop 1 as clients reach it."""
+        hop_1 = self.deployment.shufflers[0]
+        return hop_1.model_copy(update={"public_address": self.links[CLIENTS, hop_1.name].address})
+
+    def order(self, name: str, **changes: Any) -> None:
+        """Changes what is ordered for a service."""
+        self.orders[name] = dataclasses.replace(self.orders.get(name, Orders()), **changes)
+
+    def files(self) -> dict[str, bytes]:
+        """Returns the content of every file that the services' databases consist of."""
+        paths = [path for name in self.deployment.chain for path in (self.site(name) / name).glob("rounds.db*")]
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in paths}
+
+    @abc.abstractmethod
+    def testimony(self) -> dict[str, Iterable[str]]:
+        """Returns what the witnesses of every service have noted."""
+
+    @abc.abstractmethod
+    def complaints(self) -> list[str]:
+        """Returns every error that should never happen in a service, whatever the faults."""
+
+    @abc.abstractmethod
+    async def start(self, name: str) -> None:
+        """Starts a service that is down; it may die again at once."""
+
+    @abc.abstractmethod
+    async def kill(self, name: str) -> None: ...
+
+    @abc.abstractmethod
+    async def stop(self, name: str) -> None:
+        """Stops a service gracefully."""
+
+    @abc.abstractmethod
+    async def settle(self) -> None:
+        """Notices who has died, and waits until they are gone."""
+
+    async def close(self) -> None:
+        for name in set(self.deployment.chain) - self.down:
+            await self.kill(name)
+        for link in self.links.values():
+            await link.close()
+
+
+class _Threads(WorkerPool):
+    """A thread instead of processes: starts at once."""
+
+    def __init__(self) -> None:
+        super().__init__(1, ThreadPoolExecutor(1))
+
+    async def warm(self) -> None:
+        """There is nothing to warm."""
+
+
+class _Life:
+    """One service from its start to its death."""
+
+    def __init__(self, world: InProcessWorld, name: str) -> None:
+        self.name = name
+        self.dead = asyncio.Event()
+        self.running: RunningService | None = None
+        self._world = world
+        self._loop = asyncio.get_running_loop()
+        self.is_dead = False  # read by the store's thread
+
+    def die(self) -> NoReturn:
+        """What the store calls instead of SIGKILL, in its thread."""
+        self.is_dead = True
+        self._loop.call_soon_threadsafe(self._world.mourn, self)
+        raise Killed
+
+    def orders(self) -> Orders:
+        """Returns what is ordered; asked before a transaction and before its commit."""
+        if self.is_dead:
+            raise Killed
+        return self.ordered()
+
+    def ordered(self) -> Orders:
+        return self._world.orders.get(self.name, Orders())
+
+
+class _Complaints(logging.Handler):
+    """Keeps what services log as their own failures: an INTERNAL answer, a step that failed, a round that stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "protocol.store":
+            return  # the failures of the store are ordered
+        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        if record.name == "protocol.service" and kind in ("AioRpcError", "OperationalError"):
+            return  # of the network and the disk: ordered too, and tried again
+        self.lines.append(f"{record.name}: {record.getMessage()} {kind}")
+        if record.exc_info:
+            self.lines.append(logging.Formatter().formatException(record.exc_info))
+
+
+class InProcessWorld(World):
+    """All services in this process and event loop, with their real stores, servers, channels and TLS."""
+
+    def __init__(self, deployed: Path, root: Path) -> None:
+        super().__init__(deployed, root)
+        self._lives: dict[str, _Life] = {}
+        self._burials: set[asyncio.Task[None]] = set()
+        self._testimony: dict[str, list[str]] = {name: [] for name in self.deployment.chain}
+        self._complaints = _Complaints()
+        logger = logging.getLogger("protocol")
+        self._logger_was = logger.propagate
+        logger.addHandler(self._complaints)
+        logger.propagate = False
+        asyncio.get_running_loop().set_exception_handler(self._note_exception)
+
+    def _note_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, Killed):
+            self._complaints.lines.append(f"{context['message']}: {error!r} in {context.get('task')}")
+
+    def testimony(self) -> dict[str, Iterable[str]]:
+        return dict(self._testimony)
+
+    def complaints(self) -> list[str]:
+        return self._complaints.lines
+
+    async def start(self, name: str) -> None:
+        for _ in range(_START_TRIES):
+            life = _Life(self, name)
+            store = partial(FaultyStore, orders=life.orders, die=life.die, witness=self._testimony[name].append)
+            clock = ShiftedClock(life.ordered)
+            try:
+                life.running = RunningService(name, self.site(name), clock=clock, pool=_Threads(), open_store=store)
+            except RuntimeError:  # the port is not free yet
+                await asyncio.sleep(0.02)
+                continue
+            self._lives[name] = life
+            self.down.discard(name)
+            starting = asyncio.create_task(life.running.start())
+            dying = asyncio.create_task(life.dead.wait())
+            await asyncio.wait([starting, dying], return_when=asyncio.FIRST_COMPLETED)
+            dying.cancel()
+            if life.is_dead:
+                starting.cancel()
+                return
+            if starting.exception() is None:
+                return
+            _log.warning("%s did not start", name, exc_info=starting.exception())
+            await self.kill(name)  # a process would have ended with this error, and its supervisor starts another
+        raise RuntimeError(f"{name} does not start")
+
+    def mourn(self, life: _Life) -> None:
+        """Called in the event loop when a service has died."""
+        if not life.dead.is_set():
+            life.is_dead = True
+            life.dead.set()
+            self.down.add(life.name)
+            self.order(life.name, trap=None)
+            burial = asyncio.create_task(self._bury(life))
+            self._burials.add(burial)
+            burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, life: _Life) -> None:
+        running = life.running
+        if running is None:
+            return
+        running._store._thread.shutdown(wait=True)
+        home, image = self.site(life.name) / life.name, self.site(life.name) / "image"
+        image.mkdir()
+        for file in _DATABASE:
+            if (home / file).exists():
+                shutil.copyfile(home / file, image / file)
+        await running._server.stop(None)
+        await running.service.stop()
+        running._pool.close()
+        running._store._database.close()
+        for path in home.glob("rounds.db*"):
+            path.unlink()
+        for path in image.iterdir():
+            path.rename(home / path.name)
+        image.rmdir()
+
+    async def kill(self, name: str) -> None:
+        self.mourn(self._lives[name])
+        await self.settle()
+
+    async def stop(self, name: str) -> None:
+        life = self._lives[name]
+        if life.running is not None and not life.is_dead:
+            stopping = asyncio.create_task(life.running.stop())
+            dying = asyncio.create_task(life.dead.wait())
+            await asyncio.wait([stopping, dying], return_when=asyncio.FIRST_COMPLETED)
+            dying.cancel()
+            if not life.is_dead:
+                stopping.result()
+                self.down.add(name)
+                return
+            stopping.cancel()
+        await self.settle()
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)
+        while self._burials:
+            await asyncio.gather(*self._burials)
+
+    async def close(self) -> None:
+        await super().close()
+        logger = logging.getLogger("protocol")
+        logger.removeHandler(self._complaints)
+        logger.propagate = self._logger_was
