@@ -33,7 +33,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 
-__all__ = ["RunningService", "serve"]
+__all__ = ["RunningService", "serve", "store_url"]
 
 _GRACE_S = 5.0
 _log = logging.getLogger("deploy.serve")  # not __main__
@@ -54,7 +54,8 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
-def _store_url(settings: Settings, directory: Path) -> str:
+def store_url(settings: Settings, directory: Path) -> str:
+    """Returns the database of a service as SQLAlchemy names it."""
     return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
 
 
@@ -78,7 +79,7 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = open_store(_store_url(settings, directory / name), secrets.storage_key)
+        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
         self._pool = pool or WorkerPool(workers or settings.workers)
         self._metrics = metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)

@@ -200,8 +200,8 @@ def test_the_unit_is_hardened_stops_gracefully_and_gets_its_key_as_a_credential(
 def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> None:
     known = {
         "Unit": "Description Documentation Wants After",
-        "Service": "Type ExecStart LoadCredential User Group StateDirectory StateDirectoryMode UMask Restart RestartSec "
-        "TimeoutStartSec KillMode KillSignal TimeoutStopSec LimitCORE MemorySwapMax NoNewPrivileges "
+        "Service": "Type ExecStart LoadCredential User Group StateDirectory StateDirectoryMode UMask Restart "
+        "RestartSec TimeoutStartSec KillMode KillSignal TimeoutStopSec LimitCORE MemorySwapMax NoNewPrivileges "
         "CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices ProtectClock "
         "ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables "
         "ProtectProc RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality "
