@@ -166,10 +166,19 @@ def _notify(state: str) -> None:
 
 
 def serve(name: str, directory: Path, workers: int | None = None) -> None:
-    """Runs the service; returns after a graceful stop."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core would write lines that are not JSON
+    """Runs the service; returns after a graceful stop.
+
+    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    """
     log_as_json(name)
-    asyncio.run(_serve(name, directory, workers))
+    try:
+        asyncio.run(_serve(name, directory, workers))
+    except ValueError as error:
+        _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except Exception as error:
+        _log.critical("the service ends: %s", error, exc_info=error)
+        raise SystemExit(1) from error
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from client.submission import Participant
+from deploy.keygen import make_deployment
 from deploy.logs import JsonFormatter
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
@@ -117,11 +119,18 @@ def test_an_uncaught_exception_is_one_json_line() -> None:
 
 
 def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deploy.serve", "shuffler-1", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    (line,) = [json.loads(one) for one in done.stderr.splitlines()]
-    assert "deployment.toml does not exist" in line["event"]
-    assert (line["level"], done.returncode) == ("CRITICAL", 1)
+    deployment = make_deployment(tmp_path / "there", "clinic", 1)
+    taken = deployment.service("shuffler-1").address.rpartition(":")
+    with socket.create_server((taken[0], int(taken[2]))):
+        for directory, code, message in (
+            (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
+            (tmp_path / "there", 1, "Failed to bind"),
+        ):
+            command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            (line,) = [json.loads(one) for one in done.stderr.splitlines()]
+            assert message in line["event"]
+            assert (line["level"], done.returncode) == ("CRITICAL", code)
 
 
 def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:
