@@ -12,16 +12,21 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
+import sqlalchemy as sa
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
 from client.submission import Participant, send
+from deploy.health import Readiness, make_admin_server
+from deploy.keygen import free_addresses
+from deploy.metrics import PrometheusMetrics
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion, encode_budget
 from protocol.questions import encode_report
 from protocol.service_directory import Settings
+from protocol.store import Store
 from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -42,6 +47,7 @@ from tests.operations.support import (
     submit,
     until,
 )
+from tests.postgresql import Server
 from tests.support import settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -81,6 +87,36 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tm
         assert b"STORE_FAILED" in log
         assert leaks(log, [one.client_key for one in people.values()]) == []
         assert leaks(log, [one.envelope for one in people.values()]) == []
+
+
+@pytest.mark.asyncio
+async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgresql: Server) -> None:
+    url = postgresql.new_database()
+    database = sa.make_url(url).database
+    store, (address,) = Store(url, bytes(32)), free_addresses(1)
+    readiness = Readiness(store, PrometheusMetrics(), every_s=0.1)
+    admin = make_admin_server(readiness, address, [])
+    async with grpc.aio.insecure_channel(address) as channel:
+        await readiness.begin()
+        await admin.start()
+        try:
+            assert await health(channel) == "NOT_SERVING"
+            await readiness.start()
+            assert await health(channel) == "SERVING"
+            for allowed, expected in (("false", "NOT_SERVING"), ("true", "SERVING")):
+                postgresql.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS {allowed}')
+                postgresql.disconnect(url)
+                await until(lambda: answers(channel, expected))  # noqa: B023
+            assert await health(channel, "live") == "SERVING"
+        finally:
+            await readiness.stop()
+            assert await health(channel) == "NOT_SERVING"
+            await admin.stop(0)
+            store.close()
+
+
+async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
+    return await health(channel) == expected
 
 
 @pytest.mark.asyncio
