@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo test check protos bench clean
+.PHONY: help demo test faults check protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make test    install, run every test"
+	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make bench   how long certificates take; throughput against the number of users"
@@ -29,6 +30,9 @@ bench: $(VENV)/.installed-demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=90 $(ARGS)
+
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.faults $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ __all__ = [
     "POINTS",
     "Close",
     "Different",
+    "Expect",
     "Fault",
     "Kill",
     "LinkFault",
@@ -55,6 +56,7 @@ _RECEIVER = (
 )
 _SHUFFLER = (
     "ShufflerService._mix.<locals>.<lambda>",
+    "ShufflerService._earlier_commitments.<locals>.<lambda>",
     "ShufflerService._mix.<locals>.keep",
     "ShufflerService._deliver.<locals>.<lambda>",
     f"{_ROUND}.send_lane.<locals>.<lambda>",
@@ -63,9 +65,9 @@ _SHUFFLER = (
 _HOP_1 = (
     f"{_ROUND}.terms.<locals>.<lambda>",
     "Admission._roster.<locals>.<lambda>",
-    "Admission.register.<locals>.<lambda>",
-    "Admission._write.<locals>.<lambda>",
-    "Admission._write.<locals>.write",
+    "Admission.register.<locals>.add",
+    "Admission._commit.<locals>.<lambda>",
+    "_Group.write",
     "ShufflerService.Submit.<locals>.<lambda>",
     "ShufflerService.close.<locals>.step",
     ERASE_LOG,
@@ -198,7 +200,15 @@ class Pause:
     ms: int
 
 
-Step = Submit | Repeat | Different | Tamper | Close | Fault | Kill | Restart | LinkFault | Trouble | Pause
+@dataclass(frozen=True)
+class Expect:
+    """The round gets to this state in a service. Never drawn: under faults nobody knows when."""
+
+    service: str
+    state: str
+
+
+Step = Expect | Submit | Repeat | Different | Tamper | Close | Fault | Kill | Restart | LinkFault | Trouble | Pause
 
 
 @dataclass(frozen=True)
