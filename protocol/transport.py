@@ -63,7 +63,7 @@ class _Errors(grpc.aio.ServerInterceptor):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
-                self._metrics.refusal(details.method.rpartition("/")[2], refusal.code)
+                self._metrics.refusal(refusal.code)
             await context.abort(refusal.code.status, refusal.details())
             return None
 
