@@ -9,7 +9,7 @@ checked against the very batch that is held here; without both, nothing here can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,14 @@ import grpc.aio
 import numpy as np
 
 from analyzer.estimators import estimate
+from analyzer.vectors import decode_unit_vector, hemisphere_mean
 from protocol.batches import digest, drop_counts
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
+from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
@@ -121,7 +123,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
-    async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
+    async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
         onion = Onion(terms)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
@@ -131,14 +133,15 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         ]
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
-        reports: list[int] = []
+        reports: list[Any] = []
+        decode = _decoder(terms.question)
         drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
                 drops["does-not-open"] += 1
                 continue
             try:
-                reports.append(terms.question.decode_report(plaintext))
+                reports.append(decode(plaintext))
             except ValueError:
                 drops["malformed"] += 1
         return reports, drops, cpu_s
@@ -151,8 +154,13 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
     return open_many(suite, own_key, own_label, [ciphertext or b"" for ciphertext in inner])
 
 
+def _decoder(question: Question) -> Callable[[bytes], Any]:
+    """Returns what makes a report of opened bytes, or raises ValueError where no honest client has sent them."""
+    return question.decode_report if question.vector is None else partial(decode_unit_vector, question.vector.dimension)
+
+
 def _answer(
-    publication: pb.Publication, terms: RoundTerms, reports: Sequence[int], certificate: pb.Certificate
+    publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
     question, needed = terms.question, terms.manifest.min_batch_size
@@ -161,6 +169,12 @@ def _answer(
         publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    if question.vector is not None:
+        total = np.stack(reports).sum(axis=0, dtype=np.float64)
+        found = hemisphere_mean(total, tiers, question.vector.clipping_norm)
+        publication.vector = found.mean.astype("<f4").tobytes()
+        publication.vector_standard_error = found.standard_error
+        return
     answer = estimate(question, np.array(reports, dtype=np.int64), tiers)
     publication.confidence_level = answer.confidence_level
     publication.notes.extend(answer.notes)

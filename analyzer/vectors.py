@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["VectorEstimate", "gaussian_mean", "hemisphere_length", "hemisphere_mean"]
+__all__ = ["VectorEstimate", "decode_unit_vector", "gaussian_mean", "hemisphere_length", "hemisphere_mean"]
 
 Vector = NDArray[np.float64]
+_LENGTH_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,20 @@ def hemisphere_length(dimension: int) -> float:
     if dimension < 1:
         raise ValueError(f"dimension is {dimension}; allowed is at least 1")
     return math.sqrt(math.pi) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
+
+
+def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
+    """Returns the report that a hemisphere client sent, float32 (d,).
+
+    A longer vector would let one client outweigh all others. Raises ValueError for anything but a unit vector.
+    """
+    if len(plaintext) != 4 * dimension:
+        raise ValueError(f"a report has {len(plaintext)} bytes; {4 * dimension} are required")
+    report = np.frombuffer(plaintext, dtype="<f4")
+    length = float(np.linalg.norm(report.astype(np.float64)))
+    if not abs(length - 1) < _LENGTH_TOLERANCE:
+        raise ValueError(f"the report has length {length}; allowed is 1")
+    return report
 
 
 def _count(tiers: Sequence[tuple[float, int]]) -> int:

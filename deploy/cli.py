@@ -31,6 +31,7 @@ from deploy.console import (
     run_async,
     show,
 )
+from deploy.training import command as training
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ app = typer.Typer(
 round_app = typer.Typer(no_args_is_help=True, help="Open and close rounds, read results.")
 app.add_typer(round_app, name="round")
 accounting.add_commands(app)
+training.add_commands(app)
 
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
 HERE = Path("croupier-local")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -44,6 +46,21 @@ class Descent:
         self.steps = 0
         self._rule = rule
         self._optimizer = torch.optim.SGD([self.parameters], lr=rule.learning_rate, momentum=rule.momentum)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `restore` needs in order to go on."""
+        return {
+            "parameters": self.parameters.detach().clone(),
+            "average": self.average,
+            "steps": self.steps,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of a descent with the same rule."""
+        self.parameters.data.copy_(state["parameters"])
+        self.average, self.steps = state["average"], state["steps"]
+        self._optimizer.load_state_dict(state["optimizer"])
 
     def step(self, gradient: torch.Tensor) -> None:
         """Takes one step. Raises ValueError for a gradient of another dimension or with an entry that is not finite."""

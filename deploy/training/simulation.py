@@ -6,31 +6,18 @@ estimated gradient is that of the deployed run (a test compares them).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from analyzer.vectors import gaussian_mean, hemisphere_mean
 from client.gradients import FlatModel
 from deploy.training.datasets import Dataset, Examples
-from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.descent import Descent, StepRule
 
-__all__ = ["EpochRecord", "hemisphere_reports", "silo_epochs", "user_epochs"]
+__all__ = ["hemisphere_reports", "silo_epochs", "user_epochs"]
 
 _ENTRIES_AT_ONCE = 2**25
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """Where the training stands after an epoch: loss and accuracy on the examples that are watched."""
-
-    epoch: int
-    steps: int
-    loss: float
-    accuracy: float
 
 
 def hemisphere_reports(
@@ -59,10 +46,9 @@ def user_epochs(
     epochs: int,
     *,
     batch_size: int = 0,
-    watched: Literal["validation", "test"] = "validation",
     seed: int = 0,
-) -> Iterator[tuple[EpochRecord, Descent]]:
-    """Trains on users who hold one example each and report a hemisphere vector; yields after every epoch.
+) -> Iterator[tuple[int, Descent]]:
+    """Trains on users who hold one example each and report a hemisphere vector; yields (epoch, descent) after each.
 
     Args:
         epsilons: float64 (n,), the users' local budgets per step; None: clipped gradients without noise.
@@ -80,8 +66,7 @@ def user_epochs(
             wishes = None if epsilons is None else epsilons[chosen]
             part = dataset.train.part(chosen)
             descent.step(_user_gradient(model, descent.parameters, part, wishes, clipping_norm, generator))
-        loss, accuracy = evaluate(model, descent.average, getattr(dataset, watched))
-        yield EpochRecord(epoch, descent.steps, loss, accuracy), descent
+        yield epoch, descent
 
 
 def _user_gradient(
@@ -114,10 +99,9 @@ def silo_epochs(
     rule: StepRule,
     epochs: int,
     *,
-    watched: Literal["validation", "test"] = "validation",
     seed: int = 0,
     progress: Callable[[], None] = lambda: None,
-) -> Iterator[tuple[EpochRecord, Descent]]:
+) -> Iterator[tuple[int, Descent]]:
     """GSPA, Algorithm 3: clients hold equal shares of the records and answer once an epoch, in secret random order.
 
     A client sees the current parameters and answers with the mean of its clipped gradients plus N(0, sigma_i^2 I); the
@@ -136,9 +120,4 @@ def silo_epochs(
             answer += sigmas[client] * torch.randn(answer.shape, generator=generator, dtype=torch.float64)
             descent.step(torch.from_numpy(gaussian_mean(answer.numpy(), [(sigmas[client], 1)]).mean).float())
             progress()
-        loss, accuracy = evaluate(model, descent.average, getattr(dataset, watched))
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"the loss is {loss} after epoch {epoch}; a smaller learning rate or more clipping may help"
-            )
-        yield EpochRecord(epoch, descent.steps, loss, accuracy), descent
+        yield epoch, descent
