@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 from client.submission import Participant
 from deploy.keygen import make_deployment
+from deploy.local import LocalDeployment
 from deploy.logs import JsonFormatter
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
@@ -131,6 +133,20 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             (line,) = [json.loads(one) for one in done.stderr.splitlines()]
             assert message in line["event"]
             assert (line["level"], done.returncode) == ("CRITICAL", code)
+
+
+def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
+    """Python's tracker of semaphores outlives the service and used to write its warning there."""
+    local = LocalDeployment(tmp_path / "deployment", 1)
+    pid = local.up(["analyzer"], workers=1)["analyzer"]
+    family = [Path("/proc", child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    assert len(family) >= 2
+    local.down(kill=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(child.exists() for child in family):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert lines_of(local.directory / "analyzer" / "service.log")
 
 
 def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:
