@@ -91,7 +91,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         secrets = [one.client_key for one in everybody] + tokens
         secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
         secrets += [one.envelope for one in everybody] + inner
-        events = set()
+        events, states = set(), {}
         for name in operator.deployment.chain:
             log = local.directory / name / "service.log"
             assert leaks(log.read_bytes(), secrets) == []
@@ -100,7 +100,15 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 assert {"time", "level", "service", "logger", "event"} <= set(line)
                 assert line["service"] == name
             events |= {(line["level"], line.get("code", "")) for line in lines}
+            mine = [line["state"] for line in lines if "state" in line and line["round_id"] == terms.round_id]
+            states[name] = list(dict.fromkeys(mine))
         assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
+        assert states == {
+            "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
+            "analyzer": ["OPEN", "CLOSED", "PUBLISHED"],
+        }
 
 
 def test_an_uncaught_exception_is_one_json_line() -> None:
