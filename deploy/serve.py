@@ -171,6 +171,9 @@ def serve(name: str, directory: Path, workers: int | None = None) -> None:
     Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
     """
     log_as_json(name)
+    os.umask(0o077)  # the store is for nobody else on this machine
+    # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     try:
         asyncio.run(_serve(name, directory, workers))
     except ValueError as error:

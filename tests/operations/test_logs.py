@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 from client.submission import Participant
 from deploy.keygen import make_deployment
+from deploy.local import LocalDeployment
 from deploy.logs import JsonFormatter
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
@@ -89,7 +91,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         secrets = [one.client_key for one in everybody] + tokens
         secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
         secrets += [one.envelope for one in everybody] + inner
-        events = set()
+        events, states = set(), {}
         for name in operator.deployment.chain:
             log = local.directory / name / "service.log"
             assert leaks(log.read_bytes(), secrets) == []
@@ -98,7 +100,15 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 assert {"time", "level", "service", "logger", "event"} <= set(line)
                 assert line["service"] == name
             events |= {(line["level"], line.get("code", "")) for line in lines}
+            mine = [line["state"] for line in lines if "state" in line and line["round_id"] == terms.round_id]
+            states[name] = list(dict.fromkeys(mine))
         assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
+        assert states == {
+            "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
+            "analyzer": ["OPEN", "CLOSED", "PUBLISHED"],
+        }
 
 
 def test_an_uncaught_exception_is_one_json_line() -> None:
@@ -131,6 +141,20 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             (line,) = [json.loads(one) for one in done.stderr.splitlines()]
             assert message in line["event"]
             assert (line["level"], done.returncode) == ("CRITICAL", code)
+
+
+def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
+    """Python's tracker of semaphores outlives the service and used to write its warning there."""
+    local = LocalDeployment(tmp_path / "deployment", 1)
+    pid = local.up(["analyzer"], workers=1)["analyzer"]
+    family = [Path("/proc", child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    assert len(family) >= 2
+    local.down(kill=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(child.exists() for child in family):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert lines_of(local.directory / "analyzer" / "service.log")
 
 
 def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:

@@ -74,13 +74,16 @@ async def test_sigterm_in_a_flood_of_submissions_loses_nothing_that_was_acknowle
 
 
 @pytest.mark.asyncio
-async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_before_sigterm_is_private_and_counted_afterwards(tmp_path: Path) -> None:
     """Without anybody sending anything again."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 100)
         await operator.enrol([one.client_key for one in people.values()])
         assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
+        assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()
+        assert "rounds.db" in own
         process = local._children["shuffler-1"]
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
@@ -113,6 +116,10 @@ async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) ->
         process.send_signal(signal.SIGTERM)
         output, _ = await asyncio.to_thread(process.communicate)
         assert (process.returncode, output) in ((0, ""), (0, '{"ready": "analyzer"}\n'))
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode for file in directory.iterdir()}
 
 
 def catches_sigterm(process: subprocess.Popen[str]) -> bool:
