@@ -440,6 +440,29 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
 
 
+@pytest.mark.asyncio
+async def test_an_analyzer_that_has_the_key_of_a_round_that_fails_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last hop tells two stories: the analyzer holds release key and reports that nobody certified."""
+    tap = Tap()
+    tap.listen(monkeypatch)
+    async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
+        analyzer = deployment.inside.directory / "analyzer"
+        assert occurrences(analyzer, needles) == {"wrapped": 1}
+        await deployment.operator.close_round(terms.round_id)
+        assert "for another batch" in await deployment.problem("analyzer", terms)
+        assert tap.grants
+        await deployment.until(
+            lambda: occurrences(analyzer, {**needles, "reports": tap.ciphertexts}) == {"wrapped": 0, "reports": 0}
+        )
+        keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, ["analyzer"])
+        assert not {plain for plain in open_all(terms, tap.ciphertexts, keys) if len(plain) == 8}
+
+
 class ShowsAnotherRound(AnalyzerService):
     """Answers with the well-signed result of the one round that it likes best."""
 
