@@ -32,7 +32,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
+from tests.attacks.arena import WAIT_S, Arena, arena
 from tests.support import settings
 
 FINE = Question("fine", "laplace", low=0.0, high=1.0, lattice=1 << 31)
@@ -131,7 +131,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
         accountant.wake(terms.round_id)
-        publication, _ = await deployment.operator.result(terms.round_id, 30.0)
+        publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
 
 
@@ -382,7 +382,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
         delivered = tap.ciphertexts - set(envelopes)
         assert occurrences(directory, {"delivered": delivered})["delivered"] >= 60  # hop 2 has all that it was given
         await deployment.inside.start("accountant")
-        _, certificate = await deployment.operator.result(terms.round_id, 30.0)
+        _, certificate = await deployment.operator.result(terms.round_id, WAIT_S)
         assert certificate.granted is (epsilon == 4.0)
         end = pb.ROUND_STATE_RELEASED if certificate.granted else pb.ROUND_STATE_REFUSED
         for name in ("shuffler-1", "shuffler-2"):

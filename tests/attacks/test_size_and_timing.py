@@ -19,7 +19,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import arena, crafted
+from tests.attacks.arena import WAIT_S, arena, crafted
 from tests.support import make_kit, settings
 
 QUESTIONS = [
@@ -125,7 +125,7 @@ async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_h
             is None
         )
         first.go_on.set()
-        publication, _ = await deployment.operator.result(terms.round_id, 30.0)
+        publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
 
 
