@@ -264,6 +264,27 @@ async def test_a_refused_rounds_release_key_is_nowhere_and_its_stored_reports_st
         assert live_secrets(release_key) == 0
 
 
+class WillNotHear(AnalyzerService):
+    """Refuses to take note of a refusal, so that the accountant has to try again and again."""
+
+    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
+        raise Refusal(Code.STORE_FAILED)
+
+
+@pytest.mark.asyncio
+async def test_a_release_key_goes_with_the_refusal_and_not_when_the_analyzer_has_heard_of_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
+        terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
+        accountant = deployment.inside.directory / "accountant"
+        assert occurrences(accountant, wrapped) == {"wrapped": 2}
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
+        assert await keys_of(deployment.service("accountant"), terms) == {}
+        await deployment.until(lambda: occurrences(accountant, wrapped) == {"wrapped": 0})
+
+
 @dataclass
 class Tap:
     """An adversary on every wire, inside TLS: it has every submission, every chunk, and every grant of a round."""
