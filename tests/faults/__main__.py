@@ -44,7 +44,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     runs = range(arguments.runs)
 
     def share(of: int, number: int) -> int:
-        return of // arguments.runs + (number < of % arguments.runs)
+        return int(of // arguments.runs + (number < of % arguments.runs))
 
     sys.stdout.write(f"seed {seed}: {arguments.schedules} schedules, {arguments.process_schedules} with processes\n")
     codes = await asyncio.gather(
