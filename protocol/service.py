@@ -276,7 +276,14 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         return 0
 
     async def _record_problem(self, round_id: str, problem: str) -> None:
-        await self.store.run(lambda tx: tx.update_round(round_id, problem=problem))
+        """Ends the round here: nothing takes it up again, so nobody may find its keys and ciphertexts later."""
+
+        def end(tx: Transaction) -> None:
+            tx.update_round(round_id, problem=problem)
+            tx.forget(round_id)
+
+        await self.store.run(end)
+        await self.store.erase_log()
 
     # ------------------------------------------------------------- RoundControl
 

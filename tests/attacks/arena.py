@@ -34,9 +34,9 @@ from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 from tests.support import InProcess, in_process
 
-__all__ = ["Arena", "Cast", "arena", "crafted"]
+__all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
 
 

@@ -122,12 +122,19 @@ async def test_a_false_claim_that_a_report_did_not_open_is_counted_in_the_open_a
 ) -> None:
     async with arena(tmp_path, 2, {at: cheaters.DropsAndSaysItDidNotOpen}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        onion = Onion(terms)
+        sealed = {str(user): seal_one(terms, onion, Participant(1, 1.0)) for user in range(30)}
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
         publication, certificate = await deployment.finish(terms)
         charged = 0 if at == "shuffler-1" else 2  # hop 1 drops whole clients; later the lanes are apart
         assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 29, charged)
         expected = certify(Budgets.from_tiers([(1.0, 29)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=charged)
         assert certificate.epsilon == expected.epsilon
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        hop = 1 if at == "shuffler-1" else 2
+        assert [drop.reason for drop in chain[pb.LANE_REPORT][hop - 1].drops] == ["does-not-open"]
+        trails = {user: one.trail for user, one in sealed.items()}
+        assert await missing_at_hop(deployment.operator.channel_to(at), terms, chain, hop, trails)  # the victim knows
 
 
 @pytest.mark.asyncio

@@ -37,11 +37,14 @@ def reports(question: Question, source: RandomSource, count: int = 400) -> list[
 
 def after_seeding(draw: Callable[[], list[int]]) -> tuple[list[int], list[int]]:
     """Returns what is drawn in two worlds in which the attacker has set every generator that can be set."""
+    python, numpy = random.getstate(), np.random.get_state()
     worlds = []
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)
         worlds.append(draw())
+    random.setstate(python)
+    np.random.set_state(numpy)
     return worlds[0], worlds[1]
 
 

@@ -32,7 +32,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
+from tests.attacks.arena import WAIT_S, Arena, arena
 from tests.support import settings
 
 FINE = Question("fine", "laplace", low=0.0, high=1.0, lattice=1 << 31)
@@ -131,7 +131,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
         accountant.wake(terms.round_id)
-        publication, _ = await deployment.operator.result(terms.round_id, 30.0)
+        publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
 
 
@@ -264,6 +264,27 @@ async def test_a_refused_rounds_release_key_is_nowhere_and_its_stored_reports_st
         assert live_secrets(release_key) == 0
 
 
+class WillNotHear(AnalyzerService):
+    """Refuses to take note of a refusal, so that the accountant has to try again and again."""
+
+    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
+        raise Refusal(Code.STORE_FAILED)
+
+
+@pytest.mark.asyncio
+async def test_a_release_key_goes_with_the_refusal_and_not_when_the_analyzer_has_heard_of_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
+        terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
+        accountant = deployment.inside.directory / "accountant"
+        assert occurrences(accountant, wrapped) == {"wrapped": 2}
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
+        assert await keys_of(deployment.service("accountant"), terms) == {}
+        await deployment.until(lambda: occurrences(accountant, wrapped) == {"wrapped": 0})
+
+
 @dataclass
 class Tap:
     """An adversary on every wire, inside TLS: it has every submission, every chunk, and every grant of a round."""
@@ -382,7 +403,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
         delivered = tap.ciphertexts - set(envelopes)
         assert occurrences(directory, {"delivered": delivered})["delivered"] >= 60  # hop 2 has all that it was given
         await deployment.inside.start("accountant")
-        _, certificate = await deployment.operator.result(terms.round_id, 30.0)
+        _, certificate = await deployment.operator.result(terms.round_id, WAIT_S)
         assert certificate.granted is (epsilon == 4.0)
         end = pb.ROUND_STATE_RELEASED if certificate.granted else pb.ROUND_STATE_REFUSED
         for name in ("shuffler-1", "shuffler-2"):
@@ -438,6 +459,29 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
             answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
+
+
+@pytest.mark.asyncio
+async def test_an_analyzer_that_has_the_key_of_a_round_that_fails_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last hop tells two stories: the analyzer holds release key and reports that nobody certified."""
+    tap = Tap()
+    tap.listen(monkeypatch)
+    async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
+        analyzer = deployment.inside.directory / "analyzer"
+        assert occurrences(analyzer, needles) == {"wrapped": 1}
+        await deployment.operator.close_round(terms.round_id)
+        assert "for another batch" in await deployment.problem("analyzer", terms)
+        assert tap.grants
+        await deployment.until(
+            lambda: occurrences(analyzer, {**needles, "reports": tap.ciphertexts}) == {"wrapped": 0, "reports": 0}
+        )
+        keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, ["analyzer"])
+        assert not {plain for plain in open_all(terms, tap.ciphertexts, keys) if len(plain) == 8}
 
 
 class ShowsAnotherRound(AnalyzerService):
