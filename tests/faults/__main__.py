@@ -34,8 +34,7 @@ async def _run(number: int, schedules: int, process_schedules: int, seed: int) -
     async for line in process.stdout:
         sys.stdout.write(f"run {number}: {line.decode(errors='replace')}")
         sys.stdout.flush()
-    code: int = await process.wait()
-    return code
+    return await process.wait()
 
 
 async def _main(arguments: argparse.Namespace) -> int:
@@ -44,7 +43,8 @@ async def _main(arguments: argparse.Namespace) -> int:
     runs = range(arguments.runs)
 
     def share(of: int, number: int) -> int:
-        return of // arguments.runs + (number < of % arguments.runs)
+        runs: int = arguments.runs
+        return of // runs + (number < of % runs)
 
     sys.stdout.write(f"seed {seed}: {arguments.schedules} schedules, {arguments.process_schedules} with processes\n")
     codes = await asyncio.gather(

@@ -158,6 +158,7 @@ class _Game:
             case Expect(service, state):
 
                 async def is_there() -> bool:
+                    await self.revive()
                     return pb.RoundState.Name((await self.states())[service]) == f"ROUND_STATE_{state}"
 
                 await self.until(is_there, f"{service} is not {state}")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from tests.faults.faulty_store import ERASE_LOG, Action
+from tests.faults.faulty_store import ACTIONS, ERASE_LOG, Action
 from tests.faults.links import LinkState
 
 __all__ = [
@@ -227,7 +227,6 @@ class Schedule:
     steps: tuple[Step, ...] = ()
 
 
-_ACTIONS: tuple[Action, ...] = ("kill before", "kill after", "fail", "lose the answer")
 _INDEX = st.integers(0, 7)
 
 
@@ -243,7 +242,7 @@ def _faults(hops: int) -> st.SearchStrategy[Fault]:
             Fault,
             st.just(service),
             _points(service),
-            st.sampled_from(_ACTIONS),
+            st.sampled_from(ACTIONS),
             nth=st.sampled_from((1, 1, 1, 2, 3)),
             down=st.integers(0, 3),
         )
