@@ -39,7 +39,6 @@ from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
-from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -95,19 +94,32 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
         certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
-            await self._enter(terms, certificate, watch)
+            outcome = await self._enter(terms, certificate, watch)
+        self.metrics.certificate(outcome)
+        self.metrics.invalid_budgets(invalid)
+        self.metrics.stage("certify", watch.read()[0])
         await self.store.erase_log()
 
-    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> None:
-        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate."""
-        limit = self._limit
+    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> str:
+        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate.
+
+        Returns the outcome, as `Metrics.certificate` names it.
+        """
+        outcome = "granted" if certificate.granted else "policy"
+        limit = (
+            None
+            if terms.privacy_limit is None
+            else Limit(terms.privacy_limit.total_epsilon, terms.privacy_limit.total_delta)
+        )
         entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
+                outcome = "ledger"
                 certificate.granted = False
                 certificate.refusals.append(refusal)
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
@@ -122,23 +134,19 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
         await self.store.run(keep)
-
-    @property
-    def _limit(self) -> Limit | None:
-        limit = self.deployment.privacy_limit
-        return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
+        return outcome
 
     @cached_property
     def _ledger_turn(self) -> asyncio.Lock:
         return asyncio.Lock()
 
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
-        """Returns the count of each grid budget, the number of invalid ones, and the workers' CPU seconds."""
+        """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened, cpu_s = await self.pool.map_chunks(
-            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), ciphertexts
+            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
         )
         grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
         found = Counter(
@@ -161,7 +169,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
         )
         stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
-        await retrying(lambda: stub.Grant(request, timeout=60.0), give_up_after_s=float("inf"))
+        await self.persist(terms.round_id, terms.manifest.analyzer.service, stub.Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED

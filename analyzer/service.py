@@ -23,7 +23,6 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
@@ -100,6 +99,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
+        drops: dict[str, int] = {}
         if certificate.granted:
             sealed = await self.lane_in(terms, pb.LANE_REPORT)
             if await asyncio.to_thread(digest, sealed) != certificate.batch_digest:
@@ -107,7 +107,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             reports, drops, cpu_s = await self._open(terms, sealed)
             watch.workers_cpu_s += cpu_s
             publication.drops.extend(drop_counts(drops))
-            await asyncio.to_thread(_answer, publication, terms.question, reports, certificate)
+            await asyncio.to_thread(_answer, publication, terms, reports, certificate)
         document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -118,6 +118,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(keep)
+        self.metrics.drops(pb.LANE_REPORT, drops)
+        self.metrics.stage("analyze", watch.read()[0])
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
@@ -127,9 +129,10 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             (keys[RELEASE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_RELEASE).label),
             (keys[ENVELOPE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_ANALYZER).label),
         ]
-        opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), sealed)
+        distinct = list(dict.fromkeys(sealed))
+        opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
         reports: list[int] = []
-        drops = {"does-not-open": 0, "malformed": 0}
+        drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
                 drops["does-not-open"] += 1
@@ -149,12 +152,13 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
 
 
 def _answer(
-    publication: pb.Publication, question: Question, reports: Sequence[int], certificate: pb.Certificate
+    publication: pb.Publication, terms: RoundTerms, reports: Sequence[int], certificate: pb.Certificate
 ) -> None:
-    """Writes the estimate into the publication."""
+    """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
+    question, needed = terms.question, terms.manifest.min_batch_size
     publication.num_reports = len(reports)
-    if not reports:
-        publication.notes.append("no report could be read, so there is no estimate")
+    if len(reports) < needed:
+        publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     answer = estimate(question, np.array(reports, dtype=np.int64), tiers)

@@ -16,7 +16,7 @@ from typing import TypeVar
 import grpc.aio
 
 from client.outbox import Outbox
-from client.submission import MAX_PER_CALL, Participant, seal_all, send
+from client.submission import MAX_PER_CALL, Participant, Sealed, seal_all, send
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
@@ -80,9 +80,9 @@ async def run_fleet(
         fresh = {user: participant for user, participant in users.items() if user not in known}
         jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, _CHUNK)]
         for job in jobs:
-            part = await job
-            await asyncio.to_thread(outbox.keep, terms.round_id, part)
-            await sealed.put(part)
+            made = await job
+            await asyncio.to_thread(outbox.keep, terms.round_id, made)
+            await sealed.put({user: one.submission for user, one in made.items()})
         report.seal_wall_s = time.perf_counter() - started
         await sealed.put(None)
 
@@ -116,7 +116,7 @@ def _parts(items: Mapping[str, T], size: int) -> list[dict[str, T]]:
 
 async def _seal_part(
     part: Mapping[str, Participant], terms: RoundTerms, pool: WorkerPool, report: FleetReport
-) -> dict[str, bytes]:
+) -> dict[str, Sealed]:
     submissions, cpu_s = await pool.run(seal_all, terms.payload, list(part.values()))
     report.seal_cpu_s += cpu_s
     return dict(zip(part, submissions, strict=True))

@@ -12,15 +12,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from client.submission import Sealed
+
 __all__ = ["Outbox"]
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
-    "outbox",
+    "sealed",
     _metadata,
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("submission", sa.LargeBinary, nullable=False),
+    sa.Column("trail", sa.LargeBinary, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
 )
 
@@ -42,6 +45,10 @@ class Outbox:
         """Returns the submissions that hop 1 has acknowledged, by user."""
         return self._read(round_id, _submissions.c.acknowledged)
 
+    def trails(self, round_id: str) -> dict[str, bytes]:
+        """Returns the trails of the acknowledged submissions, by user."""
+        return self._read(round_id, _submissions.c.acknowledged, _submissions.c.trail)
+
     def submission(self, round_id: str, user: str) -> bytes:
         """Returns a user's stored submission; raises KeyError if there is none."""
         return self._read(round_id, _submissions.c.user == user)[user]
@@ -50,21 +57,31 @@ class Outbox:
         """Returns everyone who has a submission for the round, acknowledged or not."""
         return set(self._read(round_id, sa.true()))
 
-    def _read(self, round_id: str, where: sa.ColumnElement[bool]) -> dict[str, bytes]:
-        here = sa.select(_submissions.c.user, _submissions.c.submission)
+    def _read(
+        self,
+        round_id: str,
+        where: sa.ColumnElement[bool],
+        column: sa.ColumnElement[bytes] = _submissions.c.submission,
+    ) -> dict[str, bytes]:
+        here = sa.select(_submissions.c.user, column)
         with self._engine.connect() as db:
-            rows = db.execute(here.where((_submissions.c.round_id == round_id) & where)).all()
-        return {row.user: row.submission for row in rows}
+            return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
 
-    def keep(self, round_id: str, submissions: Mapping[str, bytes]) -> None:
+    def keep(self, round_id: str, submissions: Mapping[str, Sealed]) -> None:
         """Stores new submissions durably.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
         """
         rows = [
-            {"round_id": round_id, "user": user, "submission": submission, "acknowledged": False}
-            for user, submission in submissions.items()
+            {
+                "round_id": round_id,
+                "user": user,
+                "submission": sealed.submission,
+                "trail": sealed.trail,
+                "acknowledged": False,
+            }
+            for user, sealed in submissions.items()
         ]
         if rows:
             with self._engine.begin() as db:

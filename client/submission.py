@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,7 +24,7 @@ from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["MAX_PER_CALL", "Participant", "new_client_key", "seal_all", "seal_one", "send"]
+__all__ = ["MAX_PER_CALL", "Participant", "Sealed", "new_client_key", "seal_all", "seal_one", "send"]
 
 MAX_PER_CALL = 1000
 
@@ -36,11 +37,13 @@ class Participant:
         value: the true value, already parsed by `Question.parse_value`.
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
+        token: a one-use token, 32 bytes; empty for a registered key.
     """
 
     value: float | int
     wish: float
     private_key: bytes = b""
+    token: bytes = b""
 
     def __repr__(self) -> str:
         return f"Participant(wish={self.wish})"
@@ -51,16 +54,24 @@ def new_client_key() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
-def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Submission:
-    """Returns one user's submission; every call spends the user's budget once.
+class Sealed(NamedTuple):
+    """A serialised submission, and the trail of its envelope (`protocol.onion.Wrapped`)."""
+
+    submission: bytes
+    trail: bytes
+
+
+def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Sealed:
+    """Returns one user's sealed submission; every call spends the user's budget once.
 
     Raises:
         ValueError: the value is outside the question's domain, or no grid budget is within the wish.
     """
     epsilon = choose_budget(participant.wish, terms.budget_grid)
     report = randomize(terms.question, participant.value, epsilon, SystemRandom())
-    envelope = onion.wrap(encode_report(report), encode_budget(epsilon, terms.question.local_delta or 0.0))
-    return sign_submission(terms.round_id, envelope, participant.private_key or new_client_key())
+    envelope, trail = onion.wrap(encode_report(report), encode_budget(epsilon, terms.question.local_delta or 0.0))
+    key = participant.private_key or new_client_key()
+    return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
 
 
 @lru_cache(maxsize=4)
@@ -69,10 +80,10 @@ def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
     return terms, Onion(terms)
 
 
-def seal_all(manifest: bytes, participants: Sequence[Participant]) -> list[bytes]:
-    """Returns serialised submissions, in order; the work of one chunk of a fleet, made for a worker process."""
+def seal_all(manifest: bytes, participants: Sequence[Participant]) -> list[Sealed]:
+    """Returns sealed submissions, in order; the work of one chunk of a fleet, made for a worker process."""
     terms, onion = _round(manifest)
-    return [seal_one(terms, onion, participant).SerializeToString() for participant in participants]
+    return [seal_one(terms, onion, participant) for participant in participants]
 
 
 async def send(

@@ -14,7 +14,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -33,9 +33,14 @@ from deploy.console import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accountant.ledger import Spent
     from protocol.questions import Question
 
 __all__ = ["main"]
+
+Choice = TypeVar("Choice", bound=str)
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
@@ -71,6 +76,59 @@ def keygen(
         names = [entry.name for entry in deployment.services]
         file = str(directory / DEPLOYMENT_FILE)
         show(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
+
+
+@app.command()
+def rotate(
+    name: Annotated[str, typer.Argument(help="The service's name.")],
+    directory: Directory = HERE,
+    activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Last step: trust the old identity no more.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
+    with plain_errors():
+        from deploy import rotation
+        from deploy.keygen import DEPLOYMENT_FILE
+
+        if activate and retire:
+            raise ValueError("activate and retire are two steps; allowed is one at a time")
+        step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
+        entry = step(directory, name).service(name)
+        document = {
+            "service": name,
+            "identity": entry.identity,
+            "pending": entry.pending_identity,
+            "retired": list(entry.retired_identities),
+        }
+        states = [f"active   {entry.identity}"]
+        states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
+        states += [f"retired  {identity}" for identity in entry.retired_identities]
+        show(as_json, document, "\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients")
+
+
+@app.command()
+def tokens(
+    count: Annotated[int, typer.Argument(help="How many, 1 to a million.")],
+    out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Issue one-use tokens: each admits one person, with a key of their own making, to one round."""
+    from deploy.keygen import write_secret
+    from deploy.operator import Operator
+
+    async def issue() -> list[bytes]:
+        if not 1 <= count <= 1_000_000:
+            raise ValueError(f"count is {count}; allowed are 1..1000000")
+        if out.exists():
+            raise ValueError(f"{out} exists; choose another file")
+        async with Operator(directory) as operator:
+            return await operator.issue_tokens(count)
+
+    issued = run_async(issue())
+    write_secret(out, "".join(f"{token.hex()}\n" for token in issued))
+    show(as_json, {"count": count, "file": str(out)}, f"{count} tokens in {out}; hand each to one person")
 
 
 @app.command()
@@ -112,7 +170,7 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Show every service and its newest rounds."""
+    """Show every service, whether it is ready, and its newest rounds."""
     import grpc
 
     from deploy.documents import status_json
@@ -120,23 +178,29 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
     async def ask() -> list[dict[str, Any]]:
         async with Operator(directory) as operator:
-            answers = await operator.status()
+            answers, health = await operator.status(), await operator.readiness()
             return [
-                {"service": name, "problem": answer.code().name, "rounds": []}
-                if isinstance(answer, grpc.aio.AioRpcError)
-                else status_json(answer)
-                for name, answer in zip(operator.deployment.chain, answers, strict=True)
+                {
+                    **(
+                        {"service": name, "problem": answer.code().name, "rounds": []}
+                        if isinstance(answer, grpc.aio.AioRpcError)
+                        else status_json(answer)
+                    ),
+                    "health": serving,
+                }
+                for name, answer, serving in zip(operator.deployment.chain, answers, health, strict=True)
             ]
 
     services = run_async(ask())
     from rich.table import Table
 
-    table = Table("service", "round", "state", "clients", "problem")
+    table = Table("service", "health", "round", "state", "clients", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
         for one in rounds[:5]:
             problem = one["problem"] or service.get("problem", "")
-            table.add_row(service["service"], one["round_id"], one["state"], str(one["num_items"] or ""), problem)
+            items = str(one["num_items"] or "")
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
     show(as_json, {"services": services}, table)
     if any(service.get("problem") for service in services):
         raise typer.Exit(UNREACHABLE)
@@ -174,6 +238,13 @@ def _question(
     raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(RANDOMIZERS)}")
 
 
+def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:
+    for known in allowed:
+        if value == known:
+            return known
+    raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}")
+
+
 @round_app.command("open")
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
@@ -190,6 +261,9 @@ def round_open(
     epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed.")] = 100,
+    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all that may.")] = 0,
+    short_batch: Annotated[str, typer.Option(help="With fewer: hold the round open, or dispose of it.")] = "hold",
+    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
     close_after_s: Annotated[float, typer.Option(help="Close by itself after so long; 0: by hand.")] = 0.0,
     as_json: Json = False,
 ) -> None:
@@ -197,6 +271,7 @@ def round_open(
     import time
 
     from deploy.operator import Operator, RoundSettings
+    from protocol.envelope import SUITES
 
     async def open_it() -> str:
         try:
@@ -210,6 +285,9 @@ def round_open(
             epsilon_max=epsilon_max,
             dishonest=dishonest,
             min_batch_size=min_batch_size,
+            max_batch_size=max_batch_size,
+            short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
+            hpke_suite=_one_of("suite", suite, SUITES),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         )
         async with Operator(directory) as operator:
@@ -279,6 +357,7 @@ def submit(
     value: Annotated[str | None, typer.Option(help="One user's value.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="One user's wish: the largest local epsilon to spend.")] = None,
     key: Annotated[Path | None, typer.Option(help="One user's key, from 'keygen --client'.")] = None,
+    token: Annotated[str, typer.Option(help="One user's one-use token, instead of a registered key.")] = "",
     enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False,
     csv: Annotated[Path | None, typer.Option(help="A fleet: one user per row.")] = None,
     value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None,
@@ -295,11 +374,16 @@ def submit(
         return
 
     from deploy.single import submit_one
+    from protocol.errors import Code
 
     async def send() -> tuple[str, str, float]:
         if value is None or epsilon is None:
             raise ValueError("value or epsilon is missing; one user needs --value and --epsilon, a fleet --csv")
-        return await submit_one(directory, round_id, value, epsilon, key, enrol=enrol)
+        try:
+            admits = bytes.fromhex(token)
+        except ValueError as error:
+            raise ValueError(f"token is {token!r}; 64 hexadecimal digits are expected") from error
+        return await submit_one(directory, round_id, value, epsilon, key, token=admits, enrol=enrol)
 
     sent_to, code, spent = run_async(send())
     show(
@@ -308,7 +392,7 @@ def submit(
         f"{code} in round {sent_to}, local ε {spent:g}",
     )
     if code != "ACCEPTED":
-        raise typer.Exit(NOT_ACCEPTED)
+        raise fail(NOT_ACCEPTED, Code[code].message)
 
 
 def _submit_fleet(
@@ -359,13 +443,72 @@ def _submit_fleet(
 def verify(
     round_id: Annotated[str, typer.Argument(help="A closed round.")], directory: Directory = HERE, as_json: Json = False
 ) -> None:
-    """Check that everything that was submitted from here is in hop 1's published list."""
+    """Check that hop 1 has passed on everything that was submitted from here."""
     from deploy.single import verify_inclusion
 
     submitted, missing = run_async(verify_inclusion(directory, round_id))
     show(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
     if missing:
         raise typer.Exit(NOT_ACCEPTED)
+
+
+@app.command()
+def canary(
+    round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
+    directory: Directory = HERE,
+    count: Annotated[int, typer.Option(help="How many; the round has to allow for as many dishonest clients.")] = 1,
+    check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Play clients of your own, and find out whether a hop loses or replaces submissions."""
+    from deploy.canary import check_canaries, send_canaries
+
+    if not check:
+        sent = run_async(send_canaries(directory, round_id, count))
+        show(as_json, {"round_id": round_id, "canaries": sent}, f"{sent} canaries in round {round_id}")
+        return
+    report = run_async(check_canaries(directory, round_id))
+    lines = [f"{name}: {count} of {report.sent} canaries missing" for name, count in report.missing.items()]
+    show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
+    if any(report.missing.values()):
+        raise typer.Exit(NOT_ACCEPTED)
+
+
+@app.command()
+def ledger(
+    directory: Directory = HERE,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at.")] = 1e-6,
+    backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
+    restore: Annotated[Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what all rounds together have cost, or back that record up. Run it where the accountant runs."""
+    with plain_errors():
+        from deploy.ledger import backup_ledger, restore_ledger, spent
+
+        if backup is not None and restore is not None:
+            raise ValueError("backup and restore are two steps; allowed is one at a time")
+        if backup is not None:
+            rounds = backup_ledger(directory, backup)
+            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{rounds} rounds in {backup}")
+        elif restore is not None:
+            rounds = restore_ledger(directory, restore)
+            show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {rounds} rounds")
+        else:
+            _show_spent(spent(directory, delta), delta, as_json)
+
+
+def _show_spent(tiers: Sequence[Spent], delta: float, as_json: bool) -> None:
+    from rich.table import Table
+
+    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}")
+    for one in tiers:
+        table.add_row(one.tier, str(one.rounds), f"{one.guarantee.epsilon:.4g}" if one.guarantee else "no bound")
+    document = [
+        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
+        for one in tiers
+    ]
+    show(as_json, {"delta": delta, "spent": document}, table)
 
 
 # ------------------------------------------------------------------ demo and bench

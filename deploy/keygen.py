@@ -7,10 +7,11 @@ DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for th
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,11 +21,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from protocol.deployment import OPERATOR, Deployment, load_deployment
+from protocol.deployment import OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from protocol.service_directory import seal_key
 
-__all__ = ["DEPLOYMENT_FILE", "free_addresses", "make_client_key", "make_deployment"]
+__all__ = [
+    "DEPLOYMENT_FILE",
+    "free_addresses",
+    "make_client_key",
+    "make_deployment",
+    "write_deployment",
+    "write_keys",
+    "write_secret",
+]
 
 DEPLOYMENT_FILE = "deployment.toml"
 _VALID_DAYS = 825
@@ -54,21 +63,50 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     if len(where) != len(roles) + 2:
         raise ValueError(f"{len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}")
     public = {"shuffler-1": where[-2], "analyzer": where[-1]}
-    storage_keys = {owner: _write_storage_key(directory / owner) for owner in [OPERATOR, *(role[0] for role in roles)]}
-
-    def tls(owner: str) -> str:
-        return f"'''\n{_write_tls(directory / owner, owner, storage_keys[owner])}'''"
-
-    lines = [f'name = "{name}"', f"operator_tls_certificate = {tls(OPERATOR)}"]
+    services = []
     for (service, role), address in zip(roles, where, strict=False):
-        lines += ["", "[[services]]", f'name = "{service}"', f'role = "{role}"', f'address = "{address}"']
-        if service in public:
-            lines.append(f'public_address = "{public[service]}"')
-        lines.append(f'identity = "{_write_identity(directory / service, storage_keys[service])}"')
-        lines.append(f"tls_certificate = {tls(service)}")
-    _write_identity(directory / OPERATOR, storage_keys[OPERATOR])
-    file.write_text("\n".join(lines) + "\n")
-    return load_deployment(file)
+        identity, certificate = _make_secrets(directory / service, service)
+        services.append(
+            {
+                "name": service,
+                "role": role,
+                "address": address,
+                "public_address": public.get(service),
+                "identity": identity,
+                "tls_certificate": certificate,
+            }
+        )
+    _, operator_certificate = _make_secrets(directory / OPERATOR, OPERATOR)
+    deployment = Deployment.model_validate(
+        {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
+    )
+    write_deployment(file, deployment)
+    return deployment
+
+
+def write_deployment(file: Path, deployment: Deployment) -> None:
+    """Writes a deployment file, in place of an older one in a single step; comments in that one are not kept."""
+    lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
+    for entry in deployment.services:
+        lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
+    fresh = file.with_suffix(".new")
+    fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    fresh.replace(file)
+
+
+def _toml_lines(table: Mapping[str, object]) -> list[str]:
+    """Returns the lines of a table of strings, numbers and lists of strings; sub-tables are put inline."""
+    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value != ()]
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, str):
+        return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(_toml_lines(value)) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
+    return repr(value)
 
 
 def make_client_key(path: Path) -> str:
@@ -80,7 +118,7 @@ def make_client_key(path: Path) -> str:
     if path.exists():
         raise ValueError(f"{path} exists; a client keeps its key")
     key = Ed25519PrivateKey.generate()
-    _write_secret(path, key.private_bytes_raw().hex() + "\n")
+    write_secret(path, key.private_bytes_raw().hex() + "\n")
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -93,30 +131,30 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
-def _write_secret(path: Path, content: str) -> None:
+def write_secret(path: Path, content: str) -> None:
+    """Writes a new file that nobody else may read; raises FileExistsError if it is there."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(content)
 
 
-def _write_storage_key(directory: Path) -> bytes:
-    key = os.urandom(32)
-    _write_secret(directory / "storage.key", key.hex() + "\n")
-    return key
+def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
+    """Writes all secrets of a service or the operator; returns its public identity and its TLS certificate."""
+    storage_key = os.urandom(32)
+    write_secret(directory / "storage.key", storage_key.hex() + "\n")
+    return write_keys(directory, owner, storage_key)
 
 
-def _write_identity(directory: Path, storage_key: bytes) -> str:
-    """Writes the identity key of a service and returns its public half."""
-    key = Ed25519PrivateKey.generate()
-    _write_secret(directory / "identity.key", seal_key(key, storage_key).decode())
-    return key.public_key().public_bytes_raw().hex()
+def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = "") -> tuple[str, str]:
+    """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 
-
-def _write_tls(directory: Path, service: str, storage_key: bytes) -> str:
-    """Writes a self-signed certificate and its key, and returns the certificate as PEM."""
+    prefix: of the file names; FileExistsError if there are such files already.
+    """
+    identity = Ed25519PrivateKey.generate()
+    write_secret(directory / f"{prefix}identity.key", seal_key(identity, storage_key).decode())
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, service)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, owner)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -126,11 +164,12 @@ def _write_tls(directory: Path, service: str, storage_key: bytes) -> str:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(service)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    _write_secret(directory / "tls.key", seal_key(key, storage_key).decode())
-    _write_secret(directory / "tls.crt", pem)
-    return pem
+    write_secret(directory / f"{prefix}tls.key", seal_key(key, storage_key).decode())
+    write_secret(directory / f"{prefix}tls.crt", pem)
+    return identity.public_key().public_bytes_raw().hex(), pem

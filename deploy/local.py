@@ -14,8 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from deploy.keygen import DEPLOYMENT_FILE, free_addresses, make_deployment
 from protocol.deployment import Deployment, load_deployment
+from protocol.service_directory import SETTINGS_FILE
 
 __all__ = ["LocalDeployment"]
 
@@ -30,7 +31,7 @@ class LocalDeployment:
     def __init__(self, directory: Path, hops: int = 2, name: str = "local") -> None:
         self.directory = directory
         if not (directory / DEPLOYMENT_FILE).exists():
-            make_deployment(directory, name, hops)
+            _make(directory, name, hops)
         self._children: dict[str, subprocess.Popen[str]] = {}
 
     @property
@@ -107,8 +108,19 @@ class LocalDeployment:
     def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
         child = self._children.pop(name, None)
         while True:
-            if (child is not None and child.poll() is not None) or not self._is_ours(name, pid):
+            gone = child.poll() is not None if child is not None else not self._is_ours(name, pid)
+            if gone:
                 return
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+
+
+def _make(directory: Path, name: str, hops: int) -> None:
+    """Makes a deployment whose services have their admin and metrics ports on loopback too."""
+    num_services = hops + 2
+    where = free_addresses(num_services + 2 + 2 * num_services)  # all at once, so that they differ
+    deployment = make_deployment(directory, name, hops, where[: num_services + 2])
+    for entry in deployment.services:
+        settings = f'admin_listen = "{where.pop()}"\nmetrics_listen = "{where.pop()}"\n'
+        (directory / entry.name / SETTINGS_FILE).write_text(settings)

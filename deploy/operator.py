@@ -7,11 +7,12 @@ release a round. Manifests are assembled here and signed there.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import grpc.aio
 
@@ -31,6 +32,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["Operator", "RoundSettings"]
 
 _PATIENCE_S = 20.0
+_TOKENS_PER_CALL = 50_000
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
 
 
@@ -43,6 +45,7 @@ class RoundSettings:
         delta: the central delta that the certificate is for.
         epsilon_max: the round is refused if the certified central epsilon is above it.
         dishonest: f, the number of dishonest clients to certify against.
+        max_batch_size: further clients are refused; 0: everyone who is registered may take part.
     """
 
     question: Question
@@ -51,6 +54,7 @@ class RoundSettings:
     epsilon_max: float = 1.0
     dishonest: int = 0
     min_batch_size: int = 100
+    max_batch_size: int = 0
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
@@ -72,6 +76,10 @@ class Operator:
         for channel in (*self._channels.values(), self._analyzer):
             await channel.close()
 
+    def channel_to(self, name: str) -> grpc.aio.Channel:
+        """Returns the channel to one service."""
+        return self._channels[name]
+
     def _control(self, name: str) -> stubs.RoundControlAsyncStub:
         return stubs.RoundControlStub(self._channels[name])
 
@@ -86,6 +94,7 @@ class Operator:
         keys = dict(
             zip(chain, await asyncio.gather(*(self._prepare(name, round_id, settings) for name in chain)), strict=True)
         )
+        limit = self.deployment.privacy_limit
         manifest = pb.Manifest(
             protocol_version=PROTOCOL_VERSION,
             deployment=self.deployment.name,
@@ -105,6 +114,10 @@ class Operator:
             hops=[keys[entry.name] for entry in self.deployment.shufflers],
             accountant=keys[self.deployment.accountant.name],
             analyzer=keys[self.deployment.analyzer.name],
+            max_batch_size=settings.max_batch_size,
+            privacy_limit=None
+            if limit is None
+            else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
         )
         payload = canonical(manifest)
         parse_terms(payload)
@@ -135,8 +148,18 @@ class Operator:
 
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1."""
+        await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def issue_tokens(self, count: int) -> list[bytes]:
+        """Returns fresh one-use tokens, whose hashes are registered with hop 1; each admits one client to one round."""
+        tokens = [secrets.token_bytes(32) for _ in range(count)]
+        for start in range(0, count, _TOKENS_PER_CALL):
+            hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _TOKENS_PER_CALL]]
+            await self._register(pb.RegisterClientsRequest(token_hashes=hashes))
+        return tokens
+
+    async def _register(self, request: pb.RegisterClientsRequest) -> None:
         stub = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
-        request = pb.RegisterClientsRequest(client_keys=client_keys)
         await retrying(lambda: stub.RegisterClients(request, timeout=60.0), give_up_after_s=_PATIENCE_S)
 
     async def status(self, round_id: str = "") -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
@@ -147,6 +170,20 @@ class Operator:
                 return await self._control(name).Status(rpc.StatusRequest(round_id=round_id), timeout=5.0)
             except grpc.aio.AioRpcError as error:
                 return error
+
+        return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
+
+    async def readiness(self) -> list[str]:
+        """Returns SERVING, NOT_SERVING or UNREACHABLE for every service, in the order of the chain."""
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        async def ask(name: str) -> str:
+            try:
+                stub: Any = health_pb2_grpc.HealthStub(self._channels[name])
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=5.0)
+            except grpc.aio.AioRpcError:
+                return "UNREACHABLE"
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
         return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
 

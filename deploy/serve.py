@@ -1,6 +1,7 @@
 """Runs one service of a deployment until it is told to stop: `croupier serve NAME --dir DIR`.
 
-Prints one JSON line `{"ready": NAME}` when it serves. SIGTERM, SIGINT: no new calls, finish those under way, exit 0.
+Prints one JSON line `{"ready": NAME}` when it serves, and tells systemd so where NOTIFY_SOCKET is set; logs are JSON on
+standard error. SIGTERM, SIGINT: health says NOT_SERVING, no new calls, finish those under way, exit 0.
 """
 
 from __future__ import annotations
@@ -8,24 +9,34 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc.aio
+
+from deploy.file_watch import FileWatch
+from deploy.health import Readiness, make_admin_server
 from deploy.keygen import DEPLOYMENT_FILE
+from deploy.logs import log_as_json
+from deploy.metrics import MetricsPort, PrometheusMetrics
 from protocol.clock import Clock, SystemClock
-from protocol.deployment import load_deployment
+from protocol.deployment import Deployment, load_deployment
 from protocol.service import RoundService, ServiceSetup
-from protocol.service_directory import Settings, load_secrets, load_settings
+from protocol.service_directory import Secrets, Settings, load_secrets, load_settings
 from protocol.store import Store
-from protocol.transport import add_ports, make_server
+from protocol.transport import ServerTls, add_ports, make_server
+from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 
-__all__ = ["RunningService", "serve"]
+__all__ = ["RunningService", "serve", "store_url"]
 
 _GRACE_S = 5.0
+_log = logging.getLogger("deploy.serve")  # not __main__
 
 
 def _role(setup: ServiceSetup) -> RoundService:
@@ -43,7 +54,8 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
-def _store_url(settings: Settings, directory: Path) -> str:
+def store_url(settings: Settings, directory: Path) -> str:
+    """Returns the database of a service as SQLAlchemy names it."""
     return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
 
 
@@ -67,11 +79,15 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = open_store(_store_url(settings, directory / name), secrets.storage_key)
+        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
         self._pool = pool or WorkerPool(workers or settings.workers)
-        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock())
+        self._metrics = metrics = PrometheusMetrics()
+        metrics.certificate_of(secrets.tls_certificate)
+        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
         self.service = _role(setup)
-        self._server = make_server(settings.max_concurrent_calls)
+        metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+        self._readiness = Readiness(self._store, metrics)
+        self._server = make_server(settings.max_concurrent_calls, metrics)
         stubs.add_RoundControlServicer_to_server(self.service, self._server)
         stubs.add_DeliveryServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.ShufflerServicer):
@@ -80,36 +96,89 @@ class RunningService:
             stubs.add_AccountantServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.AnalyzerServicer):
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-        add_ports(self._server, entry, deployment, secrets, settings)
+        self._tls = ServerTls(entry, deployment, secrets)
+        self._readiness.add_to(self._server)
+        add_ports(self._server, entry, self._tls, settings)
+        self._files = FileWatch(directory, name, self._replace)
+        self._admin: grpc.aio.Server | None = None
+        if settings.admin_listen:
+            self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
+        self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
 
     async def start(self) -> None:
+        await self._readiness.begin()
+        if self._admin:
+            await self._admin.start()
         await self._pool.warm()
         await self._server.start()
         await self.service.start()
+        await self._readiness.start()
+        self._files.start()
+
+    def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        self._tls.replace(deployment, secrets)
+        self.service.replace(deployment, secrets)
+        self._metrics.certificate_of(secrets.tls_certificate)
 
     async def stop(self) -> None:
+        """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
+        self._files.stop()
+        await self._readiness.stop()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()
         self._store.close()
+        if self._admin:
+            await self._admin.stop(1.0)
+        if self._metrics_port:
+            self._metrics_port.close()
+
+
+def _offered(service: RoundService) -> list[str]:
+    """Returns the full names of the gRPC services that a role offers."""
+    described = rpc.DESCRIPTOR.services_by_name
+    return [one.full_name for name, one in described.items() if isinstance(service, getattr(stubs, f"{name}Servicer"))]
 
 
 async def _serve(name: str, directory: Path, workers: int | None) -> None:
-    running = RunningService(name, directory, workers=workers)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    running = RunningService(name, directory, workers=workers)
     await running.start()
     sys.stdout.write(json.dumps({"ready": name}) + "\n")
     sys.stdout.flush()
+    _log.info("serving")
+    _notify("READY=1")
     await stop.wait()
+    _log.info("stopping")
+    _notify("STOPPING=1")
     await running.stop()
+    _log.info("stopped")
+
+
+def _notify(state: str) -> None:
+    """Tells systemd, if it asked to be told; see sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
 def serve(name: str, directory: Path, workers: int | None = None) -> None:
-    """Runs the service; returns after a graceful stop."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(_serve(name, directory, workers))
+    """Runs the service; returns after a graceful stop.
+
+    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    """
+    log_as_json(name)
+    try:
+        asyncio.run(_serve(name, directory, workers))
+    except ValueError as error:
+        _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except Exception as error:
+        _log.critical("the service ends: %s", error, exc_info=error)
+        raise SystemExit(1) from error
 
 
 if __name__ == "__main__":

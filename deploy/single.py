@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.outbox import Outbox
-from client.rounds import fetch_terms
+from client.rounds import fetch_publication, fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
-from client.verify import missing_from_inclusion_list
+from client.verify import certified_chain, missing_at_hop
 from deploy.keygen import DEPLOYMENT_FILE
 from deploy.operator import Operator
 from protocol.deployment import load_deployment
@@ -31,12 +32,19 @@ def _outbox(directory: Path) -> Outbox:
 
 
 async def submit_one(
-    directory: Path, round_id: str, value: str, wish: float, key_file: Path | None, *, enrol: bool
+    directory: Path,
+    round_id: str,
+    value: str,
+    wish: float,
+    key_file: Path | None,
+    *,
+    token: bytes = b"",
+    enrol: bool = False,
 ) -> tuple[str, str, float]:
     """Submits one user's value and returns (round, code, local epsilon spent).
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice.
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
 
     Raises:
         ValueError: value, wish or key cannot be used. Refusal, SignatureError: the round cannot be trusted.
@@ -47,12 +55,11 @@ async def submit_one(
     outbox = _outbox(directory)
     async with public_channel(deployment.shufflers[0]) as channel:
         terms = await fetch_terms(channel, deployment, round_id)
-        user = public_key.hex()
+        user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
         epsilon = choose_budget(wish, terms.budget_grid)
         if user not in outbox.users(terms.round_id):
-            participant = Participant(terms.question.parse_value(value), wish, private_key)
-            submission = seal_one(terms, Onion(terms), participant).SerializeToString()
-            outbox.keep(terms.round_id, {user: submission})
+            participant = Participant(terms.question.parse_value(value), wish, private_key, token)
+            outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
         if enrol:
             async with Operator(directory) as operator:
                 await operator.enrol([public_key])
@@ -64,13 +71,21 @@ async def submit_one(
 
 
 async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:
-    """Returns how many acknowledged submissions left from here, and whose are missing from hop 1's list."""
+    """Returns how many acknowledged submissions left from here, and whose hop 1 has not passed on.
+
+    Raises:
+        ValueError: nothing was submitted from here.
+        Refusal: the round has no certificate yet (NOT_READY), or hop 1's list is not what it committed to.
+    """
     deployment = load_deployment(directory / DEPLOYMENT_FILE)
-    submitted: dict[str, bytes] = {}
+    trails: dict[str, bytes] = {}
     for outbox in (_outbox(directory), Outbox(directory / "fleet" / "outbox.db")):
-        submitted |= outbox.acknowledged(round_id)
+        trails |= outbox.trails(round_id)
         outbox.close()
-    if not submitted:
+    if not trails:
         raise ValueError(f"nothing was submitted from {directory} in round {round_id!r}")
-    async with public_channel(deployment.shufflers[0]) as channel:
-        return len(submitted), await missing_from_inclusion_list(channel, round_id, submitted)
+    async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
+        terms = await fetch_terms(first, deployment, round_id)
+        _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
+        chain = certified_chain(certificate, terms, deployment)
+        return len(trails), await missing_at_hop(first, terms, chain, 1, trails)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, verify_signed
+from protocol.identity import Kind, Pinned, verify_signed
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 
@@ -55,8 +55,23 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
         )
 
 
+def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
+    """Hop 1 opens, drops and passes on whole joint envelopes: nothing can differ between its lanes but what they hold.
+
+    Budgets without their reports would count as a crowd, in the certificate, around the reports that are left.
+    """
+    if (report.num_in, report.digest_in) != (parameter.num_in, parameter.digest_in):
+        raise Refusal(Code.BAD_BATCH, "hop 1 says that its two lanes come from different joint envelopes")
+    if (report.num_out, list(report.drops)) != (parameter.num_out, list(parameter.drops)):
+        raise Refusal(
+            Code.BAD_BATCH,
+            f"hop 1 passed on {report.num_out} reports and {parameter.num_out} budgets, or dropped them"
+            " for different reasons; it opens both together",
+        )
+
+
 def read_commitments(
-    signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Mapping[str, bytes], hops: int
+    signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Pinned, hops: int
 ) -> dict[pb.Lane.ValueType, list[pb.Commitment]]:
     """Returns the commitments of the first `hops` hops by lane, after checking every link of the chain.
 
@@ -82,7 +97,5 @@ def read_commitments(
                     Code.BAD_BATCH, f"hop {hop} received another {pb.Lane.Name(lane)} than hop {hop - 1} sent"
                 )
         chain[lane].append(commitment)
-    report, parameter = chain[pb.LANE_REPORT][0], chain[pb.LANE_PARAMETER][0]
-    if (report.num_in, report.digest_in) != (parameter.num_in, parameter.digest_in):
-        raise Refusal(Code.BAD_BATCH, "hop 1 says that its two lanes come from different joint envelopes")
+    _check_joint(chain[pb.LANE_REPORT][0], chain[pb.LANE_PARAMETER][0])
     return chain

@@ -32,8 +32,10 @@ class ServiceEntry(_Strict):
     Attributes:
         address: where peers and the operator call, with mutual TLS.
         public_address: where clients call, TLS with this service's certificate; only where clients need it.
-        identity: Ed25519 public key, hexadecimal.
+        identity: Ed25519 public key, hexadecimal: the active one, with which the service signs.
         tls_certificate: PEM, self-signed; this very certificate is what peers trust.
+        pending_identity, pending_tls_certificate: trusted already, so that the service can change to them.
+        retired_identities: trusted for as long as rounds from before the change are of interest.
     """
 
     name: _Name
@@ -42,13 +44,27 @@ class ServiceEntry(_Strict):
     public_address: _Address | None = None
     identity: _Hex32
     tls_certificate: _Pem
+    pending_identity: _Hex32 | None = None
+    pending_tls_certificate: _Pem | None = None
+    retired_identities: tuple[_Hex32, ...] = ()
+
+    @property
+    def identities(self) -> tuple[bytes, ...]:
+        """Every Ed25519 key that may sign for the service, the active one first."""
+        pending = (self.pending_identity,) if self.pending_identity else ()
+        return tuple(bytes.fromhex(key) for key in (self.identity, *pending, *self.retired_identities))
+
+    @property
+    def tls_certificates(self) -> tuple[str, ...]:
+        """Every certificate that the service may show."""
+        return (self.tls_certificate, *([self.pending_tls_certificate] if self.pending_tls_certificate else []))
 
 
 class PrivacyLimit(_Strict):
     """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it."""
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    total_delta: Annotated[float, Field(gt=0, lt=1)]
+    total_delta: Annotated[float, Field(gt=0, le=0.1)]
 
 
 class Deployment(_Strict):
@@ -100,9 +116,9 @@ class Deployment(_Strict):
         return (*(entry.name for entry in self.shufflers), self.accountant.name, self.analyzer.name)
 
     @property
-    def identities(self) -> dict[str, bytes]:
+    def identities(self) -> dict[str, tuple[bytes, ...]]:
         """The pinned Ed25519 keys by name."""
-        return {entry.name: bytes.fromhex(entry.identity) for entry in self.services}
+        return {entry.name: entry.identities for entry in self.services}
 
 
 def load_deployment(path: Path) -> Deployment:

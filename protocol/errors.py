@@ -5,8 +5,8 @@
     ├── SignatureError           a signature that is missing or wrong
     └── Refusal                  an answer "no" that travels: has a code from `Code`
 
-A `Code` maps to one gRPC status and one public message. What a peer may read is that message and the
-`hint`, which holds only the caller's own values; anything else belongs into the log of the service.
+A `Code` maps to one gRPC status and one public message; the codes of single submissions bear the same names. What a
+peer may read is that message and the `hint`, which holds only the caller's own values; anything else is `log_only`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ TRANSIENT = (
     grpc.StatusCode.ABORTED,
 )
 """What a failed call may be repeated for."""
+_LONGEST_DETAILS = 500  # characters, of which one can cost 12 bytes of the 8 KiB
 
 
 class CroupierError(Exception):
@@ -61,6 +62,12 @@ class Code(enum.Enum):
     BAD_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the batch and its commitments do not agree")
     SHORT_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
     NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
+    UNKNOWN_CLIENT = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
+    UNKNOWN_TOKEN = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token was not issued here")
+    TOKEN_USED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token has been used")
+    WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope has not the size of this round")
+    ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
+    ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
@@ -83,14 +90,15 @@ class Code(enum.Enum):
 class Refusal(CroupierError):
     """A service's "no", the same object on both sides of the wire."""
 
-    def __init__(self, code: Code, hint: str = "") -> None:
+    def __init__(self, code: Code, hint: str = "", *, log_only: str = "") -> None:
         super().__init__(f"{code.message}: {hint}" if hint else code.message)
         self.code = code
         self.hint = hint
+        self.log_only = log_only
 
     def details(self) -> str:
-        """Returns what travels in the gRPC status details."""
-        return f"{self.code.name}: {self}"
+        """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""
+        return f"{self.code.name}: {self}"[:_LONGEST_DETAILS]
 
 
 def refusal_of(error: grpc.RpcError) -> Refusal | None:

@@ -2,7 +2,7 @@
 
 A signature covers a context (version and kind of document) and the exact bytes that travel, so that no
 document can be taken for one of another kind and nothing is re-serialised before it is checked. Which keys
-are trusted is the caller's: they are pinned in the deployment file.
+are trusted is the caller's: they are pinned in the deployment file, more than one a service while its key changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -21,12 +21,17 @@ from protocol.v1.messages_pb2 import Signature, Signed, Submission
 __all__ = [
     "Identity",
     "Kind",
+    "Pinned",
     "document_hash",
     "sign_submission",
     "submission_is_authentic",
     "verify_signature",
     "verify_signed",
 ]
+
+
+Pinned = Mapping[str, Collection[bytes]]
+"""The Ed25519 public keys that are trusted, by name."""
 
 
 class Kind(enum.StrEnum):
@@ -66,22 +71,27 @@ class Identity:
         return Signed(payload=payload, signatures=[self.sign(kind, payload)])
 
 
-def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: Mapping[str, bytes]) -> None:
-    """Checks one signature.
+def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: Pinned) -> None:
+    """Checks one signature, which may be by any key that is pinned for its signer.
 
     Raises:
         SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
     """
     if signature.signer not in pinned:
         raise SignatureError(f"{kind} is signed by {signature.signer!r}, who is not one of {', '.join(sorted(pinned))}")
+    if not any(_is_by(key, signature.signature, _context(kind) + payload) for key in pinned[signature.signer]):
+        raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
+
+
+def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
     try:
-        key = Ed25519PublicKey.from_public_bytes(pinned[signature.signer])
-        key.verify(signature.signature, _context(kind) + payload)
-    except (InvalidSignature, ValueError) as error:
-        raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong") from error
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
-def verify_signed(kind: Kind, document: Signed, pinned: Mapping[str, bytes], required: Iterable[str]) -> bytes:
+def verify_signed(kind: Kind, document: Signed, pinned: Pinned, required: Iterable[str]) -> bytes:
     """Returns the payload after checking that every required signer, and nobody unknown, has signed it.
 
     Raises:
@@ -95,26 +105,24 @@ def verify_signed(kind: Kind, document: Signed, pinned: Mapping[str, bytes], req
     return document.payload
 
 
-def _submission_bytes(round_id: str, envelope: bytes) -> bytes:
+def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:
     name = round_id.encode()
-    return _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+    signed = _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+    return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
-def sign_submission(round_id: str, envelope: bytes, private_key: bytes) -> Submission:
-    """Returns the submission of one client: signed over method, round and hash of the envelope."""
+def sign_submission(round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"") -> Submission:
+    """Returns the submission of one client: signed over method, round, and hashes of the envelope and the token."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     return Submission(
         client_key=key.public_key().public_bytes_raw(),
         envelope=envelope,
-        signature=key.sign(_submission_bytes(round_id, envelope)),
+        signature=key.sign(_submission_bytes(round_id, envelope, token)),
+        token=token,
     )
 
 
 def submission_is_authentic(round_id: str, submission: Submission) -> bool:
     """Returns whether the client named in the submission signed it for this round."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(submission.client_key)
-        key.verify(submission.signature, _submission_bytes(round_id, submission.envelope))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+    message = _submission_bytes(round_id, submission.envelope, submission.token)
+    return _is_by(submission.client_key, submission.signature, message)

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError
 
+from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
@@ -99,6 +100,27 @@ class RoundTerms:
         return tuple(budget.epsilon for budget in self.manifest.budget_grid)
 
     @property
+    def privacy_limit(self) -> PrivacyLimit | None:
+        """The lifetime policy that the accountant has to enforce, None where nothing is refused."""
+        if not self.manifest.HasField("privacy_limit"):
+            return None
+        limit = self.manifest.privacy_limit
+        return PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta)
+
+    def check_place(self, deployment: Deployment) -> None:
+        """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
+
+        Raises:
+            Refusal: BAD_MANIFEST with what differs.
+        """
+        if self.manifest.deployment != deployment.name:
+            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.manifest.deployment!r}, not {deployment.name!r}")
+        if self.services != deployment.chain:
+            raise Refusal(Code.BAD_MANIFEST, f"services are {self.services}, not {deployment.chain}")
+        if self.privacy_limit != deployment.privacy_limit:
+            raise Refusal(Code.BAD_MANIFEST, f"privacy_limit is {self.privacy_limit}, not {deployment.privacy_limit}")
+
+    @property
     def services(self) -> tuple[str, ...]:
         """Everyone who has to sign, in the order of the chain."""
         manifest = self.manifest
@@ -144,6 +166,14 @@ def _check(manifest: pb.Manifest) -> None:
         raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; allowed are {', '.join(SUITES)}")
     if manifest.min_batch_size < 2:
         raise ValueError(f"min_batch_size is {manifest.min_batch_size}; it must be at least 2: one user cannot hide")
+    if 0 < manifest.max_batch_size < manifest.min_batch_size:
+        raise ValueError(
+            f"max_batch_size is {manifest.max_batch_size}; allowed is 0 (everyone) or at least min_batch_size, "
+            f"{manifest.min_batch_size}"
+        )
+    if manifest.HasField("privacy_limit"):
+        _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
+        _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
     if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
         raise ValueError("short_batch_policy is missing; allowed are HOLD and DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)

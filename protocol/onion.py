@@ -9,14 +9,16 @@ other size is refused before it is opened.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
 from protocol.manifest import RoundTerms
 from protocol.v1.messages_pb2 import Lane
 
-__all__ = ["BUDGET_BYTES", "REPORT_BYTES", "Layer", "Onion", "decode_budget", "encode_budget"]
+__all__ = ["BUDGET_BYTES", "REPORT_BYTES", "Layer", "Onion", "Wrapped", "decode_budget", "encode_budget"]
 
 REPORT_BYTES = 8
 BUDGET_BYTES = 16
@@ -42,6 +44,17 @@ class Layer:
     label: Label
     sealed_size: int
     plain_size: int
+
+
+class Wrapped(NamedTuple):
+    """A joint envelope, and the trail by which its maker recognises it on its way.
+
+    The trail is, hop by hop, the SHA-256 of the report ciphertext and of the parameter ciphertext that the hop passes
+    on: 64 bytes a hop. It stays with the client.
+    """
+
+    envelope: bytes
+    trail: bytes
 
 
 class Onion:
@@ -91,15 +104,21 @@ class Onion:
         cut = self._report[0].sealed_size
         return joint_plaintext[:cut], joint_plaintext[cut:]
 
-    def wrap(self, report: bytes, budget: bytes) -> bytes:
-        """Returns the joint envelope around one randomized report and its local budget."""
+    def wrap(self, report: bytes, budget: bytes) -> Wrapped:
+        """Returns the joint envelope around one randomized report and its local budget, and its trail."""
         if len(report) != REPORT_BYTES or len(budget) != BUDGET_BYTES:
             raise ValueError(
                 f"report and budget have {len(report)} and {len(budget)} bytes, not {REPORT_BYTES} and {BUDGET_BYTES}"
             )
-        return self._seal([self.joint], self._seal(self._report, report) + self._seal(self._parameter, budget))
+        reports, budgets = self._seal(self._report, report), self._seal(self._parameter, budget)
+        (envelope,) = self._seal([self.joint], reports[0] + budgets[0])
+        passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
+        return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
 
-    def _seal(self, layers: list[Layer], content: bytes) -> bytes:
+    def _seal(self, layers: list[Layer], content: bytes) -> list[bytes]:
+        """Returns the ciphertext of every layer, outermost first."""
+        sealed: list[bytes] = []
         for layer in reversed(layers):
             content = seal(self._suite, layer.public_key, layer.label, content)
-        return content
+            sealed.append(content)
+        return sealed[::-1]

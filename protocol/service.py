@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from protocol.batches import digest, read_commitments, unpack
 from protocol.clock import Clock, SystemClock
@@ -26,6 +27,7 @@ from protocol.envelope import KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, verify_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.metrics import Metrics
 from protocol.onion import Onion
 from protocol.service_directory import Secrets
 from protocol.store import RoundRow, Store, Transaction
@@ -63,6 +65,7 @@ class ServiceSetup:
     store: Store
     pool: WorkerPool
     clock: Clock = field(default_factory=SystemClock)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 class Stopwatch:
@@ -88,11 +91,13 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         self.store = setup.store
         self.pool = setup.pool
         self.clock = setup.clock
+        self.metrics = setup.metrics
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self._secrets = setup.secrets
         self._terms: dict[str, RoundTerms] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._old_channels: list[grpc.aio.Channel] = []
         self._waiting: dict[str, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- for the roles
@@ -149,13 +154,26 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
                 ciphertexts=ciphertexts,
             )
             sent += request.ByteSize()
-            await _persist(stub.Deliver, request)
+            await self.persist(terms.round_id, receiver, stub.Deliver, request)
         return sent
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
         request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
-        await _persist(stubs.DeliveryStub(self.channel_to(receiver)).HandOver, request)
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        await self.persist(terms.round_id, receiver, stub.HandOver, request)
+
+    async def persist(
+        self, round_id: str, receiver: str, method: Callable[..., Awaitable[Any]], request: Message
+    ) -> None:
+        """Calls a peer until it answers; meanwhile the round's status says whom it waits for."""
+
+        def tell(error: grpc.aio.AioRpcError) -> None:
+            self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
+
+        await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"), on_failure=tell)
+        self._waiting.pop(round_id, None)
+        self.metrics.sent(request.ByteSize())
 
     def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
         """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""
@@ -185,13 +203,20 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
     async def warm(self) -> None:
         """Does once, before the first round, what would make the first round slow."""
 
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Goes on with the keys and pins of a new deployment file; calls under way end on their old channels."""
+        self.deployment, self._secrets = deployment, secrets
+        self.identity = Identity(self.name, secrets.identity_key)
+        self._old_channels += self._channels.values()
+        self._channels = {}
+
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
         tasks = [task for task in self._drivers.values() if not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._old_channels):
             await channel.close()
 
     async def _drive(self, round_id: str) -> None:
@@ -204,29 +229,46 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             try:
                 if problem:
                     await self._record_problem(round_id, problem)
+                    self._waiting.pop(round_id, None)
+                    self.metrics.round_stopped()
                     return
                 terms = await self.terms(round_id)
                 row = await self.store.run(lambda tx: tx.round(round_id))
                 if row.state in _FINAL:
                     await self.store.erase_log()  # here, so that it is tried again until it is done
-                    return
-                if not await self.advance(row, terms):
+                moved = row.state not in _FINAL and await self.advance(row, terms)
+                self._waiting.pop(round_id, None)
+                if not moved:
                     return
                 wait_s = _FIRST_WAIT_S
-                self._waiting.pop(round_id, None)
                 continue
             except (Refusal, SignatureError) as error:
                 if isinstance(error, SignatureError) or not error.code.may_pass:
-                    _log.error("round %s stops: %s", round_id, error)
+                    _log.error("the round stops: %s", error, extra=_about(round_id, error))
                     problem = str(error)
                     continue
-                _log.warning("round %s waits: %s", round_id, error)
-                self._waiting[round_id] = str(error)
+                self._wait(round_id, str(error), error)
             except Exception:  # noqa: BLE001 (a round that fails must not take others with it)
-                _log.exception("round %s: a step failed", round_id)
+                _log.exception("a step failed", extra={"round_id": round_id})
                 self._waiting[round_id] = "internal error; the service's log has the details"
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _wait(self, round_id: str, why: str, error: Exception | None = None) -> None:
+        """Keeps why a round does not move; logged once for each reason."""
+        if self._waiting.get(round_id) != why:
+            _log.warning("the round waits: %s", why, extra=_about(round_id, error))
+        self._waiting[round_id] = why
+
+    @property
+    def num_waiting_rounds(self) -> int:
+        """How many rounds are tried again and again, because a step failed or a peer does not answer."""
+        return len(self._waiting)
+
+    @property
+    def num_waiting_submissions(self) -> int:
+        """How many submissions are not answered yet; only hop 1 has any."""
+        return 0
 
     async def _record_problem(self, round_id: str, problem: str) -> None:
         await self.store.run(lambda tx: tx.update_round(round_id, problem=problem))
@@ -267,12 +309,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
-        if terms.manifest.deployment != self.deployment.name:
-            raise Refusal(
-                Code.BAD_MANIFEST, f"deployment is {terms.manifest.deployment!r}, not {self.deployment.name!r}"
-            )
-        if terms.services != self.deployment.chain:
-            raise Refusal(Code.BAD_MANIFEST, f"services are {terms.services}, not {self.deployment.chain}")
+        terms.check_place(self.deployment)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
         if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
@@ -377,11 +414,12 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             arrived = await asyncio.to_thread(digest, ciphertexts)
             if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
-            if len(ciphertexts) < terms.manifest.min_batch_size:
+            distinct = len(set(ciphertexts))
+            if distinct < terms.manifest.min_batch_size:
                 raise Refusal(
-                    Code.SHORT_BATCH, f"{len(ciphertexts)} items; the round needs {terms.manifest.min_batch_size}"
+                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
                 )
 
 
-async def _persist(method: Callable[..., Awaitable[Any]], request: Any) -> None:
-    await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"))
+def _about(round_id: str, error: Exception | None) -> dict[str, str]:
+    return {"round_id": round_id} | ({"code": error.code.name} if isinstance(error, Refusal) else {})

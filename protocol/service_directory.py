@@ -11,6 +11,7 @@ The storage key also wraps round keys in the store. Keep it away from the disk t
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from typing import Annotated
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 __all__ = ["SETTINGS_FILE", "Secrets", "Settings", "load_secrets", "load_settings", "seal_key"]
 
@@ -38,6 +39,10 @@ class Settings(BaseModel):
         public_listen: where to listen for clients, if not at the advertised public address.
         workers: processes for the cryptography; all cores if not given.
         max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
+        admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
+        metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
+        insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but whoever
+            reaches them reads how many people take part, and when.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,6 +52,27 @@ class Settings(BaseModel):
     public_listen: _Address | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
+    admin_listen: _Address | None = None
+    metrics_listen: _Address | None = None
+    insecure_admin_anywhere: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        for name in ("admin_listen", "metrics_listen"):
+            address = getattr(self, name)
+            if address is not None and not self.insecure_admin_anywhere and not _is_loopback(address):
+                raise ValueError(
+                    f"{name} is {address!r}, which is not loopback; plaintext elsewhere needs insecure_admin_anywhere"
+                )
+        return self
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0]
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Secrets(BaseModel):

@@ -11,14 +11,16 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from protocol.database import DEFAULT_LIMITS, Limits, open_database
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
@@ -49,6 +51,13 @@ _keys = sa.Table(
     sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
 )
 _clients = sa.Table("clients", _metadata, sa.Column("client_key", sa.LargeBinary, primary_key=True))
+_tokens = sa.Table(
+    "tokens",
+    _metadata,
+    sa.Column("token_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary),
+    sa.Column("round_id", sa.String),
+)
 _submissions = sa.Table(
     "submissions",
     _metadata,
@@ -73,6 +82,12 @@ _documents = sa.Table(
     _metadata,
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("kind", sa.String, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+_probe = sa.Table(
+    "probe",
+    _metadata,
+    sa.Column("serial", sa.Integer, primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
 _costs = sa.Table(
@@ -161,6 +176,18 @@ class Transaction:
         rows = self._db.execute(sa.select(_costs).where(_costs.c.round_id == round_id))
         return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
 
+    def round_counts(self) -> dict[tuple[pb.RoundState.ValueType, bool], int]:
+        """Returns the number of rounds by state and by whether they have a problem."""
+        troubled = _rounds.c.problem != ""
+        counts = sa.select(_rounds.c.state, troubled.label("troubled"), sa.func.count().label("number"))
+        rows = self._db.execute(counts.group_by(_rounds.c.state, troubled))
+        return {(row.state, bool(row.troubled)): row.number for row in rows}
+
+    def probe(self, num_bytes: int) -> None:
+        """Writes so many bytes over what the last probe wrote: only a write shows that the store can be written."""
+        self._db.execute(_probe.delete())
+        self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
+
     # ------------------------------------------------------------- keys
 
     def put_key(self, round_id: str, purpose: str, pair: KeyPair) -> None:
@@ -191,6 +218,23 @@ class Transaction:
 
     def client_keys(self) -> set[bytes]:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
+
+    def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+        rows = [{"token_hash": token_hash} for token_hash in token_hashes]
+        if rows:
+            self._db.execute(_tokens.insert(), rows)
+
+    def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
+        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused."""
+        rows = self._db.execute(sa.select(_tokens))
+        return {row.token_hash: (row.client_key, row.round_id) if row.client_key else None for row in rows}
+
+    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
+        """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
+        free = (_tokens.c.token_hash == token_hash) & _tokens.c.client_key.is_(None)
+        changed = self._db.execute(_tokens.update().where(free).values(client_key=client_key, round_id=round_id))
+        if not changed.rowcount:
+            raise Refusal(Code.TOKEN_USED)
 
     def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         """Adds (client_key, envelope_hash, envelope) rows; a client that stands there already is an error."""
@@ -282,45 +326,53 @@ class Transaction:
 class Store:
     """One service's database, reached from the event loop."""
 
-    def __init__(self, url: str, wrapping_key: bytes) -> None:
-        """Opens the database and creates missing tables; blocks."""
-        self._engine = sa.create_engine(url)
+    def __init__(self, url: str, wrapping_key: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Opens the database and creates missing tables; blocks.
+
+        Raises:
+            ValueError: see `open_database`.
+        """
+        self._database = open_database(url, limits)
+        self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _configure_sqlite)
-        _metadata.create_all(self._engine)
+        with self._database.begin() as connection:
+            _metadata.create_all(connection)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Returns what `work` returned, after the commit; nothing of it happened if this raises.
 
+        Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
+
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
+                BAD_REQUEST for a value that no row of it can hold.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     def _transact(self, work: Callable[[Transaction], T]) -> T:
-        try:
-            with self._engine.begin() as connection:
-                return work(Transaction(connection, self._wrapping_key))
-        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
-            _log.exception("the store failed")
-            raise Refusal(Code.STORE_FAILED) from error
+        with self._errors(), self._database.begin() as connection:
+            return work(Transaction(connection, self._wrapping_key))
 
     async def erase_log(self) -> None:
-        """Leaves no old page behind in the write-ahead log; called after a transaction that forgot something."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._truncate_log)
+        """Leaves nothing behind of what a transaction has forgotten; called after it. Raises as `run` does."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
-    def _truncate_log(self) -> None:
-        if self._engine.dialect.name == "sqlite":
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    def _erase(self) -> None:
+        with self._errors():
+            self._database.erase()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
+            _log.exception("the store failed", extra={"code": Code.STORE_FAILED.name})
+            self.on_failure()
+            raise Refusal(Code.STORE_FAILED) from error
+        except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
+            raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
-        self._engine.dispose()
-
-
-def _configure_sqlite(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
-        connection.execute(f"PRAGMA {pragma}").close()
+        self._database.close()

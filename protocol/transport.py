@@ -17,9 +17,19 @@ import grpc.aio
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
-__all__ = ["Caller", "add_ports", "caller_name", "make_server", "peer_channel", "public_channel", "retrying"]
+__all__ = [
+    "Caller",
+    "ServerTls",
+    "add_ports",
+    "caller_name",
+    "make_server",
+    "peer_channel",
+    "public_channel",
+    "retrying",
+]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -34,7 +44,10 @@ Caller = str
 
 
 class _Errors(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status; only a Refusal's own words leave the process."""
+    """Turns what a handler raises into a status, and counts it; only a Refusal's own words leave the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -50,6 +63,7 @@ class _Errors(grpc.aio.ServerInterceptor):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
+                self._metrics.refusal(refusal.code)
             await context.abort(refusal.code.status, refusal.details())
             return None
 
@@ -60,28 +74,49 @@ def _public(error: Exception, method: str) -> Refusal:
     """Returns what the caller may know of an error, and logs the rest."""
     if isinstance(error, Refusal | SignatureError):
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        _log.info("refused %s: %s", method, refusal.details())
+        more = f" ({refusal.log_only})" if refusal.log_only else ""
+        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
         return refusal
-    _log.error("failed in %s", method, exc_info=error)
+    _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
     return Refusal(Code.INTERNAL)
 
 
-def make_server(concurrent_calls: int) -> grpc.aio.Server:
+def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(interceptors=[_Errors()], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls)
+    return grpc.aio.server(
+        interceptors=[_Errors(metrics or Metrics())], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls
+    )
 
 
-def add_ports(
-    server: grpc.aio.Server, entry: ServiceEntry, deployment: Deployment, secrets: Secrets, settings: Settings
-) -> None:
+class ServerTls:
+    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake."""
+
+    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
+        self._name = entry.name
+        self.replace(deployment, secrets)
+
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Changes to the keys and pins of a new deployment file."""
+        others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
+        trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
+        own = [(secrets.tls_key, secrets.tls_certificate)]
+        self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
+        self._clients = grpc.ssl_server_certificate_configuration(own)
+
+    def for_peers(self) -> grpc.ServerCredentials:
+        """Mutual TLS with the pinned certificates."""
+        return grpc.dynamic_ssl_server_credentials(self._peers, lambda: self._peers, require_client_authentication=True)
+
+    def for_clients(self) -> grpc.ServerCredentials:
+        """TLS, for callers without a certificate."""
+        return grpc.dynamic_ssl_server_credentials(self._clients, lambda: self._clients)
+
+
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
-    others = [other.tls_certificate for other in deployment.services if other.name != entry.name]
-    trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
-    own = [(secrets.tls_key, secrets.tls_certificate)]
-    mutual = grpc.ssl_server_credentials(own, root_certificates=trusted, require_client_auth=True)
-    server.add_secure_port(settings.listen or entry.address, mutual)
+    server.add_secure_port(settings.listen or entry.address, tls.for_peers())
     if entry.public_address:
-        server.add_secure_port(settings.public_listen or entry.public_address, grpc.ssl_server_credentials(own))
+        server.add_secure_port(settings.public_listen or entry.public_address, tls.for_clients())
 
 
 def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
@@ -93,9 +128,13 @@ def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deploym
     if certificate == "".join(deployment.operator_tls_certificate.split()):
         return OPERATOR
     for entry in deployment.services:
-        if certificate == "".join(entry.tls_certificate.split()):
+        if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
             return entry.name
     return None
+
+
+def _roots(entry: ServiceEntry) -> bytes:
+    return "\n".join(entry.tls_certificates).encode()
 
 
 def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
@@ -107,7 +146,7 @@ def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredent
 
 def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
     """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
-    credentials = grpc.ssl_channel_credentials(entry.tls_certificate.encode(), secrets.tls_key, secrets.tls_certificate)
+    credentials = grpc.ssl_channel_credentials(_roots(entry), secrets.tls_key, secrets.tls_certificate)
     return _channel(entry.address, entry, credentials)
 
 
@@ -119,14 +158,21 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
     """
     if entry.public_address is None:
         raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
-    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(entry.tls_certificate.encode()))
+    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
 
 
-async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, longest_wait_s: float = 5.0) -> T:
+async def retrying(
+    call: Callable[[], Awaitable[T]],
+    *,
+    give_up_after_s: float,
+    longest_wait_s: float = 5.0,
+    on_failure: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
+) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
     Args:
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+        on_failure: called with every failure that will be repeated.
 
     Raises:
         Refusal: the service said no.
@@ -142,6 +188,7 @@ async def retrying(call: Callable[[], Awaitable[T]], *, give_up_after_s: float, 
                 if refusal is not None:
                     raise refusal from error
                 raise
+            on_failure(error)
         pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
         await asyncio.sleep(pause_s)
         waited_s += pause_s

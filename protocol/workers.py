@@ -1,12 +1,14 @@
 """A pool of processes for the cryptography, which holds the interpreter lock.
 
 Work is a plain function of a chunk of bytes and picklable arguments (raw keys, labels). Workers are started afresh
-(never forked from a process that runs gRPC) and warmed when the pool is made.
+(never forked from a process that runs gRPC) and warmed when the pool is made. They end when the service is gone,
+however it ended, and a pool that lost a worker (out of memory, killed) is replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,14 +25,7 @@ __all__ = ["WorkerPool", "peak_memory_bytes"]
 
 T = TypeVar("T")
 _CHUNK = 500
-
-
-def _end_with_the_service() -> None:
-    """A service that is killed cannot end its workers, and they would wait for work for ever."""
-    service = multiprocessing.parent_process()
-    if service is not None:
-        service.join()
-        os._exit(1)
+_log = logging.getLogger(__name__)
 
 
 def _start_worker() -> None:
@@ -36,6 +33,14 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
+
+
+def _end_with_the_service() -> None:
+    """A service that is killed cannot tell its workers, which would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(0)
 
 
 def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
@@ -51,7 +56,10 @@ class WorkerPool:
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")
-        self._executor = executor or ProcessPoolExecutor(
+        self._executor = executor or self._make()
+
+    def _make(self) -> Executor:
+        return ProcessPoolExecutor(
             self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )
 
@@ -61,7 +69,14 @@ class WorkerPool:
 
     async def run(self, work: Callable[..., T], *args: Any) -> tuple[T, float]:
         """Returns the result of one call and its CPU seconds."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work, args)
+        executor = self._executor
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, _timed, work, args)
+        except BrokenProcessPool:  # work is pure, so it can be done again
+            if self._executor is executor:
+                _log.exception("a worker process died; new ones are started")
+                self._executor = self._make()
+            return await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work, args)
 
     async def map_chunks(
         self, work: Callable[[list[Any]], Sequence[T]], items: Sequence[Any], chunk: int = _CHUNK

@@ -28,19 +28,89 @@ def _authentic(round_id: str, submissions: Sequence[bytes]) -> list[bool]:
     return [submission_is_authentic(round_id, pb.Submission.FromString(raw)) for raw in submissions]
 
 
-def _code(admitted: bytes | None, envelope_hash: bytes) -> pb.SubmissionCode.ValueType:
-    if admitted is None:
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+    known = admitted.get(submission.client_key)
+    if known is None:
         return pb.SUBMISSION_CODE_ROUND_CLOSED
-    return pb.SUBMISSION_CODE_ACCEPTED if admitted == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
+    same = known == _hash(submission.envelope)
+    return pb.SUBMISSION_CODE_ACCEPTED if same else pb.SUBMISSION_CODE_ALREADY_EXISTS
 
 
 @dataclass
 class _Waiting:
-    round_id: str
-    submissions: list[tuple[bytes, bytes, bytes]]
+    """A call whose submissions have passed every check that needs no turn."""
+
+    terms: RoundTerms
+    submissions: Sequence[pb.Submission]
     done: asyncio.Future[list[pb.SubmissionCode.ValueType]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+
+@dataclass
+class _Roster:
+    """Who may submit: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
+
+    keys: set[bytes]
+    tokens: dict[bytes, tuple[bytes, str] | None]
+
+    def refusal(self, submission: pb.Submission, round_id: str) -> pb.SubmissionCode.ValueType:
+        """Returns why this client may not submit, or UNSPECIFIED."""
+        if submission.client_key in self.keys:
+            return pb.SUBMISSION_CODE_UNSPECIFIED
+        if not submission.token:
+            return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+        token_hash = _hash(submission.token)
+        if token_hash not in self.tokens:
+            return pb.SUBMISSION_CODE_UNKNOWN_TOKEN
+        if self.tokens[token_hash] not in (None, (submission.client_key, round_id)):
+            return pb.SUBMISSION_CODE_TOKEN_USED
+        return pb.SUBMISSION_CODE_UNSPECIFIED
+
+
+class _Group:
+    """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
+
+    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms) -> None:
+        self._roster, self._admitted, self._terms = roster, admitted, terms
+        self.rows: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+        self.spent: dict[bytes, tuple[bytes, str]] = {}
+
+    def decide(self, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+        """Returns the code that the submission gets once the group is durable."""
+        client, envelope_hash = submission.client_key, _hash(submission.envelope)
+        known = self._admitted.get(client) or (self.rows[client][1] if client in self.rows else None)
+        if known is not None:
+            return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
+        limit = self._terms.manifest.max_batch_size
+        if limit and len(self._admitted) + len(self.rows) >= limit:
+            return pb.SUBMISSION_CODE_ROUND_FULL
+        if client not in self._roster.keys:
+            token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
+            if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
+                return pb.SUBMISSION_CODE_TOKEN_USED
+            self.spent[token_hash] = admits
+        self.rows[client] = (client, envelope_hash, submission.envelope)
+        return pb.SUBMISSION_CODE_ACCEPTED
+
+    def write(self, tx: Transaction) -> bool:
+        """Stores the group if the round still takes submissions, and returns whether it does."""
+        if tx.round(self._terms.round_id).state != pb.ROUND_STATE_OPEN:
+            return False
+        for token_hash, (client, round_id) in self.spent.items():
+            tx.spend_token(token_hash, client, round_id)
+        if self.rows:
+            tx.add_submissions(self._terms.round_id, list(self.rows.values()))
+        return True
+
+    def remember(self) -> None:
+        """Takes the stored group into memory."""
+        self._admitted.update({client: row[1] for client, row in self.rows.items()})
+        self._roster.tokens.update(self.spent)
 
 
 class Admission:
@@ -49,38 +119,50 @@ class Admission:
     def __init__(self, store: Store, pool: WorkerPool) -> None:
         self._store = store
         self._pool = pool
-        self._clients: set[bytes] | None = None
-        self._registering = asyncio.Lock()
+        self._known: _Roster | None = None
         self._admitted: dict[str, dict[bytes, bytes]] = {}
         self._queue: list[_Waiting] = []
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
+        self._registering = asyncio.Lock()
 
-    async def register(self, client_keys: Sequence[bytes]) -> int:
-        """Adds clients to the roster and returns how many were new.
+    @property
+    def num_pending(self) -> int:
+        """How many submissions are being checked or wait for their commit."""
+        return self._pending
+
+    async def register(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
+        """Adds clients and tokens to the roster and returns how many were new.
 
         Raises:
-            Refusal: BAD_REQUEST for a key that has not 32 bytes; then none is added.
+            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is added.
         """
-        for key in client_keys:
-            if len(key) != 32:
-                raise Refusal(Code.BAD_REQUEST, f"a client key has {len(key)} bytes; an Ed25519 public key has 32")
-        async with self._registering:  # between two calls with the same key one must see the other
-            fresh = set(client_keys) - await self._roster()
-            try:
-                await self._store.run(lambda tx: tx.add_clients(fresh))
-            except BaseException:  # also a caller who hangs up: whether they are durable now, only the store knows
-                self._clients = None
-                raise
-            (await self._roster()).update(fresh)
-        return len(fresh)
+        for kind, values in (("an Ed25519 public key", client_keys), ("a token's SHA-256 hash", token_hashes)):
+            for value in values:
+                if len(value) != 32:
+                    raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
+        async with self._registering:  # between the look and the entry nobody else enters the same key
+            roster = await self._roster()
+            keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
 
-    async def _roster(self) -> set[bytes]:
-        if self._clients is None:
-            loaded = await self._store.run(lambda tx: tx.client_keys())
-            if self._clients is None:  # else another call was faster, and may have added to what it read
-                self._clients = loaded
-        return self._clients
+            def add(tx: Transaction) -> None:
+                tx.add_clients(keys)
+                tx.add_tokens(tokens)
+
+            try:
+                await self._store.run(add)
+            except BaseException:
+                self._distrust_memory()
+                raise
+            roster.keys |= keys
+            roster.tokens.update(dict.fromkeys(tokens))
+            return len(keys) + len(tokens)
+
+    async def _roster(self) -> _Roster:
+        if self._known is None:
+            known = await self._store.run(lambda tx: _Roster(tx.client_keys(), tx.tokens()))
+            self._known = self._known or known
+        return self._known
 
     async def submit(
         self, terms: RoundTerms, envelope_size: int, submissions: Sequence[pb.Submission]
@@ -91,14 +173,12 @@ class Admission:
             Refusal: OVERLOADED while too many wait.
         """
         if self._pending + len(submissions) > _MAX_PENDING:
-            raise Refusal(Code.OVERLOADED, f"{self._pending} submissions are waiting")
+            raise Refusal(Code.OVERLOADED, log_only=f"{self._pending} submissions are waiting")
         self._pending += len(submissions)
         try:
             codes, passed, cpu_s = await self._check(terms, envelope_size, submissions)
             if passed:
-                chosen = [submissions[index] for index in passed]
-                rows = [(one.client_key, hashlib.sha256(one.envelope).digest(), one.envelope) for one in chosen]
-                waiting = _Waiting(terms.round_id, rows)
+                waiting = _Waiting(terms, [submissions[index] for index in passed])
                 self._queue.append(waiting)
                 if self._committer is None or self._committer.done():
                     self._committer = asyncio.create_task(self._commit_groups())
@@ -113,15 +193,13 @@ class Admission:
     ) -> tuple[list[pb.SubmissionCode.ValueType], list[int], float]:
         """Returns codes (unspecified where still undecided), the undecided positions, and the workers' CPU seconds."""
         roster = await self._roster()
-        codes = [pb.SUBMISSION_CODE_UNSPECIFIED] * len(submissions)
-        undecided: list[int] = []
-        for index, submission in enumerate(submissions):
-            if len(submission.envelope) != envelope_size:
-                codes[index] = pb.SUBMISSION_CODE_WRONG_SIZE
-            elif submission.client_key not in roster:
-                codes[index] = pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-            else:
-                undecided.append(index)
+        codes = [
+            roster.refusal(submission, terms.round_id)
+            if len(submission.envelope) == envelope_size
+            else pb.SUBMISSION_CODE_WRONG_SIZE
+            for submission in submissions
+        ]
+        undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
         verdicts, cpu_s = await self._pool.run(_authentic, terms.round_id, raw) if raw else ([], 0.0)
         for index, authentic in zip(undecided, verdicts, strict=True):
@@ -133,42 +211,35 @@ class Admission:
     async def _commit_groups(self) -> None:
         while self._queue:
             group, self._queue = self._queue, []
-            for round_id in {waiting.round_id for waiting in group}:
-                await self._commit(round_id, [waiting for waiting in group if waiting.round_id == round_id])
+            for round_id in {waiting.terms.round_id for waiting in group}:
+                await self._commit([waiting for waiting in group if waiting.terms.round_id == round_id])
 
-    async def _commit(self, round_id: str, group: list[_Waiting]) -> None:
+    async def _commit(self, calls: list[_Waiting]) -> None:
         try:
-            admitted = await self._write(round_id, group)
+            terms, roster = calls[0].terms, await self._roster()
+            if terms.round_id not in self._admitted:
+                self._admitted[terms.round_id] = await self._store.run(lambda tx: tx.submission_hashes(terms.round_id))
+            admitted = self._admitted[terms.round_id]
+            group = _Group(roster, admitted, terms)
+            codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
+            if await self._store.run(group.write):
+                group.remember()
+            else:  # what was admitted before the close stays so
+                codes = [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
         except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
-            self._admitted.pop(round_id, None)  # whether it is durable all the same, only the store knows
-            for waiting in group:
-                if not waiting.done.done():
-                    waiting.done.set_exception(error)
+            self._distrust_memory(calls[0].terms.round_id)
+            for call in calls:
+                if not call.done.done():  # who has hung up needs no answer
+                    call.done.set_exception(error)
             return
-        for waiting in group:
-            if not waiting.done.done():  # the caller may have hung up
-                waiting.done.set_result([_code(admitted.get(row[0]), row[1]) for row in waiting.submissions])
+        for call, answer in zip(calls, codes, strict=True):
+            if not call.done.done():
+                call.done.set_result(answer)
 
-    async def _write(self, round_id: str, group: list[_Waiting]) -> dict[bytes, bytes]:
-        """Stores what is new in the group and returns who stands in the round after the commit, with which envelope."""
-        if round_id not in self._admitted:
-            self._admitted[round_id] = await self._store.run(lambda tx: tx.submission_hashes(round_id))
-        admitted = self._admitted[round_id]
-        fresh: dict[bytes, tuple[bytes, bytes, bytes]] = {}
-        for waiting in group:
-            for row in waiting.submissions:
-                if row[0] not in admitted:
-                    fresh.setdefault(row[0], row)
-
-        def write(tx: Transaction) -> bool:
-            accepting = tx.round(round_id).state == pb.ROUND_STATE_OPEN
-            if fresh and accepting:
-                tx.add_submissions(round_id, list(fresh.values()))
-            return accepting
-
-        if await self._store.run(write):
-            admitted.update({client: row[1] for client, row in fresh.items()})
-        return admitted
+    def _distrust_memory(self, round_id: str = "") -> None:
+        """Has memory read anew from the store, which may have kept what it could not confirm any more."""
+        self._known = None
+        self._admitted.pop(round_id, None)
 
     def forget(self, round_id: str) -> None:
         """Drops a closed round from memory."""

@@ -10,12 +10,13 @@ never choose a second order. After the next role's acknowledgement bodies and ro
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
 
-from protocol.batches import digest, drop_counts
+from protocol.batches import ciphertext_hashes, digest, drop_counts
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
@@ -34,6 +35,7 @@ __all__ = ["ShufflerService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
+_HASH_BYTES = 32
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -44,6 +46,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
         self._sizes: dict[str, int] = {}
+
+    @property
+    def num_waiting_submissions(self) -> int:
+        return self._admission.num_pending
 
     # ------------------------------------------------------------- place in the chain
 
@@ -130,6 +136,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         commitments = await asyncio.to_thread(self._commit, terms, incoming, lanes, drops)
         earlier = await self._earlier_commitments(terms)
         handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
+        hashes = {lane: await asyncio.to_thread(ciphertext_hashes, batch) for lane, batch in lanes.items()}
         problem = self._too_few(terms, lanes)
 
         def keep(tx: Transaction) -> None:
@@ -137,11 +144,15 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 raise Refusal(Code.SHORT_BATCH, problem)
             for lane, batch in lanes.items():
                 self.put_output(tx, terms.round_id, lane, batch)
+                _put_list(tx, terms.round_id, lane, hashes[lane])
             tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
         await self.store.run(keep)
+        for lane, reasons in drops.items() if hop > 1 else [(pb.LANE_JOINT, opened.drops)]:
+            self.metrics.drops(lane, reasons)
+        self.metrics.stage("mix", watch.read()[0])
 
     def _too_few(self, terms: RoundTerms, lanes: Mapping[pb.Lane.ValueType, Sequence[bytes]]) -> str:
         fewest = min(len(batch) for batch in lanes.values())
@@ -197,6 +208,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
+        self.metrics.stage("deliver", watch.read()[0])
+        self._admission.forget(terms.round_id)
 
     # ------------------------------------------------------------- Shuffler
 
@@ -225,12 +238,14 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self.clock.now() >= deadline:
             state, _ = await self.close(terms)
-            if state == pb.ROUND_STATE_CLOSED:
+            if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
                 self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
         await self.store.run(lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read()))
+        self.metrics.submissions(codes)
+        self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
 
     def _envelope_size(self, terms: RoundTerms) -> int:
@@ -241,20 +256,29 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context
     ) -> rpc.GetInclusionResponse:
-        def read(tx: Transaction) -> list[bytes]:
-            if tx.round(request.round_id).state in (pb.ROUND_STATE_PREPARED, pb.ROUND_STATE_OPEN):
-                raise Refusal(Code.NOT_READY, "the list is published when the round is closed")
-            return sorted(tx.submission_hashes(request.round_id).values())
+        terms = await self.terms(request.round_id)
+        if self.hop(terms) != 1:
+            self.require_caller(context, [OPERATOR])
+        if request.lane not in _LANES:
+            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; allowed are report and parameter")
+        page, within = divmod(request.offset, _INCLUSION_PAGE)
 
-        hashes = await self.store.run(read)
-        page = hashes[request.offset : request.offset + _INCLUSION_PAGE]
-        return rpc.GetInclusionResponse(hashes=b"".join(page), total=len(hashes))
+        def read(tx: Transaction) -> tuple[bytes, int]:
+            (total,) = struct.unpack(">Q", tx.document(terms.round_id, _list_name(request.lane)) or bytes(8))
+            return tx.document(terms.round_id, _list_name(request.lane, page)) or b"", total
+
+        hashes, total = await self.store.run(read)
+        if not total:
+            raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
+        return rpc.GetInclusionResponse(hashes=hashes[_HASH_BYTES * within :], total=total)
 
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context
     ) -> pb.RegisterClientsResponse:
         self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(registered=await self._admission.register(request.client_keys))
+        return pb.RegisterClientsResponse(
+            registered=await self._admission.register(request.client_keys, request.token_hashes)
+        )
 
     # ------------------------------------------------------------- RoundControl
 
@@ -273,3 +297,14 @@ def _permute_all(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
     """Permutes each lane in place of its old order, with its own permutation."""
     for lane, batch in lanes.items():
         lanes[lane] = permute(batch, SystemRandom())
+
+
+def _list_name(lane: pb.Lane.ValueType, page: int | None = None) -> str:
+    """Returns the name of the document that holds a page of the list of what was passed on, or the list's length."""
+    return f"passed-on-{lane}" if page is None else f"passed-on-{lane}-{page}"
+
+
+def _put_list(tx: Transaction, round_id: str, lane: pb.Lane.ValueType, hashes: Sequence[bytes]) -> None:
+    tx.put_document(round_id, _list_name(lane), struct.pack(">Q", len(hashes)))
+    for page, start in enumerate(range(0, len(hashes), _INCLUSION_PAGE)):
+        tx.put_document(round_id, _list_name(lane, page), b"".join(hashes[start : start + _INCLUSION_PAGE]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,34 @@ def test_a_client_loads_no_numeric_library() -> None:
 
 def test_examples_in_docstrings_run() -> None:
     assert doctest.testmod(accountant).failed == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import pytest\ndef test(): pytest.skip('not here')\n",
+        "import pytest\n@pytest.mark.skipif(True, reason='not here')\ndef test(): pass\n",
+        "import pytest\n@pytest.fixture\ndef server(): pytest.skip('not here')\ndef test(server): pass\n",
+        "import pytest\npytest.skip('not here', allow_module_level=True)\n",
+    ],
+)
+def test_in_ci_a_skipped_test_has_failed(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "test_something.py"
+    file.write_text(program)
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        tmp_path,
+        file,
+    ]
+    for no_skips, passes in (("", True), ("1", False)):
+        environment = {**os.environ, "CROUPIER_NO_SKIPS": no_skips, "PYTHONPATH": str(Path(__file__).parents[1])}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode in (0, 5)) is passes, done.stdout
+        assert "not here" in done.stdout or passes

@@ -63,6 +63,11 @@ class _SubmissionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Submis
     """This client has already submitted different bytes in this round."""
     SUBMISSION_CODE_ROUND_CLOSED: _SubmissionCode.ValueType  # 6
     """The round takes no more submissions, and this one was not among them."""
+    SUBMISSION_CODE_ROUND_FULL: _SubmissionCode.ValueType  # 7
+    """The round has as many clients as its manifest allows."""
+    SUBMISSION_CODE_UNKNOWN_TOKEN: _SubmissionCode.ValueType  # 8
+    SUBMISSION_CODE_TOKEN_USED: _SubmissionCode.ValueType  # 9
+    """The token has admitted another key, or its key to another round."""
 
 class SubmissionCode(_SubmissionCode, metaclass=_SubmissionCodeEnumTypeWrapper):
     """Why a submission was not accepted, or that it was. One code per cause."""
@@ -77,6 +82,11 @@ SUBMISSION_CODE_ALREADY_EXISTS: SubmissionCode.ValueType  # 5
 """This client has already submitted different bytes in this round."""
 SUBMISSION_CODE_ROUND_CLOSED: SubmissionCode.ValueType  # 6
 """The round takes no more submissions, and this one was not among them."""
+SUBMISSION_CODE_ROUND_FULL: SubmissionCode.ValueType  # 7
+"""The round has as many clients as its manifest allows."""
+SUBMISSION_CODE_UNKNOWN_TOKEN: SubmissionCode.ValueType  # 8
+SUBMISSION_CODE_TOKEN_USED: SubmissionCode.ValueType  # 9
+"""The token has admitted another key, or its key to another round."""
 Global___SubmissionCode: _TypeAlias = SubmissionCode  # noqa: Y015
 
 class _Lane:
@@ -323,6 +333,30 @@ class RoundKeys(_message.Message):
 Global___RoundKeys: _TypeAlias = RoundKeys  # noqa: Y015
 
 @_typing.final
+class PrivacyLimit(_message.Message):
+    """The most that one client may lose over all rounds of the deployment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_EPSILON_FIELD_NUMBER: _builtins.int
+    TOTAL_DELTA_FIELD_NUMBER: _builtins.int
+    total_epsilon: _builtins.float
+    total_delta: _builtins.float
+    def __init__(
+        self,
+        *,
+        total_epsilon: _builtins.float = ...,
+        total_delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["total_delta", b"total_delta", "total_epsilon", b"total_epsilon"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrivacyLimit: _TypeAlias = PrivacyLimit  # noqa: Y015
+
+@_typing.final
 class Manifest(_message.Message):
     """The public terms of one round. Every service signs these bytes; clients refuse anything less."""
 
@@ -343,6 +377,8 @@ class Manifest(_message.Message):
     HOPS_FIELD_NUMBER: _builtins.int
     ACCOUNTANT_FIELD_NUMBER: _builtins.int
     ANALYZER_FIELD_NUMBER: _builtins.int
+    MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -362,6 +398,8 @@ class Manifest(_message.Message):
     """HPKE suite: "x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm" or
     "mlkem768x25519-sha256-chacha20poly1305".
     """
+    max_batch_size: _builtins.int
+    """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
@@ -376,6 +414,12 @@ class Manifest(_message.Message):
     def accountant(self) -> Global___RoundKeys: ...
     @_builtins.property
     def analyzer(self) -> Global___RoundKeys: ...
+    @_builtins.property
+    def privacy_limit(self) -> Global___PrivacyLimit:
+        """The lifetime policy: the accountant refuses a round after which its ledger would exceed this.
+        Absent: the ledger records and refuses nothing. The same as in the deployment file.
+        """
+
     def __init__(
         self,
         *,
@@ -394,10 +438,12 @@ class Manifest(_message.Message):
         hops: _abc.Iterable[Global___RoundKeys] | None = ...,
         accountant: Global___RoundKeys | None = ...,
         analyzer: Global___RoundKeys | None = ...,
+        max_batch_size: _builtins.int = ...,
+        privacy_limit: Global___PrivacyLimit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "min_batch_size", b"min_batch_size", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -415,24 +461,28 @@ class Submission(_message.Message):
     CLIENT_KEY_FIELD_NUMBER: _builtins.int
     ENVELOPE_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     client_key: _builtins.bytes
     """The client's registered Ed25519 public key, 32 bytes."""
     envelope: _builtins.bytes
     """The joint envelope, sealed to hop 1. Exactly the round's size."""
     signature: _builtins.bytes
     """Ed25519 by client_key over "croupier/v1/submit" + 0x00 + round id length + round id
-    + SHA-256(envelope).
+    + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
     """
+    token: _builtins.bytes
+    """Instead of a registered key: a one-use token, 32 bytes, which admits any key to one round."""
     def __init__(
         self,
         *,
         client_key: _builtins.bytes = ...,
         envelope: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
+        token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "envelope", b"envelope", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "envelope", b"envelope", "signature", b"signature", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -490,18 +540,24 @@ class RegisterClientsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
+    TOKEN_HASHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
+
+    @_builtins.property
+    def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """SHA-256 hashes of one-use tokens, 32 bytes each."""
 
     def __init__(
         self,
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -513,7 +569,7 @@ class RegisterClientsResponse(_message.Message):
 
     REGISTERED_FIELD_NUMBER: _builtins.int
     registered: _builtins.int
-    """How many were new."""
+    """How many keys and tokens were new."""
     def __init__(
         self,
         *,
@@ -785,6 +841,7 @@ class Certificate(_message.Message):
     INVALID_BUDGETS_FIELD_NUMBER: _builtins.int
     LOWER_BOUND_EPSILON_FIELD_NUMBER: _builtins.int
     LOWER_BOUND_ATTACK_FIELD_NUMBER: _builtins.int
+    COMMITMENTS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -817,6 +874,12 @@ class Certificate(_message.Message):
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]: ...
     @_builtins.property
     def comparison(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComparedBound]: ...
+    @_builtins.property
+    def commitments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signed]:
+        """The commitments that were checked: every hop's report lane and parameter lane, in hop order. With them a
+        client checks that its own ciphertexts are among those that a hop has passed on.
+        """
+
     def __init__(
         self,
         *,
@@ -839,10 +902,11 @@ class Certificate(_message.Message):
         invalid_budgets: _builtins.int = ...,
         lower_bound_epsilon: _builtins.float | None = ...,
         lower_bound_attack: _builtins.str = ...,
+        commitments: _abc.Iterable[Global___Signed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "round_id", b"round_id", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "round_id", b"round_id", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015

@@ -292,18 +292,22 @@ class GetInclusionRequest(_message.Message):
 
     ROUND_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     offset: _builtins.int
     """Position in the sorted list to start from."""
+    lane: _messages_pb2.Lane.ValueType
+    """LANE_REPORT or LANE_PARAMETER."""
     def __init__(
         self,
         *,
         round_id: _builtins.str = ...,
         offset: _builtins.int = ...,
+        lane: _messages_pb2.Lane.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "offset", b"offset", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -316,7 +320,9 @@ class GetInclusionResponse(_message.Message):
     HASHES_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     hashes: _builtins.bytes
-    """Concatenated SHA-256 hashes of the joint envelopes, sorted; at most 65536 a call."""
+    """Concatenated SHA-256 hashes of the ciphertexts that this hop passed on in this lane, sorted; at most 65536 a
+    call. SHA-256 over all of them is digest_out of the hop's commitment.
+    """
     total: _builtins.int
     def __init__(
         self,

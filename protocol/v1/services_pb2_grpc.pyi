@@ -173,7 +173,7 @@ class ShufflerStub:
     GetRound: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]
     Submit: _grpc.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]
     GetInclusion: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]
-    """After the round is closed: the list in which a client looks for its own envelope."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only."""
 
@@ -185,7 +185,7 @@ class ShufflerAsyncStub(ShufflerStub):
     GetRound: _aio.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]  # type: ignore[assignment]
     Submit: _aio.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]  # type: ignore[assignment]
     GetInclusion: _aio.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]  # type: ignore[assignment]
-    """After the round is closed: the list in which a client looks for its own envelope."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only."""
 
@@ -212,7 +212,7 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.GetInclusionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.GetInclusionResponse, _abc.Awaitable[_services_pb2.GetInclusionResponse]]:
-        """After the round is closed: the list in which a client looks for its own envelope."""
+        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
 
     @_abc_1.abstractmethod
     def RegisterClients(

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -33,8 +33,10 @@ def entries_of(budgets: Budgets = BUDGETS, *, profiles: bool = True) -> list[Ent
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> sa.Engine:
-    return sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}")
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    opened = sa.create_engine(database_url)
+    yield opened
+    opened.dispose()
 
 
 def test_an_empty_ledger_has_spent_nothing(engine: sa.Engine) -> None:
@@ -119,11 +121,11 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
         assert part in refusal
 
 
-def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, tmp_path: Path) -> None:
+def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
     program = f"""
 import sqlalchemy as sa, sys, time
 from accountant.ledger import Entry, Ledger
-engine = sa.create_engine("sqlite:///{tmp_path / "ledger.db"}")
+engine = sa.create_engine({database_url!r})
 with engine.begin() as connection:
     Ledger(connection).enter("kept", b"k", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])
 print("acknowledged", flush=True)

@@ -154,13 +154,14 @@ class FaultyStore(Store):
             raise Refusal(Code.STORE_FAILED, "(ordered)")
         return result
 
-    def _truncate_log(self) -> None:
+    def _erase(self) -> None:
         action = self._meet(ERASE_LOG)
         if action == "kill before":
             self._die()
         if action == "fail":
-            raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
-        super()._truncate_log()
+            with self._errors():
+                raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
+        super()._erase()
         if action == "kill after":
             self._die()
 

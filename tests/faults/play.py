@@ -86,8 +86,8 @@ class _Game:
         letter = len(self.attempts)
         if letter >= LETTERS:
             raise ValueError(f"a schedule with more than {LETTERS} attempts")
-        envelope = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0))
-        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]))
+        envelope, trail = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0))
+        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]), trail)
         self.attempts.append(made)
         return made
 
@@ -109,18 +109,25 @@ class _Game:
             return
         attempt.answers.extend(answer.codes)
 
-    async def at_once(self, *work: Awaitable[None]) -> None:
-        """Starts calls, and waits for them a little."""
+    def patience_s(self, patiently: bool) -> float:
+        return self.world.bound_s if patiently else 0.0
+
+    async def at_once(self, *work: Awaitable[None], patiently: bool = False) -> None:
+        """Starts calls, and waits for them a little, or till their end; whoever dies meanwhile is started again."""
         tasks = {asyncio.ensure_future(one) for one in work}
         self.calls |= tasks
-        await asyncio.wait(tasks, timeout=_STEP_S)
+        _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
+        while patiently and waiting:
+            await self.revive()
+            _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
 
-    async def close_round(self) -> None:
+    async def close_round(self, patience_s: float) -> None:
         self.closed = True
         control = self.operator._control(self.world.deployment.shufflers[0].name)
+        request = rpc.CloseRequest(round_id=self.terms.round_id)
         try:
-            await control.Close(rpc.CloseRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        except grpc.aio.AioRpcError:
+            await retrying(lambda: control.Close(request, timeout=_CALL_S), give_up_after_s=patience_s)
+        except (grpc.aio.AioRpcError, Refusal):
             return
 
     # ------------------------------------------------------------- steps
@@ -129,17 +136,18 @@ class _Game:
         world = self.world
         known = [attempt for attempt in self.attempts if attempt.authentic]
         match step:
-            case Submit(clients, hang_up_ms):
-                timeout_s = hang_up_ms / 1000 or _CALL_S
-                await self.at_once(*(self.ask(self.attempt(), timeout_s) for _ in range(clients)))
+            case Submit(clients, hang_up_ms, patiently):
+                timeout_s, patience_s = hang_up_ms / 1000 or _CALL_S, self.patience_s(patiently)
+                calls = (self.ask(self.attempt(), timeout_s, patience_s) for _ in range(clients))
+                await self.at_once(*calls, patiently=patiently)
             case Repeat(which) if known:
                 await self.at_once(self.ask(known[which % len(known)]))
             case Different(which) if known:
                 await self.at_once(self.ask(self.attempt(known[which % len(known)].client)))
             case Tamper(which, part, bit) if known:
                 await self.at_once(self.ask(self.tampered(known[which % len(known)], part, bit)))
-            case Close():
-                await self.at_once(self.close_round())
+            case Close(patiently):
+                await self.at_once(self.close_round(self.patience_s(patiently)), patiently=patiently)
             case Fault() as fault:
                 self.arm(number, fault)
             case Kill(service, down) if service not in world.down:
@@ -279,14 +287,18 @@ class _Game:
         publication, certificate = read_publication(documents[0], self.world.deployment)
         if not certificate.granted:
             raise Violation(f"refused: {certificate.refusals}")
-        page = await self.shuffler.GetInclusion(rpc.GetInclusionRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        included = [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
-        oracle.check_counted(self.attempts, publication, certificate, included)
+        lists = [await self.passed_on(lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)]
+        oracle.check_counted(self.attempts, publication, certificate, lists)
         testimony = self.world.testimony()
         oracle.check_order(testimony)
 
         await self.until_forgotten(testimony)
         self.listen()
+
+    async def passed_on(self, lane: pb.Lane.ValueType) -> list[bytes]:
+        request = rpc.GetInclusionRequest(round_id=self.terms.round_id, lane=lane)
+        page = await self.shuffler.GetInclusion(request, timeout=_CALL_S)
+        return [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
 
     async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
         """Waits a little: the state becomes final just before the log is erased."""

@@ -65,9 +65,9 @@ _SHUFFLER = (
 _HOP_1 = (
     f"{_ROUND}.terms.<locals>.<lambda>",
     "Admission._roster.<locals>.<lambda>",
-    "Admission.register.<locals>.<lambda>",
-    "Admission._write.<locals>.<lambda>",
-    "Admission._write.<locals>.write",
+    "Admission.register.<locals>.add",
+    "Admission._commit.<locals>.<lambda>",
+    "_Group.write",
     "ShufflerService.Submit.<locals>.<lambda>",
     "ShufflerService.close.<locals>.step",
     ERASE_LOG,
@@ -114,10 +114,14 @@ def links(hops: int) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class Submit:
-    """New clients, all at once, each in a call of its own. With `hang_up_ms` they do not wait for the answer."""
+    """New clients, all at once, each in a call of its own.
+
+    With `hang_up_ms` they do not wait for the answer; patient ones try until they have one.
+    """
 
     clients: int = 1
     hang_up_ms: int = 0
+    patiently: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,9 @@ class Tamper:
 
 @dataclass(frozen=True)
 class Close:
-    """The operator closes the round."""
+    """The operator closes the round; a patient one tries until hop 1 answers."""
+
+    patiently: bool = False
 
 
 @dataclass(frozen=True)
@@ -268,7 +274,7 @@ def _steps(hops: int) -> st.SearchStrategy[Step]:
         st.builds(Tamper, _INDEX, part, st.integers(0, 4095)),
         _faults(hops),
         _faults(hops),
-        st.builds(Close),
+        st.builds(Close, st.booleans()),
         st.builds(Kill, anyone, st.integers(0, 3)),
         st.builds(Restart, anyone),
         st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),

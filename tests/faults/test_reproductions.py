@@ -28,20 +28,20 @@ REPRODUCTIONS: dict[str, Schedule] = {
     ),
     # The read before the group's commit stood outside of what was caught: nobody in the group got an answer.
     "a store that fails before the first commit of a round": Schedule(
-        hops=1, steps=(Fault("shuffler-1", "Admission._write.<locals>.<lambda>", "fail"), Submit(1))
+        hops=1, steps=(Fault("shuffler-1", "Admission._commit.<locals>.<lambda>", "fail"), Submit(1))
     ),
     # Memory did not know what was durable, and every later group with this client broke on the primary key.
     "a commit whose success was never heard of": Schedule(
         hops=1,
         steps=(
-            Fault("shuffler-1", "Admission._write.<locals>.write", "lose the answer"),
+            Fault("shuffler-1", "_Group.write", "lose the answer"),
             Submit(1),
             Repeat(0),
         ),
     ),
     "an enrolment whose success was never heard of": Schedule(
         hops=1,
-        steps=(Fault("shuffler-1", "Admission.register.<locals>.<lambda>", "lose the answer"), Submit(1), Repeat(0)),
+        steps=(Fault("shuffler-1", "Admission.register.<locals>.add", "lose the answer"), Submit(1), Repeat(0)),
     ),
     # The repeated call found the round open and forgot to watch its deadline.
     "a round that was opened without its operator hearing of it closes at its deadline": Schedule(

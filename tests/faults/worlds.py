@@ -233,7 +233,7 @@ class InProcessWorld(World):
         await running._server.stop(None)
         await running.service.stop()
         running._pool.close()
-        running._store._engine.dispose()
+        running._store._database.close()
         for path in home.glob("rounds.db*"):
             path.unlink()
         for path in image.iterdir():

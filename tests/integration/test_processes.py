@@ -155,6 +155,40 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 
 
+def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> None:
+    round_id = answer("round", "open", "tokens", "--dir", up, "--max-batch-size", "100")["round_id"]
+    file = tmp_path / "tokens.txt"
+    assert answer("tokens", "2", "--out", file, "--dir", up)["count"] == 2
+    assert file.stat().st_mode & 0o077 == 0
+    first, second = file.read_text().split()
+    arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1")
+    assert answer(*arguments, "--value", "1", "--token", first)["code"] == "ACCEPTED"
+    # The same bytes again, although a key file was never kept; a stolen token in another person's hands is of no use.
+    assert answer(*arguments, "--value", "0", "--token", first)["code"] == "ACCEPTED"
+    assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
+    key = tmp_path / "thief.key"
+    answer("keygen", "--client", key)
+    refused = croupier(*arguments, "--value", "0", "--token", first, "--key", key, expect=6)
+    assert "this token has been used" in refused.stderr
+    refused = croupier(*arguments, "--value", "0", "--token", "00" * 32, expect=6)
+    assert "this token was not issued here" in refused.stderr
+    assert answer(*arguments, "--value", "0", "--token", second)["code"] == "ACCEPTED"
+    assert "64 hexadecimal digits" in croupier(*arguments, "--value", "0", "--token", "zz", expect=2).stderr
+    assert "tokens.txt exists" in croupier("tokens", "2", "--out", file, "--dir", up, expect=2).stderr
+
+
+def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
+    round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
+    assert "0 canaries are there" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
+    assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
+    assert answer("canary", round_id, "--dir", up)["canaries"] == 3
+    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes")
+    croupier("round", "close", round_id, "--dir", up)
+    assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
+    found = answer("canary", round_id, "--check", "--dir", up)
+    assert found == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
+
+
 def test_certify(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1.0,10000\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,15 @@ from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, seal_one, send
-from client.verify import missing_from_inclusion_list
+from client.verify import certified_chain, missing_at_hop
 from deploy.operator import Operator
-from protocol.deployment import Deployment
+from protocol.deployment import OPERATOR, Deployment
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
-from protocol.transport import public_channel
+from protocol.service_directory import load_secrets
+from protocol.transport import peer_channel, public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -77,9 +78,14 @@ class Table:
 
 
 @asynccontextmanager
-async def table(directory: Path, hops: int, more: str = "") -> AsyncIterator[Table]:
+async def table(
+    directory: Path, hops: int, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+) -> AsyncIterator[Table]:
     pool = WorkerPool(1)
-    async with in_process(directory / "deployment", hops, more) as inside, Operator(inside.directory) as operator:
+    async with (
+        in_process(directory / "deployment", hops, more, settings_of) as inside,
+        Operator(inside.directory) as operator,
+    ):
         outbox = Outbox(directory / "outbox.db")
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             yield Table(inside, operator, channel, pool, outbox)
@@ -226,10 +232,10 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
 
 
 async def seal_and_send(at: Table, terms: RoundTerms, user: Participant, *, enrol: bool = True) -> int:
-    submission = seal_one(terms, Onion(terms), user)
+    raw = seal_one(terms, Onion(terms), user).submission
     if enrol:
-        await at.operator.enrol([submission.client_key])
-    return (await send(at.channel, terms.round_id, {"one": submission.SerializeToString()}))["one"]
+        await at.operator.enrol([pb.Submission.FromString(raw).client_key])
+    return (await send(at.channel, terms.round_id, {"one": raw}))["one"]
 
 
 @pytest.mark.asyncio
@@ -241,7 +247,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path:
         assert await seal_and_send(at, terms, Participant(1, 1.0), enrol=False) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         assert await seal_and_send(at, terms, Participant(1, 1.0, key)) == pb.SUBMISSION_CODE_ACCEPTED
         assert await seal_and_send(at, terms, Participant(0, 1.0, key)) == pb.SUBMISSION_CODE_ALREADY_EXISTS
-        truncated = seal_one(terms, Onion(terms), Participant(1, 1.0))
+        truncated = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 1.0)).submission)
         truncated.envelope = truncated.envelope[:-1]
         answer = await send(at.channel, terms.round_id, {"one": truncated.SerializeToString()})
         assert answer["one"] == pb.SUBMISSION_CODE_WRONG_SIZE
@@ -268,10 +274,10 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
 
         onion = Onion(terms)
         noise = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), new_client_key())
-        liar = sign_submission(
-            terms.round_id, onion.wrap(encode_report(1), encode_budget(0.123, 0.0)), new_client_key()
-        )
-        wild = sign_submission(terms.round_id, onion.wrap(encode_report(77), encode_budget(1.0, 0.0)), new_client_key())
+        off_grid = onion.wrap(encode_report(1), encode_budget(0.123, 0.0)).envelope
+        liar = sign_submission(terms.round_id, off_grid, new_client_key())
+        no_bit = onion.wrap(encode_report(77), encode_budget(1.0, 0.0)).envelope
+        wild = sign_submission(terms.round_id, no_bit, new_client_key())
         bad = {"noise": noise, "liar": liar, "wild": wild}
         await at.operator.enrol([one.client_key for one in bad.values()])
         codes = await send(at.channel, terms.round_id, {name: one.SerializeToString() for name, one in bad.items()})
@@ -293,10 +299,28 @@ async def test_the_fleet_resumes_with_the_same_bytes(tmp_path: Path) -> None:
         assert (report.accepted, len(before)) == (5, 25)
         after = at.outbox.acknowledged(terms.round_id)
         assert {user: after[user] for user in before} == before
-        await at.finish(terms)
-        assert await missing_from_inclusion_list(at.channel, terms.round_id, after) == []
-        stranger = seal_one(terms, Onion(terms), Participant(1, 1.0)).SerializeToString()
-        assert await missing_from_inclusion_list(at.channel, terms.round_id, {"s": stranger}) == ["s"]
+
+
+@pytest.mark.asyncio
+async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        _, certificate = await at.finish(terms)
+        chain, trails = certified_chain(certificate, terms, at.deployment), at.outbox.trails(terms.round_id)
+        assert len(trails) == 30
+        assert await missing_at_hop(at.channel, terms, chain, 1, trails) == []
+        stranger = seal_one(terms, Onion(terms), Participant(1, 1.0)).trail
+        half = trails["0"][:32] + stranger[32:]
+        assert await missing_at_hop(at.channel, terms, chain, 1, trails | {"s": stranger, "h": half}) == ["s", "h"]
+        async with peer_channel(at.deployment.shufflers[1], load_secrets(at.inside.directory / OPERATOR)) as second:
+            assert await missing_at_hop(second, terms, chain, 2, trails | {"s": stranger}) == ["s"]
+        async with peer_channel(at.deployment.shufflers[1], load_secrets(at.inside.directory / "analyzer")) as second:
+            with pytest.raises(Refusal, match="not open to you"):
+                await missing_at_hop(second, terms, chain, 2, trails)
+        chain[pb.LANE_PARAMETER][0].digest_out = bytes(32)
+        with pytest.raises(Refusal, match="hop 1 shows another list of LANE_PARAMETER"):
+            await missing_at_hop(at.channel, terms, chain, 1, trails)
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,7 @@ from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}
-PINNED = {name: identity.public_key for name, identity in HOPS.items()}
+PINNED = {name: [identity.public_key] for name, identity in HOPS.items()}
 TERMS = make_kit().terms
 
 
@@ -39,6 +39,13 @@ def honest(terms: RoundTerms) -> list[pb.Commitment]:
     return chain
 
 
+def one_report_less(chain: list[pb.Commitment]) -> None:
+    chain[0].num_out -= 1
+    chain[0].drops[0].count += 1
+    chain[2].num_in -= 1
+    chain[2].num_out -= 1
+
+
 def sign(chain: list[pb.Commitment]) -> list[pb.Signed]:
     return [HOPS[f"shuffler-{1 + i // 2}"].signed(Kind.COMMITMENT, canonical(one)) for i, one in enumerate(chain)]
 
@@ -57,6 +64,8 @@ def test_an_honest_chain_is_accepted() -> None:
         (lambda c: c[2].MergeFrom(pb.Commitment(num_in=7, num_out=6)), "hop 2 received another LANE_REPORT"),
         (lambda c: setattr(c[3], "digest_in", b"swapped"), "hop 2 received another LANE_PARAMETER"),
         (lambda c: setattr(c[1], "digest_in", b"other joint"), "different joint envelopes"),
+        (lambda c: one_report_less(c), "hop 1 passed on 8 reports and 9 budgets"),
+        (lambda c: setattr(c[0].drops[0], "reason", "repeated"), "for different reasons"),
         (lambda c: setattr(c[0], "round_id", "other"), "another round or manifest"),
         (lambda c: setattr(c[0], "manifest_hash", b"other"), "another round or manifest"),
         (lambda c: setattr(c[0], "lane", pb.LANE_PARAMETER), "it says hop 1, LANE_PARAMETER"),

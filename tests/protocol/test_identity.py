@@ -17,7 +17,7 @@ from protocol.identity import (
 from protocol.v1.messages_pb2 import Signature, Submission
 
 ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
-PINNED = {"alice": ALICE.public_key, "bob": BOB.public_key}
+PINNED = {"alice": [ALICE.public_key], "bob": [BOB.public_key]}
 
 
 def test_signatures_are_golden() -> None:
@@ -81,3 +81,13 @@ def test_submissions_are_bound_to_client_round_and_envelope() -> None:
 
 def test_hashes_tell_kinds_apart() -> None:
     assert document_hash(Kind.MANIFEST, b"x") != document_hash(Kind.CERTIFICATE, b"x")
+
+
+def test_any_pinned_key_of_the_signer_will_do_and_no_other() -> None:
+    successor = Identity("alice", b"\x07" * 32)
+    document = successor.signed(Kind.MANIFEST, b"terms")
+    pinned = {"alice": [ALICE.public_key, successor.public_key], "bob": [BOB.public_key]}
+    assert verify_signed(Kind.MANIFEST, document, pinned, ["alice"]) == b"terms"
+    for keys in ([ALICE.public_key], [ALICE.public_key, BOB.public_key], [], [b"short"]):
+        with pytest.raises(SignatureError, match="is wrong"):
+            verify_signed(Kind.MANIFEST, document, {"alice": keys}, ["alice"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from deploy.keygen import make_deployment
+from protocol.deployment import PrivacyLimit
 from protocol.errors import Code, Refusal
 from protocol.manifest import canonical, parse_terms, question_message
 from protocol.questions import Question
@@ -60,6 +63,10 @@ def _question(**fields: object) -> Callable[[pb.Manifest], None]:
     return lambda manifest: manifest.question.CopyFrom(pb.Question(**fields))  # type: ignore[arg-type]
 
 
+def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
+    return lambda manifest: manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=epsilon, total_delta=delta))
+
+
 def _double_release(manifest: pb.Manifest) -> None:
     manifest.accountant.release_public_key = manifest.analyzer.public_key
 
@@ -108,6 +115,9 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9), "local_delta is 0"),
         (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9, local_delta=1e-6), "it must be 1e-06"),
         (_question(name="", randomizer="rr"), "name is ''"),
+        (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
+        (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
+        (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "stands twice"),
         (_other_round, "are for round 'another'"),
@@ -142,3 +152,20 @@ def test_strangers_have_no_keys_here() -> None:
 
 def test_questions_survive_the_message() -> None:
     assert question_message(Question("q", "krr", k=4)).k == 4
+
+
+def test_a_round_belongs_to_one_deployment(tmp_path: Path) -> None:
+    deployment = make_deployment(tmp_path, "local", 2)
+    terms = make_kit().terms
+    terms.check_place(deployment)
+    limited = deployment.model_copy(update={"privacy_limit": PrivacyLimit(total_epsilon=2.0, total_delta=1e-5)})
+    manifest = make_kit().manifest
+    manifest.privacy_limit.total_epsilon, manifest.privacy_limit.total_delta = 2.0, 1e-5
+    parse_terms(canonical(manifest)).check_place(limited)
+    for elsewhere, message in [
+        (deployment.model_copy(update={"name": "other"}), "deployment is 'local', not 'other'"),
+        (deployment.model_copy(update={"services": deployment.services[1:]}), "services are"),
+        (limited, "privacy_limit is None, not total_epsilon=2.0"),
+    ]:
+        with pytest.raises(Refusal, match=message):
+            terms.check_place(elsewhere)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
-from protocol.store import Store
+from protocol.manifest import canonical, parse_terms
+from protocol.store import Store, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
 from shuffler import admission as room
 from shuffler.admission import Admission
 from tests.support import make_kit
 
+T = TypeVar("T")
 TERMS = make_kit().terms
 SIZE = 100
 ACCEPTED, EXISTS = pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS
@@ -129,6 +135,135 @@ async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monke
 async def test_keys_are_registered_once_and_checked(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     assert await admission.register([public(1), public(6), public(6)]) == 1
-    with pytest.raises(Refusal, match="a client key has 3 bytes"):
+    with pytest.raises(Refusal, match="3 bytes; an Ed25519 public key has 32"):
         await admission.register([public(7), b"abc"])
     assert await codes(admission, submission(7)) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
+
+
+def with_token(client: int, token: bytes, fill: int = 0, round_id: str = TERMS.round_id) -> pb.Submission:
+    return sign_submission(round_id, bytes([fill]) * SIZE, private(client), token)
+
+
+TOKEN, OTHER = b"t" * 32, b"u" * 32
+USED, UNKNOWN = pb.SUBMISSION_CODE_TOKEN_USED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN
+
+
+@pytest.mark.asyncio
+async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    assert await admission.register([], [hashlib.sha256(TOKEN).digest()] * 2) == 1
+    assert await codes(admission, with_token(8, TOKEN), with_token(9, TOKEN), with_token(9, OTHER)) == [
+        ACCEPTED,
+        USED,
+        UNKNOWN,
+    ]
+    again = Admission(store, pool)  # a restart knows what is spent
+    answers = await codes(again, with_token(8, TOKEN), with_token(8, TOKEN, fill=1), with_token(9, TOKEN))
+    assert answers == [ACCEPTED, EXISTS, USED]
+    other_round = make_kit(round_id="round-2").terms
+    await store.run(lambda tx: tx.add_round("round-2", TERMS.suite, {}))
+    await store.run(lambda tx: tx.update_round("round-2", state=pb.ROUND_STATE_OPEN))
+    late = with_token(8, TOKEN, round_id="round-2")
+    assert (await again.submit(other_round, SIZE, [late]))[0] == [USED]
+
+
+@pytest.mark.asyncio
+async def test_a_stolen_token_is_of_no_use_in_somebody_elses_submission(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    await admission.register([], [hashlib.sha256(token).digest() for token in (TOKEN, OTHER)])
+    swapped = with_token(8, TOKEN)
+    swapped.token = OTHER
+    assert await codes(admission, swapped, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_BAD_SIGNATURE, ACCEPTED]
+    assert await codes(admission, with_token(9, OTHER)) == [ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_registered_clients_spend_no_token(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    await admission.register([], [hashlib.sha256(TOKEN).digest()])
+    assert await codes(admission, with_token(1, TOKEN), with_token(8, TOKEN)) == [ACCEPTED, ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_a_token_lost_with_its_commit_is_free_again(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    await admission.register([], [hashlib.sha256(TOKEN).digest()])
+    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
+    assert await codes(admission, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_ROUND_CLOSED]
+    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
+    assert await codes(admission, with_token(9, TOKEN)) == [ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_a_full_round_admits_nobody_else(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    manifest = pb.Manifest.FromString(TERMS.payload)
+    manifest.max_batch_size = 2
+    terms = parse_terms(canonical(manifest))
+    full = pb.SUBMISSION_CODE_ROUND_FULL
+    answers = (await admission.submit(terms, SIZE, [submission(client) for client in (1, 1, 2, 3)]))[0]
+    assert answers == [ACCEPTED, ACCEPTED, ACCEPTED, full]
+    assert (await admission.submit(terms, SIZE, [submission(2), submission(4)]))[0] == [ACCEPTED, full]
+
+
+def test_every_submission_code_is_in_the_catalogue() -> None:
+    names = {name.removeprefix("SUBMISSION_CODE_") for name in pb.SubmissionCode.keys()}  # noqa: SIM118 (no mapping)
+    assert names - set(Code.__members__) == {"UNSPECIFIED", "ACCEPTED"}
+
+
+class Forgetful(Store):
+    """A store that commits and then loses the connection before it hears so, as often as it is told to."""
+
+    losses = 0
+
+    def _transact(self, work: Callable[[Transaction], T]) -> T:
+        answer = super()._transact(work)
+        if self.losses:
+            self.losses -= 1
+            raise Refusal(Code.STORE_FAILED)
+        return answer
+
+
+@pytest.mark.asyncio
+async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool: WorkerPool) -> None:
+    """Once every repetition failed on the primary key, for ever: memory did not know what the store had."""
+    with closing(Forgetful(f"sqlite:///{tmp_path / 'rounds.db'}", b"k" * 32)) as store:
+        admission = await opened(store, pool)
+        store.losses = 1
+        with pytest.raises(Refusal, match="cannot store anything"):
+            await codes(admission, submission(1))
+        assert await codes(admission, submission(1), submission(2)) == [ACCEPTED, ACCEPTED]
+        store.losses = 1
+        with pytest.raises(Refusal, match="cannot store anything"):
+            await admission.register([public(6)])
+        await admission.register([public(6), public(7)])
+        assert await codes(admission, submission(6), submission(7)) == [ACCEPTED, ACCEPTED]
+        assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 4
+
+
+@pytest.mark.asyncio
+async def test_the_same_key_registered_by_two_calls_at_once_is_registered_once(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    new = await asyncio.gather(*(admission.register([public(6), public(7 + number)]) for number in range(3)))
+    assert sorted(new) == [1, 1, 2]
+    assert await codes(admission, submission(6)) == [ACCEPTED]
+
+
+@pytest.mark.asyncio
+async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(store: Store, pool: WorkerPool) -> None:
+    """Once the committer died over the abandoned call, and everyone behind it waited until their deadline."""
+    admission = await opened(store, pool)
+    holding = threading.Event()
+    blocked = asyncio.create_task(store.run(lambda _: holding.wait(10)))  # until then no commit goes through
+    first = asyncio.create_task(codes(admission, submission(1)))
+    while admission._committer is None or admission._queue:  # noqa: ASYNC110 (nothing says when it has begun)
+        await asyncio.sleep(0.01)
+    calls = [first, *(asyncio.create_task(codes(admission, submission(client))) for client in (2, 3))]
+    while len(admission._queue) < 2:  # noqa: ASYNC110 (the first is being committed, these are the next group)
+        await asyncio.sleep(0.01)
+    calls[0].cancel()
+    calls[1].cancel()
+    holding.set()
+    assert await asyncio.wait_for(calls[2], 10) == [ACCEPTED]
+    await blocked
+    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 3

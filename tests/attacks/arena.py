@@ -1,0 +1,147 @@
+"""Where attacks are performed: a whole deployment over TLS, some of its services replaced by cheaters, and the victims.
+
+Everybody seals and opens in this process, so that a defence that a test takes away is away for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+import deploy.serve
+from client.submission import Participant, new_client_key, seal_one, send
+from deploy.operator import Operator
+from protocol.deployment import Deployment
+from protocol.errors import refusal_of
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, encode_budget
+from protocol.questions import encode_report
+from protocol.service import RoundService, ServiceSetup
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from protocol.workers import WorkerPool
+from tests.support import InProcess, in_process
+
+__all__ = ["Arena", "Cast", "arena", "crafted"]
+
+WAIT_S = 30.0
+Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
+
+
+def crafted(
+    terms: RoundTerms, report: int, epsilon: float, delta: float = 0.0, key: bytes = b"", onion: Onion | None = None
+) -> pb.Submission:
+    """Returns what a dishonest client may send: any report beside any budget, well sealed."""
+    envelope, _ = (onion or Onion(terms)).wrap(encode_report(report), encode_budget(epsilon, delta))
+    return sign_submission(terms.round_id, envelope, key or new_client_key())
+
+
+@dataclass
+class Arena:
+    """A running deployment and everybody's way in."""
+
+    inside: InProcess
+    operator: Operator
+    channel: grpc.aio.Channel
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.operator.deployment
+
+    def service(self, name: str) -> RoundService:
+        return self.inside.running[name].service
+
+    def seal(self, terms: RoundTerms, count: int, *, value: float = 1, wish: float = 1.0) -> list[pb.Submission]:
+        """Returns submissions of honest clients."""
+        onion = Onion(terms)
+        sealed = [seal_one(terms, onion, Participant(value, wish)) for _ in range(count)]
+        return [pb.Submission.FromString(one.submission) for one in sealed]
+
+    async def submit(
+        self, terms: RoundTerms, submissions: Sequence[pb.Submission], *, enrol: bool = True
+    ) -> list[pb.SubmissionCode.ValueType]:
+        """Sends submissions and returns hop 1's codes, in order."""
+        if enrol:
+            await self.operator.enrol([one.client_key for one in submissions])
+        named = {str(index): one.SerializeToString() for index, one in enumerate(submissions)}
+        return list((await send(self.channel, terms.round_id, named)).values())
+
+    async def admit(self, terms: RoundTerms, submissions: Sequence[pb.Submission]) -> None:
+        """Sends submissions that hop 1 has to accept."""
+        assert set(await self.submit(terms, submissions)) == {pb.SUBMISSION_CODE_ACCEPTED}
+
+    async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
+        """Closes the round and returns its verified publication and certificate."""
+        await self.operator.close_round(terms.round_id)
+        return await self.operator.result(terms.round_id, WAIT_S)
+
+    async def problem(self, name: str, terms: RoundTerms) -> str:
+        """Returns what stopped a round at a service; waits until something has."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                if row.problem:
+                    return row.problem
+                await asyncio.sleep(0.02)
+
+    async def reached(self, name: str, terms: RoundTerms, *states: pb.RoundState.ValueType) -> None:
+        """Waits until a round has one of the states at a service."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                if row.state in states:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds in this process."""
+        async with asyncio.timeout(WAIT_S):
+            for _ in itertools.repeat(None):
+                if holds():
+                    return
+                await asyncio.sleep(0.02)
+
+    async def nothing_is_published(self, terms: RoundTerms) -> bool:
+        """Whether the analyzer has no answer of any kind for the round."""
+        async with public_channel(self.deployment.analyzer) as channel:
+            try:
+                await stubs.AnalyzerStub(channel).GetResult(rpc.GetResultRequest(round_id=terms.round_id))
+            except grpc.aio.AioRpcError as error:
+                refusal = refusal_of(error)
+                return refusal is not None and refusal.code.name == "NOT_READY"
+        return False
+
+
+def threads() -> WorkerPool:
+    """Returns a pool that opens envelopes in a thread of this process."""
+    return WorkerPool(1, ThreadPoolExecutor(1))
+
+
+@asynccontextmanager
+async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str = "") -> AsyncIterator[Arena]:
+    """cast: who plays a service instead of the honest one, by name. more: lines at the end of the deployment file."""
+    honest = deploy.serve._role
+
+    def role(setup: ServiceSetup) -> RoundService:
+        return (cast or {}).get(setup.entry.name, honest)(setup)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deploy.serve, "_role", role)
+        async with (
+            in_process(directory / "deployment", hops, more, make_pool=threads) as inside,
+            Operator(inside.directory) as operator,
+            public_channel(operator.deployment.shufflers[0]) as channel,
+        ):
+            yield Arena(inside, operator, channel)

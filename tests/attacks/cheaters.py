@@ -1,0 +1,307 @@
+"""Dishonest services: the real ones with one thing changed. They live in tests only.
+
+A cheating hop tampers either before it commits, and then signs what it really sends, or after. `caught` says which
+service refused its hand-over, and how.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from analyzer.service import AnalyzerService
+from protocol.batches import drop_counts
+from protocol.envelope import KeyPair, Label, generate_key_pair, open_many
+from protocol.errors import Refusal, refusal_of
+from protocol.identity import Kind
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Layer, Onion, encode_budget
+from protocol.questions import encode_report
+from protocol.service import RoundService, ServiceSetup
+from protocol.store import Transaction
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.workers import WorkerPool
+from shuffler.mix import Opened
+from shuffler.service import ShufflerService
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Lanes = dict[pb.Lane.ValueType, list[bytes]]
+
+
+async def refused(call: Awaitable[object]) -> Refusal | None:
+    """Returns the Refusal with which a service answers a call, None if it does not refuse."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+    return None
+
+
+def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
+    """Returns a report of a hop's own, sealed as if it had come out of an envelope that the hop has opened."""
+    onion = Onion(terms)
+    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], encode_report(report))[0]
+
+
+def own_budget(terms: RoundTerms, hop: int, epsilon: float) -> bytes:
+    """Returns a budget of a hop's own, sealed like `own_report`."""
+    onion = Onion(terms)
+    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], encode_budget(epsilon, 0.0))[0]
+
+
+class CheatingShuffler(ShufflerService):
+    """A hop that does everything right; its subclasses do not."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.caught: dict[str, Refusal] = {}
+
+    async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
+        try:
+            await super().hand_over(terms, receiver, self.tell(terms, receiver, commitments))
+        except Refusal as refusal:
+            self.caught[receiver] = refusal
+            raise
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        """Returns the commitments that this receiver is told."""
+        return commitments
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        """Changes the output, and what will be said about it, before the commitments are made."""
+
+    def _commit(
+        self,
+        terms: RoundTerms,
+        incoming: Mapping[pb.Lane.ValueType, Sequence[bytes]],
+        outgoing: Mapping[pb.Lane.ValueType, Sequence[bytes]],
+        drops: Mapping[pb.Lane.ValueType, Mapping[str, int]],
+    ) -> list[pb.Signed]:
+        said = {lane: dict(reasons) for lane, reasons in drops.items()}
+        lanes = {lane: list(batch) for lane, batch in outgoing.items()}
+        self.tamper(terms, lanes, said)
+        if isinstance(outgoing, dict):  # the very lanes that are stored and sent next
+            outgoing.update(lanes)
+        return super()._commit(terms, incoming, lanes, said)
+
+
+class AfterCommitting(CheatingShuffler):
+    """Sends another report lane than the one it has committed to."""
+
+    def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
+        raise NotImplementedError
+
+    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+        changed = list(ciphertexts)
+        if lane == pb.LANE_REPORT:
+            changed = self.change(self._terms[round_id], changed)
+        super().put_output(tx, round_id, lane, changed)
+
+
+class SubstitutesAfterCommitting(AfterCommitting):
+    """One report is the hop's own."""
+
+    def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
+        return [own_report(terms, self.hop(terms)), *reports[1:]]
+
+
+class DropsAfterCommitting(AfterCommitting):
+    """One report is missing."""
+
+    def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
+        return reports[1:]
+
+
+class DuplicatesAfterCommitting(AfterCommitting):
+    """One report is there twice, another is not."""
+
+    def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
+        return [reports[1], *reports[1:]]
+
+
+class DropsWithoutSaying(CheatingShuffler):
+    """A victim is missing in both lanes, and no reason is given."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        for batch in lanes.values():
+            batch.pop()
+
+
+class AddsItsOwn(CheatingShuffler):
+    """One report and budget of its own more than came in."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        lanes[pb.LANE_REPORT].append(own_report(terms, self.hop(terms)))
+        lanes[pb.LANE_PARAMETER].append(own_budget(terms, self.hop(terms), 0.5))
+
+
+class DropsAndSaysItDidNotOpen(CheatingShuffler):
+    """A victim is missing in both lanes: allegedly it did not open."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        for lane, batch in lanes.items():
+            batch.pop()
+            drops[lane]["does-not-open"] += 1
+
+
+class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
+    """Leaves only so many reports that nobody complains; the budgets of the others still count as a crowd."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        reports = lanes[pb.LANE_REPORT]
+        drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.manifest.min_batch_size
+        del reports[terms.manifest.min_batch_size :]
+
+
+class ReplacesReports(CheatingShuffler):
+    """All reports but one are the hop's own; commitments and both lanes agree."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        reports = lanes[pb.LANE_REPORT]
+        reports[1:] = [own_report(terms, self.hop(terms), 0) for _ in reports[1:]]
+
+
+class SpoilsReports(CheatingShuffler):
+    """All reports but one are noise that opens for every hop, and for the analyzer no more."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        onion = Onion(terms)
+        hops = [layer for layer in onion._report if self.hop(terms) < layer.label.hop <= terms.num_hops]
+        reports = lanes[pb.LANE_REPORT]
+        reports[1:] = [onion._seal(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
+
+
+class ReplacesBudgets(CheatingShuffler):
+    """All budgets are the smallest of the grid, so that the certificate comes out small."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        budgets = lanes[pb.LANE_PARAMETER]
+        budgets[:] = [own_budget(terms, self.hop(terms), terms.budget_grid[0]) for _ in budgets]
+
+
+class Duplicates(CheatingShuffler):
+    """Every second report and budget is thrown away and another one stands there twice; the counts agree."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        for batch in lanes.values():
+            batch[1::2] = batch[: len(batch) - 1 : 2]
+
+
+class CommitsToOtherNumbers(CheatingShuffler):
+    """Says that it has sent one more than it has, and received one more."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        told = list(commitments)
+        for index in (-2, -1):
+            own = pb.Commitment.FromString(told[index].payload)
+            own.num_in += 1
+            own.num_out += 1
+            told[index] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+        return told
+
+
+class AltersAnothersCommitment(CheatingShuffler):
+    """Says that hop 1 has dropped a client, which hop 1 has not signed."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        told = [pb.Signed.FromString(one.SerializeToString()) for one in commitments]
+        theirs = pb.Commitment.FromString(told[0].payload)
+        theirs.num_in += 1
+        theirs.drops.extend(drop_counts({"does-not-open": 1}))
+        told[0].payload = canonical(theirs)
+        return told
+
+
+class SpeaksForAnother(AltersAnothersCommitment):
+    """The same, and signs it with its own key."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        told = list(super().tell(terms, receiver, commitments))
+        told[0] = self.identity.signed(Kind.COMMITMENT, told[0].payload)
+        return told
+
+
+class SwapsWhatItReceived(CheatingShuffler):
+    """Says that it has received another batch than hop 1 says that it has sent."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        told = list(commitments)
+        own = pb.Commitment.FromString(told[-2].payload)
+        own.digest_in = bytes(32)
+        told[-2] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+        return told
+
+
+class LeavesOutCommitments(CheatingShuffler):
+    """Keeps hop 1's commitments to itself."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        return commitments[2:]
+
+
+class Equivocates(CheatingShuffler):
+    """Tells the accountant of another report batch than the one that the analyzer holds."""
+
+    def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
+        if receiver != terms.manifest.accountant.service:
+            return commitments
+        told = list(commitments)
+        own = pb.Commitment.FromString(told[-2].payload)
+        own.digest_out = bytes(32)
+        told[-2] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+        return told
+
+
+class TrustingAnalyzer(AnalyzerService):
+    """An analyzer without its first defence: it checks no commitment. The second is `analyzer.service.digest`."""
+
+    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+        return
+
+
+class AnyBatch:
+    """A digest that is never another one."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+class UnboundLabel(Label):
+    """A label that binds an envelope to nothing: what `info` would be without its defence."""
+
+    def info(self) -> bytes:
+        return b"any round, lane, hop, manifest and key"
+
+
+async def open_layer_with_repeats(
+    pool: WorkerPool, suite: str, private_key: bytes, layer: Layer, ciphertexts: Sequence[bytes]
+) -> Opened:
+    """A hop's opening without its defence against repeats."""
+    opened, cpu_s = await pool.map_chunks(partial(open_many, suite, private_key, layer.label), ciphertexts)
+    plaintexts = [plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size]
+    return Opened(plaintexts, {"does-not-open": len(ciphertexts) - len(plaintexts), "repeated": 0}, cpu_s)
+
+
+def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
+    """Takes away the other defence against replay between rounds: every service makes the same keys for every round."""
+    prepare, fresh = RoundService.Prepare, generate_key_pair
+    known: dict[tuple[str, int], KeyPair] = {}
+    asking: list[tuple[str, int]] = []
+
+    def generate(suite: str) -> KeyPair:
+        name, number = asking[-1]
+        asking[-1] = name, number + 1
+        return known.setdefault((name, number), fresh(suite))
+
+    async def prepare_again(self: RoundService, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:
+        asking.append((self.name, 0))
+        return await prepare(self, request, context)  # makes its keys before it first waits
+
+    patch.setattr("protocol.service.generate_key_pair", generate)
+    patch.setattr(RoundService, "Prepare", prepare_again)

@@ -1,0 +1,225 @@
+"""Selective drop, duplication and substitution by a hop: who notices, with which code, and that no value comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from accountant import BinaryRandomizedResponse, Budgets, certify
+from analyzer.service import AnalyzerService
+from client.submission import Participant, seal_one
+from client.verify import certified_chain, missing_at_hop
+from deploy.canary import check_canaries, send_canaries
+from protocol.batches import ciphertext_hashes
+from protocol.errors import Code, Refusal
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.service import RoundService, ServiceSetup
+from protocol.store import Transaction
+from protocol.v1 import messages_pb2 as pb
+from tests.attacks import cheaters
+from tests.attacks.arena import arena
+from tests.support import settings
+
+Cheat = Callable[[ServiceSetup], RoundService]
+
+AT_EITHER_HOP: list[tuple[Cheat, Code]] = [
+    (cheaters.SubstitutesAfterCommitting, Code.BAD_BATCH),
+    (cheaters.DropsAfterCommitting, Code.BAD_BATCH),
+    (cheaters.DuplicatesAfterCommitting, Code.BAD_BATCH),
+    (cheaters.DropsWithoutSaying, Code.BAD_BATCH),
+    (cheaters.AddsItsOwn, Code.BAD_BATCH),
+    (cheaters.CommitsToOtherNumbers, Code.BAD_BATCH),
+]
+AT_THE_LAST_HOP: list[tuple[Cheat, Code]] = [
+    (cheaters.AltersAnothersCommitment, Code.BAD_SIGNATURE),
+    (cheaters.SpeaksForAnother, Code.BAD_SIGNATURE),
+    (cheaters.SwapsWhatItReceived, Code.BAD_BATCH),
+    (cheaters.LeavesOutCommitments, Code.BAD_BATCH),
+]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("cheat", "at", "catcher", "code"),
+    [(cheat, "shuffler-1", "shuffler-2", code) for cheat, code in AT_EITHER_HOP]
+    + [(cheat, "shuffler-2", "analyzer", code) for cheat, code in AT_EITHER_HOP + AT_THE_LAST_HOP]
+    + [(cheaters.DropsReportsAndKeepsTheirBudgets, "shuffler-1", "shuffler-2", Code.BAD_BATCH)],
+)
+async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
+    tmp_path: Path, cheat: Cheat, at: str, catcher: str, code: Code
+) -> None:
+    async with arena(tmp_path, 2, {at: cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.operator.close_round(terms.round_id)
+        assert await deployment.problem(at, terms)
+        cheater = deployment.service(at)
+        assert isinstance(cheater, cheaters.CheatingShuffler)
+        assert {name: refusal.code for name, refusal in cheater.caught.items()} == {catcher: code}
+        assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+async def test_budgets_without_their_reports_would_shrink_the_certificate(tmp_path: Path) -> None:
+    """The certificate would speak of 120 users, the result of 20: hop 1 has to pass on both lanes or neither."""
+    claimed, true = (
+        certify(Budgets.from_tiers([(1.0, n)]), BinaryRandomizedResponse(), delta=1e-4).epsilon for n in (120, 20)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("protocol.batches._check_joint", lambda report, parameter: None)
+        async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
+            terms = await deployment.operator.open_round(settings())
+            await deployment.admit(terms, deployment.seal(terms, 120))
+            publication, certificate = await deployment.finish(terms)
+            assert (publication.num_reports, certificate.num_users, certificate.granted) == (20, 120, True)
+            assert certificate.epsilon == claimed < true / 2
+
+
+@pytest.mark.asyncio
+async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ForgesAll(cheaters.AfterCommitting):
+        def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
+            return [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports]
+
+    for trusting in (False, True):
+        analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
+        if trusting:
+            monkeypatch.setattr("analyzer.service.digest", lambda sealed: cheaters.AnyBatch())
+        directory = tmp_path / str(trusting)
+        async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
+            terms = await deployment.operator.open_round(settings())
+            await deployment.admit(terms, deployment.seal(terms, 30, wish=2.0))
+            if trusting:
+                publication, _ = await deployment.finish(terms)
+                assert publication.values[0].estimate < 0
+            else:
+                await deployment.operator.close_round(terms.round_id)
+                assert "not what hop 2 committed to" in await deployment.problem("shuffler-2", terms)
+                assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.operator.close_round(terms.round_id)
+        assert "for another batch than the one held here" in await deployment.problem("analyzer", terms)
+        assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
+async def test_a_false_claim_that_a_report_did_not_open_is_counted_in_the_open_and_charged(
+    tmp_path: Path, at: str
+) -> None:
+    async with arena(tmp_path, 2, {at: cheaters.DropsAndSaysItDidNotOpen}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        charged = 0 if at == "shuffler-1" else 2  # hop 1 drops whole clients; later the lanes are apart
+        assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 29, charged)
+        expected = certify(Budgets.from_tiers([(1.0, 29)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=charged)
+        assert certificate.epsilon == expected.epsilon
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
+async def test_a_duplicated_report_counts_once_and_a_duplicated_crowd_is_no_crowd(tmp_path: Path, at: str) -> None:
+    """Half of the batch is thrown away, the other half stands there twice, so that all counts agree."""
+    async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
+        few = await deployment.operator.open_round(settings(), "few")
+        await deployment.admit(few, deployment.seal(few, 30))
+        await deployment.operator.close_round("few")
+        assert "the round needs 20" in await deployment.problem(at, few)
+        assert await deployment.nothing_is_published(few)
+        many = await deployment.operator.open_round(settings(), "many")
+        await deployment.admit(many, deployment.seal(many, 40))
+        publication, certificate = await deployment.finish(many)
+        assert (publication.num_reports, certificate.num_users) == (20, 20)
+        assert certificate.dishonest >= 20
+        assert certificate.epsilon == certificate.everyone_else_colludes_epsilon
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cheat", [cheaters.ReplacesReports, cheaters.ReplacesBudgets])
+async def test_a_first_hop_that_replaces_reports_or_budgets_is_found_by_the_clients_it_has_replaced(
+    tmp_path: Path, cheat: Cheat
+) -> None:
+    """Nobody else can: both lanes and all commitments agree. Whoever verifies holds a proof that hop 1 has signed."""
+    async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        onion = Onion(terms)
+        sealed = {str(user): seal_one(terms, onion, Participant(1, 2.0)) for user in range(30)}
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
+        _, certificate = await deployment.finish(terms)
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        trails = {user: one.trail for user, one in sealed.items()}
+        missing = await missing_at_hop(deployment.channel, terms, chain, 1, trails)
+        assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
+
+
+class ShowsAnotherList(cheaters.ReplacesReports):
+    """Replaces reports and shows the list of those that it should have passed on."""
+
+    async def _mix(self, terms: RoundTerms) -> None:
+        await super()._mix(terms)
+        truth = b"".join(sorted(self.honest_hashes))
+        name = f"passed-on-{pb.LANE_REPORT}-0"
+
+        def swap(tx: Transaction) -> None:
+            tx.connection.execute(sa.text("DELETE FROM documents WHERE kind = :name"), {"name": name})
+            tx.put_document(terms.round_id, name, truth)
+
+        await self.store.run(swap)
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])
+        super().tamper(terms, lanes, drops)
+
+
+@pytest.mark.asyncio
+async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": ShowsAnotherList}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        sealed = seal_one(terms, Onion(terms), Participant(1, 2.0))
+        await deployment.admit(terms, [*deployment.seal(terms, 30), pb.Submission.FromString(sealed.submission)])
+        _, certificate = await deployment.finish(terms)
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
+            await missing_at_hop(deployment.channel, terms, chain, 1, {"victim": sealed.trail})
+        assert refused.value.code is Code.BAD_BATCH
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
+async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
+    async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        await send_canaries(deployment.inside.directory, terms.round_id, 3)
+        await deployment.finish(terms)
+        report = await check_canaries(deployment.inside.directory, terms.round_id)
+        assert report.sent == 3
+        assert report.missing[at] >= 2  # one report of the batch is left as it was
+        assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_few_readable_reports_are_not_published_under_the_certificate_of_many(tmp_path: Path) -> None:
+    """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
+    async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users, certificate.granted) == (1, 30, True)
+        assert [(drop.reason, drop.count) for drop in publication.drops] == [("does-not-open", 29)]
+        assert not publication.values
+        assert "1 reports could be read; the round needs 20" in publication.notes[0]

@@ -1,0 +1,110 @@
+"""Whole rounds with every service on PostgreSQL: in this process, and as processes that are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local import LocalDeployment
+from protocol.service_directory import SETTINGS_FILE
+from tests.integration.test_processes import answer, croupier
+from tests.integration.test_rounds import QUESTIONS, people, table
+from tests.postgresql import Server
+from tests.support import BIT, settings
+
+
+def store_of(server: Server) -> str:
+    return f'store = "{server.new_database()}"\n'
+
+
+@pytest.mark.asyncio
+async def test_every_kind_of_question_is_answered_and_no_file_holds_a_round(tmp_path: Path, postgresql: Server) -> None:
+    urls: dict[str, str] = {}
+
+    def settings_of(name: str) -> str:
+        urls[name] = store_of(postgresql)
+        return urls[name]
+
+    async with table(tmp_path, 2, settings_of=settings_of) as at:
+        for question in QUESTIONS:
+            terms = await at.operator.open_round(settings(question))
+            assert (await at.submit(terms, people(question, 60, seed=1))).accepted == 60
+            publication, certificate = await at.finish(terms)
+            assert (publication.num_reports, certificate.num_users, certificate.granted) == (60, 60, True)
+            for name in at.deployment.chain:
+                assert await at.inside.running[name].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}  # noqa: B023
+    assert not list((tmp_path / "deployment").glob("*/rounds.db*"))
+    assert sorted(urls) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
+
+
+@pytest.mark.asyncio
+async def test_every_service_restarts_and_loses_its_connection_within_rounds(
+    tmp_path: Path, postgresql: Server
+) -> None:
+    urls: dict[str, str] = {}
+
+    def settings_of(name: str) -> str:
+        urls[name] = postgresql.new_database()
+        return f'store = "{urls[name]}"\n'
+
+    async with table(tmp_path, 2, settings_of=settings_of) as at:
+        for name in at.deployment.chain:
+            terms = await at.operator.open_round(settings(), f"restart-{name}")
+            assert (await at.submit(terms, people(BIT, 40, seed=1))).accepted == 40
+            await at.inside.stop(name)
+            await at.inside.start(name)
+            for url in urls.values():
+                assert postgresql.disconnect(url) == 1
+            await at.operator.close_round(terms.round_id)
+            for url in urls.values():
+                postgresql.disconnect(url)
+            publication, certificate = await at.operator.result(terms.round_id, 60.0)
+            assert (publication.num_reports, certificate.num_users) == (40, 40)
+
+
+@pytest.fixture
+def up(tmp_path: Path, postgresql: Server) -> Iterator[LocalDeployment]:
+    local = LocalDeployment(tmp_path / "deployment")
+    for name in local.deployment.chain:
+        (local.directory / name / SETTINGS_FILE).write_text(store_of(postgresql))
+    local.up(workers=1)
+    yield local
+    local.down()
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+def test_kill_minus_nine_of_each_service_loses_nothing(up: LocalDeployment, tmp_path: Path) -> None:
+    survey = tmp_path / "survey.csv"
+    survey.write_text("smokes\n" + "1\n0\n" * 60)
+    for name in up.pids():
+        opened = answer("round", "open", "smokes", "--dir", up.directory, "--epsilon-max", "4", "--delta", "1e-4")
+        round_id = opened["round_id"]
+        arguments = ("submit", "--dir", up.directory, "--round", round_id, "--csv", survey, "--value-column", "smokes")
+        assert answer(*arguments)["accepted"] == 120
+        assert up.down([name], kill=True) == [name]
+        up.up(workers=1)
+        croupier("round", "close", round_id, "--dir", up.directory)
+        result = answer("round", "result", round_id, "--dir", up.directory)
+        assert result["num_reports"] == result["certificate"]["num_users"] == 120
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_second_process_of_a_service_is_refused_and_the_first_goes_on(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    local = LocalDeployment(tmp_path / "deployment")
+    if kind == "postgresql":
+        settings_file = local.directory / "analyzer" / SETTINGS_FILE
+        settings_file.write_text(store_of(request.getfixturevalue("postgresql")))
+    local.up(["analyzer"], workers=1)
+    done = croupier("serve", "analyzer", "--dir", local.directory, expect=2)
+    assert "in use by another process" in done.stderr.replace("\n", " ")
+    assert list(local.pids()) == ["analyzer"]
+    assert local.down(kill=True) == ["analyzer"]
+    assert list(local.up(["analyzer"], workers=1)) == ["analyzer"]
+    local.down()

@@ -1,0 +1,111 @@
+"""Keys change while rounds run: nothing stops, old results stay readable, and a retired key is worth nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from client.rounds import fetch_publication, fetch_terms
+from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from deploy.operator import Operator
+from deploy.rotation import activate, retire, rotate
+from protocol.deployment import Deployment, load_deployment
+from protocol.errors import SignatureError
+from protocol.identity import Identity, Kind, verify_signed
+from protocol.service_directory import load_secrets
+from protocol.transport import public_channel
+from tests.integration.test_rounds import WAIT_S, Table, people, table
+from tests.support import BIT, settings
+
+
+async def all_have(at: Table, deployment: Deployment) -> None:
+    """Waits until every service has noticed the new file."""
+    for _ in range(200):
+        if all(running.service.deployment == deployment for running in at.inside.running.values()):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("a service has not noticed the new deployment file")
+
+
+@pytest.mark.asyncio
+async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        directory, old = at.inside.directory, at.deployment
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        for name in old.chain:
+            await all_have(at, rotate(directory, name))
+            deployment = activate(directory, name)
+            await all_have(at, deployment)
+            assert deployment.service(name).identity != old.service(name).identity
+            assert at.inside.running[name].service.identity.public_key == deployment.identities[name][0]
+        async with Operator(directory) as operator:
+            await operator.close_round(terms.round_id)
+            publication, certificate = await operator.result(terms.round_id, WAIT_S)
+            assert (publication.num_reports, certificate.num_users) == (30, 30)
+            # A client with the newest file joins the next round; one with the oldest does not trust the new keys.
+            following = await operator.open_round(settings())
+        for name in old.chain:
+            deployment = retire(directory, name)
+        await all_have(at, deployment)
+        async with public_channel(deployment.shufflers[0]) as channel:
+            assert (await fetch_terms(channel, deployment, following.round_id)).round_id == following.round_id
+            with pytest.raises(SignatureError, match="is wrong"):
+                await fetch_terms(channel, old, following.round_id)
+        # What was published after the change stays readable: the new keys have signed it.
+        async with public_channel(deployment.analyzer) as channel:
+            await fetch_publication(channel, deployment, terms.round_id, 5.0)
+
+
+@pytest.mark.asyncio
+async def test_a_retired_key_signs_nothing_that_is_believed(tmp_path: Path) -> None:
+    before = make_deployment(tmp_path, "local", 1)
+    stolen = Identity("accountant", load_secrets(tmp_path / "accountant").identity_key)
+    document = stolen.signed(Kind.CERTIFICATE, b"granted")
+    for step, believed in ((rotate, True), (activate, True), (retire, False)):
+        deployment = step(tmp_path, "accountant")
+        if believed:
+            assert verify_signed(Kind.CERTIFICATE, document, deployment.identities, ["accountant"]) == b"granted"
+    with pytest.raises(SignatureError, match="is wrong"):
+        verify_signed(Kind.CERTIFICATE, document, deployment.identities, ["accountant"])
+    assert deployment == load_deployment(tmp_path / DEPLOYMENT_FILE)
+    assert deployment.service("analyzer") == before.service("analyzer")
+
+
+def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path) -> None:
+    make_deployment(tmp_path, "local", 1)
+    for step, message in ((activate, "has no pending keys"), (retire, "has no retired identities")):
+        with pytest.raises(ValueError, match=message):
+            step(tmp_path, "accountant")
+    with pytest.raises(ValueError, match="no service 'nobody'"):
+        rotate(tmp_path, "nobody")
+    rotate(tmp_path, "accountant")
+    with pytest.raises(ValueError, match="activate them first"):
+        rotate(tmp_path, "accountant")
+    # A crash after the first file has moved: repeating the step ends in a whole set of new keys.
+    own = tmp_path / "accountant"
+    (own / "pending-identity.key").replace(own / "identity.key")
+    deployment = activate(tmp_path, "accountant")
+    secrets = load_secrets(own)
+    assert Identity("accountant", secrets.identity_key).public_key == deployment.identities["accountant"][0]
+    assert secrets.tls_certificate.decode() == deployment.service("accountant").tls_certificate
+
+
+@pytest.mark.asyncio
+async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with table(tmp_path, 1) as at:
+        file = at.inside.directory / DEPLOYMENT_FILE
+        good = file.read_text()
+        file.write_text("nonsense = [")
+        for _ in range(200):
+            if "the new files are not used" in caplog.text:
+                break
+            await asyncio.sleep(0.05)
+        assert caplog.text.count("the new files are not used") >= 1
+        file.write_text(good)
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        publication, _ = await at.finish(terms)
+        assert publication.num_reports == 30

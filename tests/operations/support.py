@@ -1,0 +1,136 @@
+"""What the tests of operations share: admin ports of real processes, a disk that is full, a search for secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import resource
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from client.submission import Participant, seal_one, send
+from deploy.local import LocalDeployment
+from deploy.operator import Operator
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.service_directory import Settings, load_settings
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+
+PIECE = 12
+PATIENCE_S = 60.0
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not await true():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def deployed(directory: Path, hops: int = 1) -> AsyncIterator[tuple[LocalDeployment, Operator]]:
+    local = LocalDeployment(directory / "deployment", hops)
+    try:
+        await asyncio.to_thread(local.up, None, 1)
+        async with Operator(local.directory) as operator:
+            yield local, operator
+    finally:
+        await asyncio.to_thread(local.down)
+
+
+def seal(terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
+    onion = Onion(terms)
+    return {str(number): seal_as(terms, onion, Participant(number % 2, 1.0)) for number in range(count)}
+
+
+def seal_as(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Submission:
+    return pb.Submission.FromString(seal_one(terms, onion, participant).submission)
+
+
+async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:
+    raw = {name: one.SerializeToString() for name, one in submissions.items()}
+    async with public_channel(operator.deployment.shufflers[0]) as channel:
+        return set((await send(channel, round_id, raw, patience_s=0)).values())
+
+
+def settings_of(directory: Path, service: str) -> Settings:
+    return load_settings(directory / service)
+
+
+def scrape_text(directory: Path, service: str) -> str:
+    address = settings_of(directory, service).metrics_listen
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def scrape(directory: Path, service: str) -> dict[tuple[str, ...], float]:
+    """Returns the samples: name and label values (in the order of the labels' names) → value."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(scrape_text(directory, service))
+        for sample in family.samples
+    }
+
+
+async def health(channel: grpc.aio.Channel, service: str = "") -> str:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+async def admin_health(directory: Path, service: str, of: str = "") -> str:
+    """Asks at the admin port."""
+    async with grpc.aio.insecure_channel(settings_of(directory, service).admin_listen or "") as channel:
+        return await health(channel, of)
+
+
+@contextmanager
+def full_disk(pid: int, num_bytes: int = 256 * 1024) -> Iterator[None]:
+    """No file of the process can grow beyond so many bytes."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+async def status_of(operator: Operator, service: str, round_id: str) -> pb.RoundStatus:
+    answers = await operator.status(round_id)
+    answer = answers[operator.deployment.chain.index(service)]
+    if isinstance(answer, grpc.aio.AioRpcError):
+        raise answer
+    return answer.rounds[0]
+
+
+def spellings(secret: bytes) -> set[bytes]:
+    """Returns how pieces of a secret look in a text: raw, hexadecimal, base64 at each alignment, as Python prints."""
+    found: set[bytes] = set()
+    for start in {0, max(0, len(secret) // 2 - PIECE // 2), max(0, len(secret) - PIECE)}:
+        piece = secret[start : start + PIECE]
+        printed = repr(piece)[2:-1]
+        found |= {piece, piece.hex().encode(), piece.hex().upper().encode(), printed.encode()}
+        found.add(json.dumps(printed)[1:-1].encode())
+        found.add(json.dumps(piece.decode("latin-1"))[1:-1].encode())
+        for shift in range(3):
+            # Characters that depend on what stands before and after the piece are left out.
+            for encode in (base64.b64encode, base64.urlsafe_b64encode):
+                whole = encode(bytes(shift) + piece)
+                found.add(whole[-(-8 * shift // 6) : (shift + PIECE) * 8 // 6])
+    return found
+
+
+def leaks(text: bytes, secrets: Iterable[bytes]) -> list[bytes]:
+    """Returns the spellings of secrets that stand in a text."""
+    return [spelling for secret in secrets for spelling in spellings(secret) if spelling in text]

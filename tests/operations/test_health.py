@@ -1,0 +1,295 @@
+"""Health, reflection and metrics of real services: what an operator, a load balancer and Prometheus see."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import pytest
+import sqlalchemy as sa
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from pydantic import ValidationError
+
+from client.submission import Participant, send
+from deploy.health import Readiness, make_admin_server
+from deploy.keygen import free_addresses
+from deploy.metrics import PrometheusMetrics
+from protocol.errors import Refusal
+from protocol.identity import sign_submission
+from protocol.onion import Onion, encode_budget
+from protocol.questions import encode_report
+from protocol.service_directory import Settings
+from protocol.store import Store
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.operations.support import (
+    PATIENCE_S,
+    admin_health,
+    deployed,
+    full_disk,
+    health,
+    leaks,
+    scrape,
+    scrape_text,
+    seal,
+    seal_as,
+    settings_of,
+    status_of,
+    submit,
+    until,
+)
+from tests.postgresql import Server
+from tests.support import settings
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+
+
+@pytest.mark.asyncio
+async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        people = seal(terms, 600)
+        await operator.enrol([one.client_key for one in people.values()])
+        assert await operator.readiness() == ["SERVING"] * 3
+        with full_disk(local.pids()["shuffler-1"]):
+            with pytest.raises(Refusal, match="cannot store anything now"):
+                await submit(operator, terms.round_id, people)
+
+            async def refuses() -> bool:
+                return await admin_health(local.directory, "shuffler-1") == "NOT_SERVING"
+
+            await until(refuses)
+            assert await operator.readiness() == ["NOT_SERVING", "SERVING", "SERVING"]
+            assert await admin_health(local.directory, "shuffler-1", "live") == "SERVING"
+            numbers = scrape(local.directory, "shuffler-1")
+            assert numbers["croupier_ready",] == 0
+            assert numbers["croupier_store_failures_total",] >= 1
+            assert numbers["croupier_refusals_total", "STORE_FAILED"] == 1
+
+        async def serves() -> bool:
+            return await admin_health(local.directory, "shuffler-1") == "SERVING"
+
+        await until(serves)
+        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        await operator.close_round(terms.round_id)
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 600
+        log = (local.directory / "shuffler-1" / "service.log").read_bytes()
+        assert b"STORE_FAILED" in log
+        assert leaks(log, [one.client_key for one in people.values()]) == []
+        assert leaks(log, [one.envelope for one in people.values()]) == []
+
+
+@pytest.mark.asyncio
+async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgresql: Server) -> None:
+    url = postgresql.new_database()
+    database = sa.make_url(url).database
+    store, (address,) = Store(url, bytes(32)), free_addresses(1)
+    readiness = Readiness(store, PrometheusMetrics(), every_s=0.1)
+    admin = make_admin_server(readiness, address, [])
+    async with grpc.aio.insecure_channel(address) as channel:
+        await readiness.begin()
+        await admin.start()
+        try:
+            assert await health(channel) == "NOT_SERVING"
+            await readiness.start()
+            assert await health(channel) == "SERVING"
+            for allowed, expected in (("false", "NOT_SERVING"), ("true", "SERVING")):
+                postgresql.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS {allowed}')
+                postgresql.disconnect(url)
+                await until(lambda: answers(channel, expected))  # noqa: B023
+            assert await health(channel, "live") == "SERVING"
+        finally:
+            await readiness.stop()
+            assert await health(channel) == "NOT_SERVING"
+            await admin.stop(0)
+            store.close()
+
+
+async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
+    return await health(channel) == expected
+
+
+@pytest.mark.asyncio
+async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path: Path) -> None:
+    async with deployed(tmp_path, 2) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        onion, people = Onion(terms), seal(terms, 30)
+        keys = [bytes([number]) * 32 for number in (1, 2, 3)]
+        people["noise"] = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), keys[0])
+        liar = onion.wrap(encode_report(1), encode_budget(0.123, 0.0)).envelope
+        people["liar"] = sign_submission(terms.round_id, liar, keys[1])
+        wild = onion.wrap(encode_report(77), encode_budget(1.0, 0.0)).envelope
+        people["wild"] = sign_submission(terms.round_id, wild, keys[2])
+        await operator.enrol([one.client_key for one in people.values()])
+        stranger = seal_as(terms, onion, Participant(1, 1.0))
+        short = pb.Submission(client_key=stranger.client_key, envelope=b"short")
+        forged = pb.Submission.FromString(people["0"].SerializeToString())
+        forged.signature = bytes(64)
+        await submit(operator, terms.round_id, people | {"stranger": stranger, "short": short})
+        await submit(operator, terms.round_id, {"forged": forged})
+        async with public_channel(operator.deployment.shufflers[0]) as channel:
+            with pytest.raises(Refusal, match="no such round"):
+                await send(channel, "nowhere", {"forged": forged.SerializeToString()})
+        await operator.close_round(terms.round_id)
+        publication, certificate = await operator.result(terms.round_id, PATIENCE_S)
+        assert (publication.num_reports, certificate.num_users, certificate.invalid_budgets) == (31, 31, 1)
+
+        strict = await operator.open_round(settings(min_batch_size=20, epsilon_max=0.001))
+        others = seal(strict, 20)
+        await operator.enrol([one.client_key for one in others.values()])
+        assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
+        await operator.close_round(strict.round_id)
+        assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
+
+        async def counted() -> bool:
+            return scrape(local.directory, "accountant")["croupier_rounds", "REFUSED"] == 1
+
+        await until(counted)
+        first, second, accountant, analyzer = (scrape(local.directory, name) for name in operator.deployment.chain)
+        assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
+            "ACCEPTED": 33 + 20,
+            "UNKNOWN_CLIENT": 1,
+            "WRONG_SIZE": 1,
+            "BAD_SIGNATURE": 1,
+        }
+        assert first["croupier_refusals_total", "UNKNOWN_ROUND"] == 1
+        assert first["croupier_drops_total", "joint", "does-not-open"] == 1
+        assert first["croupier_drops_total", "joint", "repeated"] == 0
+        assert second["croupier_drops_total", "report", "does-not-open"] == 0
+        assert analyzer["croupier_drops_total", "report", "malformed"] == 1
+        assert accountant["croupier_invalid_budgets_total",] == 1
+        assert accountant["croupier_certificates_total", "granted"] == 1
+        assert accountant["croupier_certificates_total", "policy"] == 1
+        assert accountant["croupier_certificates_total", "ledger"] == 0
+        stages = {
+            key[1]
+            for sample in (first, accountant, analyzer)
+            for key, value in sample.items()
+            if key[0] == "croupier_stage_seconds_count" and value
+        }
+        assert stages == {"admit", "mix", "deliver", "certify", "analyze"}
+        assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
+        assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
+
+        secrets = [one.client_key for one in [*people.values(), *others.values(), stranger]]
+        secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
+        for name in operator.deployment.chain:
+            text = scrape_text(local.directory, name)
+            assert leaks(text.encode(), secrets) == []
+            assert terms.round_id not in text
+
+
+@pytest.mark.asyncio
+async def test_a_round_that_waits_for_a_peer_is_stuck_and_says_for_whom(tmp_path: Path) -> None:
+    async with deployed(tmp_path, 2) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        people = seal(terms, 20)
+        await operator.enrol([one.client_key for one in people.values()])
+        await submit(operator, terms.round_id, people)
+        await asyncio.to_thread(local.down, ["shuffler-2"])
+        await operator.close_round(terms.round_id)
+
+        async def stuck() -> bool:
+            return scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 1
+
+        await until(stuck)
+        waiting = await status_of(operator, "shuffler-1", terms.round_id)
+        assert waiting.problem == "shuffler-2 does not answer: UNAVAILABLE"
+        assert await operator.readiness() == ["SERVING", "UNREACHABLE", "SERVING", "SERVING"]
+        await asyncio.to_thread(local.up, ["shuffler-2"], 1)
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 20
+        assert (await status_of(operator, "shuffler-1", terms.round_id)).problem == ""
+        assert scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_round_that_cannot_go_on_is_counted_as_stopped(tmp_path: Path) -> None:
+    """25 submissions, of which hop 1 can open 5."""
+    async with deployed(tmp_path) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        people, size = seal(terms, 5), Onion(terms).joint.sealed_size
+        for number in range(20):
+            people[f"noise-{number}"] = sign_submission(
+                terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32
+            )
+        await operator.enrol([one.client_key for one in people.values()])
+        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        await operator.close_round(terms.round_id)
+
+        async def stopped() -> bool:
+            numbers = scrape(local.directory, "shuffler-1")
+            return (numbers["croupier_rounds_stuck", "stopped"], numbers["croupier_rounds_stopped_total",]) == (1, 1)
+
+        await until(stopped)
+        lines = (local.directory / "shuffler-1" / "service.log").read_text().splitlines()
+        (line,) = [one for one in map(json.loads, lines) if one["level"] == "ERROR"]
+        assert (line["round_id"], line["code"]) == (terms.round_id, "SHORT_BATCH")
+
+
+async def reflect(channel: grpc.aio.Channel) -> reflection_pb2.ServerReflectionResponse:
+    stub = reflection_pb2_grpc.ServerReflectionStub(cast(grpc.Channel, channel))
+    call: Any = cast(Any, stub).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+    answer: reflection_pb2.ServerReflectionResponse = await call.read()
+    return answer
+
+
+@pytest.mark.asyncio
+async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (local, operator):
+        address = settings_of(local.directory, "shuffler-1").admin_listen or ""
+        async with grpc.aio.insecure_channel(address) as admin:
+            answer = await reflect(admin)
+            names = {one.name.rpartition(".")[2] for one in answer.list_services_response.service}
+            assert names == {"RoundControl", "Delivery", "Shuffler", "Health", "ServerReflection"}
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stubs.RoundControlStub(admin).Status(rpc.StatusRequest())
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        async with public_channel(operator.deployment.shufflers[0]) as public:
+            assert await health(public) == "SERVING"
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await reflect(public)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.asyncio
+async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
+    """More watchers than the service has calls would lock everybody else out."""
+    async with deployed(tmp_path) as (local, operator):
+        allowed = settings_of(local.directory, "shuffler-1").max_concurrent_calls
+        async with public_channel(operator.deployment.shufflers[0]) as public:
+            stub: Any = health_pb2_grpc.HealthStub(public)
+            watchers = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(allowed + 50)]
+            codes = {await one.code() for one in watchers}
+            assert codes <= {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+            assert await health(public) == "SERVING"
+
+
+def test_plaintext_ports_stay_on_loopback_unless_the_word_insecure_is_written() -> None:
+    for name in ("admin_listen", "metrics_listen"):
+        for address in ("127.0.0.1:7000", "localhost:7000"):
+            assert getattr(Settings.model_validate({name: address}), name) == address
+        for address in ("0.0.0.0:7000", "10.0.0.1:7000", "example.org:7000"):
+            with pytest.raises(ValidationError, match="needs insecure_admin_anywhere"):
+                Settings.model_validate({name: address})
+            Settings.model_validate({name: address, "insecure_admin_anywhere": True})
+
+
+def test_the_scanner_finds_a_secret_in_every_spelling() -> None:
+    secret = bytes(range(200, 232))
+    texts = [secret, secret.hex().encode(), repr(secret).encode(), json.dumps({"event": repr(secret)}).encode()]
+    texts += [base64.b64encode(b"x" * shift + secret + b"yz") for shift in range(3)]
+    texts += [json.dumps(secret.decode("latin-1")).encode()]
+    for text in texts:
+        assert leaks(b'{"event": "before ' + text + b' after"}', [secret])
+    assert leaks(b'{"event": "nothing of the kind"}', [secret]) == []

@@ -1,0 +1,166 @@
+"""Logs: every line of every service is one JSON object, and none of them identifies a client or a ciphertext."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.submission import Participant
+from deploy.keygen import make_deployment
+from deploy.logs import JsonFormatter
+from protocol.errors import Refusal
+from protocol.identity import sign_submission
+from protocol.onion import Onion
+from protocol.store import Store
+from protocol.v1 import messages_pb2 as pb
+from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_as, status_of, submit, until
+from tests.support import settings
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+
+
+def stored_ciphertexts(database: Path) -> list[bytes]:
+    """Returns pieces of every batch that a service holds on its disk now."""
+    with closing(sqlite3.connect(database)) as db:
+        batches = [row[0] for row in db.execute("SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL")]
+    return [batch[start : start + 64] for batch in batches for start in range(0, len(batch), 256)]
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+@pytest.mark.asyncio
+async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_path: Path) -> None:
+    """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
+    async with deployed(tmp_path, 2) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        onion, people = Onion(terms), seal(terms, 400)
+        people["noise"] = sign_submission(terms.round_id, os.urandom(onion.joint.sealed_size), bytes(32))
+        await operator.enrol([one.client_key for one in people.values()])
+        tokens = await operator.issue_tokens(2)
+        people["token"] = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        stranger = seal_as(terms, onion, Participant(1, 1.0))
+        forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
+        with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
+            await submit(operator, terms.round_id, people)
+
+        async def stored() -> bool:
+            try:
+                return await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+            except Refusal:
+                return False
+
+        await until(stored)
+        reused = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        unknown = seal_as(terms, onion, Participant(1, 1.0, token=bytes(32)))
+        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
+        second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
+        assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
+        await asyncio.to_thread(local.down, ["shuffler-2"])
+        await operator.close_round(terms.round_id)
+
+        async def mixed() -> bool:
+            return (await status_of(operator, "shuffler-1", terms.round_id)).problem != ""
+
+        await until(mixed)
+        inner = stored_ciphertexts(local.directory / "shuffler-1" / "rounds.db")
+        assert len(inner) > 400
+        await asyncio.to_thread(local.up, ["shuffler-2"], 1)
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 401
+        for index in range(3):
+            with pytest.raises(Refusal):
+                await submit(operator, f"nowhere-{index}", people)
+
+        everybody = [*people.values(), stranger, second, reused, unknown]
+        secrets = [one.client_key for one in everybody] + tokens
+        secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
+        secrets += [one.envelope for one in everybody] + inner
+        events = set()
+        for name in operator.deployment.chain:
+            log = local.directory / name / "service.log"
+            assert leaks(log.read_bytes(), secrets) == []
+            lines = lines_of(log)
+            for line in lines:
+                assert {"time", "level", "service", "logger", "event"} <= set(line)
+                assert line["service"] == name
+            events |= {(line["level"], line.get("code", "")) for line in lines}
+        assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
+
+
+def test_an_uncaught_exception_is_one_json_line() -> None:
+    program = (
+        "import threading\n"
+        "from deploy.logs import log_as_json\n"
+        "log_as_json('shuffler-1')\n"
+        "import warnings; warnings.warn('old\\nhabit')\n"
+        "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()\n"
+        "raise RuntimeError('the end\\nof it')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["level"] for line in lines] == ["WARNING", "CRITICAL", "CRITICAL"]
+    assert "ZeroDivisionError" in lines[1]["exception"]
+    assert lines[2]["event"] == "the service ends: the end\nof it"
+    assert done.returncode == 1
+
+
+def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
+    deployment = make_deployment(tmp_path / "there", "clinic", 1)
+    taken = deployment.service("shuffler-1").address.rpartition(":")
+    with socket.create_server((taken[0], int(taken[2]))):
+        for directory, code, message in (
+            (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
+            (tmp_path / "there", 1, "Failed to bind"),
+        ):
+            command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            (line,) = [json.loads(one) for one in done.stderr.splitlines()]
+            assert message in line["event"]
+            assert (line["level"], done.returncode) == ("CRITICAL", code)
+
+
+def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:
+    record = logging.LogRecord("a", logging.INFO, __file__, 1, "refused: %s", ("x\n" * 10**6,), None)
+    record.__dict__ |= {"round_id": "r" * 10**6, "client_key": "alice", "code": "CONFLICT"}
+    text = JsonFormatter("shuffler-1").format(record)
+    line = json.loads(text)
+    assert (line["code"], line["service"]) == ("CONFLICT", "shuffler-1")
+    assert "alice" not in text
+    assert len(text) < 10_000
+    assert "\n" not in text
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_does_not_write_submissions_into_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLAlchemy would put the parameters of a failed statement, client keys beside envelopes, into the error's text.
+
+    (With SQLite they print as memory addresses, with PostgreSQL as bytes.)
+    """
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    rows = [(os.urandom(32), os.urandom(32), os.urandom(1000)) for _ in range(200)]
+    try:
+        await store.run(lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
+        with pytest.raises(Refusal, match="cannot store anything now"):
+            await store.run(lambda tx: tx.add_submissions("round", rows))
+    finally:
+        store.close()
+    text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)
+    assert "INSERT INTO submissions" in text
+    assert "SQL parameters hidden" in text
+    assert leaks(text.encode(), [secret for row in rows for secret in row]) == []

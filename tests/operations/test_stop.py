@@ -1,0 +1,121 @@
+"""SIGTERM: not ready, no new calls, commits finished, exit 0; what was acknowledged is there afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from protocol.errors import Refusal
+from protocol.v1 import messages_pb2 as pb
+from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
+from tests.support import settings
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+BATCH = 20
+
+
+@pytest.mark.asyncio
+async def test_sigterm_in_a_flood_of_submissions_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        people = seal(terms, 1000)
+        await operator.enrol([one.client_key for one in people.values()])
+        names = list(people)
+        batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+        acknowledged: set[str] = set()
+        under_way = asyncio.Event()
+
+        async def flood(mine: list[list[str]]) -> None:
+            for batch in mine:
+                try:
+                    codes = await submit(operator, terms.round_id, {name: people[name] for name in batch})
+                except (Refusal, grpc.aio.AioRpcError):
+                    return
+                assert codes == {pb.SUBMISSION_CODE_ACCEPTED}
+                acknowledged.update(batch)
+                if len(acknowledged) >= 100:
+                    under_way.set()
+
+        seen: list[str] = []
+
+        async def watch() -> None:
+            while True:
+                try:
+                    seen.append(await admin_health(local.directory, "shuffler-1"))
+                except grpc.aio.AioRpcError:
+                    return
+
+        process = local._children["shuffler-1"]
+        async with asyncio.TaskGroup() as group:
+            for start in range(10):
+                group.create_task(flood(batches[start::10]))
+            group.create_task(watch())
+            await asyncio.wait_for(under_way.wait(), PATIENCE_S)
+            process.send_signal(signal.SIGTERM)
+            code = await asyncio.to_thread(process.wait, PATIENCE_S)
+        assert code == 0
+        assert 100 <= len(acknowledged) < 1000
+        assert list(dict.fromkeys(seen)) == ["SERVING", "NOT_SERVING"]
+
+        await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+        rest = {name: people[name] for name in names if name not in acknowledged}
+        assert await submit(operator, terms.round_id, rest) == {pb.SUBMISSION_CODE_ACCEPTED}
+        await operator.close_round(terms.round_id)
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 1000
+        log = (local.directory / "shuffler-1" / "service.log").read_text()
+        assert "exception" not in log
+
+
+@pytest.mark.asyncio
+async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_path: Path) -> None:
+    """Without anybody sending anything again."""
+    async with deployed(tmp_path) as (local, operator):
+        terms = await operator.open_round(settings(min_batch_size=20))
+        people = seal(terms, 100)
+        await operator.enrol([one.client_key for one in people.values()])
+        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        process = local._children["shuffler-1"]
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
+        await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+        assert (await operator.close_round(terms.round_id)).num_clients == 100
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 100
+
+
+@pytest.mark.asyncio
+async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.settimeout(PATIENCE_S)
+        supervisor.bind(str(tmp_path / "notify"))
+        async with deployed(tmp_path) as (local, _):
+            await asyncio.to_thread(local.down, ["analyzer"])
+            monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+            await asyncio.to_thread(local.up, ["analyzer"], 1)
+            assert supervisor.recv(100) == b"READY=1"
+            await asyncio.to_thread(local.down, ["analyzer"])
+            assert supervisor.recv(100) == b"STOPPING=1"
+
+
+@pytest.mark.asyncio
+async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (local, _):
+        await asyncio.to_thread(local.down, ["analyzer"])
+        process = local._spawn("analyzer", 1)
+        await until(lambda: asyncio.to_thread(catches_sigterm, process))
+        process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(process.communicate)
+        assert (process.returncode, output) in ((0, ""), (0, '{"ready": "analyzer"}\n'))
+
+
+def catches_sigterm(process: subprocess.Popen[str]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) & (1 << (signal.SIGTERM - 1)))
