@@ -14,17 +14,29 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
 from protocol.store import Store, Transaction
 
-__all__ = ["ERASE_LOG", "SMALL_CHUNK_BYTES", "Action", "FaultyStore", "Killed", "Orders", "ShiftedClock", "Trap"]
+__all__ = [
+    "ACTIONS",
+    "ERASE_LOG",
+    "SMALL_CHUNK_BYTES",
+    "Action",
+    "FaultyStore",
+    "Killed",
+    "Orders",
+    "ShiftedClock",
+    "Trap",
+    "bury_the_frozen",
+]
 
 T = TypeVar("T")
 Action = Literal["kill before", "kill after", "fail", "lose the answer"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 ERASE_LOG = "Store.erase_log"
@@ -170,7 +182,20 @@ class FaultyStore(Store):
                     self._witness(line)
 
 
+_frozen: set[asyncio.Task[Any]] = set()
+
+
 async def _for_ever() -> NoReturn:
     """What the code of a dead service does."""
+    task = asyncio.current_task()
+    if task is not None:
+        _frozen.add(task)  # nobody else may hold it any more, and asyncio complains about tasks that just vanish
     await asyncio.get_running_loop().create_future()
     raise Killed
+
+
+def bury_the_frozen() -> None:
+    """Ends the tasks of all services that have died."""
+    for task in _frozen:
+        task.cancel()
+    _frozen.clear()

@@ -109,18 +109,25 @@ class _Game:
             return
         attempt.answers.extend(answer.codes)
 
-    async def at_once(self, *work: Awaitable[None]) -> None:
-        """Starts calls, and waits for them a little."""
+    def patience_s(self, patiently: bool) -> float:
+        return self.world.bound_s if patiently else 0.0
+
+    async def at_once(self, *work: Awaitable[None], patiently: bool = False) -> None:
+        """Starts calls, and waits for them a little, or till their end; whoever dies meanwhile is started again."""
         tasks = {asyncio.ensure_future(one) for one in work}
         self.calls |= tasks
-        await asyncio.wait(tasks, timeout=_STEP_S)
+        _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
+        while patiently and waiting:
+            await self.revive()
+            _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
 
-    async def close_round(self) -> None:
+    async def close_round(self, patience_s: float) -> None:
         self.closed = True
         control = self.operator._control(self.world.deployment.shufflers[0].name)
+        request = rpc.CloseRequest(round_id=self.terms.round_id)
         try:
-            await control.Close(rpc.CloseRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        except grpc.aio.AioRpcError:
+            await retrying(lambda: control.Close(request, timeout=_CALL_S), give_up_after_s=patience_s)
+        except (grpc.aio.AioRpcError, Refusal):
             return
 
     # ------------------------------------------------------------- steps
@@ -129,17 +136,18 @@ class _Game:
         world = self.world
         known = [attempt for attempt in self.attempts if attempt.authentic]
         match step:
-            case Submit(clients, hang_up_ms):
-                timeout_s = hang_up_ms / 1000 or _CALL_S
-                await self.at_once(*(self.ask(self.attempt(), timeout_s) for _ in range(clients)))
+            case Submit(clients, hang_up_ms, patiently):
+                timeout_s, patience_s = hang_up_ms / 1000 or _CALL_S, self.patience_s(patiently)
+                calls = (self.ask(self.attempt(), timeout_s, patience_s) for _ in range(clients))
+                await self.at_once(*calls, patiently=patiently)
             case Repeat(which) if known:
                 await self.at_once(self.ask(known[which % len(known)]))
             case Different(which) if known:
                 await self.at_once(self.ask(self.attempt(known[which % len(known)].client)))
             case Tamper(which, part, bit) if known:
                 await self.at_once(self.ask(self.tampered(known[which % len(known)], part, bit)))
-            case Close():
-                await self.at_once(self.close_round())
+            case Close(patiently):
+                await self.at_once(self.close_round(self.patience_s(patiently)), patiently=patiently)
             case Fault() as fault:
                 self.arm(number, fault)
             case Kill(service, down) if service not in world.down:
@@ -158,6 +166,7 @@ class _Game:
             case Expect(service, state):
 
                 async def is_there() -> bool:
+                    await self.revive()
                     return pb.RoundState.Name((await self.states())[service]) == f"ROUND_STATE_{state}"
 
                 await self.until(is_there, f"{service} is not {state}")

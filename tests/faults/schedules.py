@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from tests.faults.faulty_store import ERASE_LOG, Action
+from tests.faults.faulty_store import ACTIONS, ERASE_LOG, Action
 from tests.faults.links import LinkState
 
 __all__ = [
@@ -114,10 +114,14 @@ def links(hops: int) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class Submit:
-    """New clients, all at once, each in a call of its own. With `hang_up_ms` they do not wait for the answer."""
+    """New clients, all at once, each in a call of its own.
+
+    With `hang_up_ms` they do not wait for the answer; patient ones try until they have one.
+    """
 
     clients: int = 1
     hang_up_ms: int = 0
+    patiently: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,9 @@ class Tamper:
 
 @dataclass(frozen=True)
 class Close:
-    """The operator closes the round."""
+    """The operator closes the round; a patient one tries until hop 1 answers."""
+
+    patiently: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,6 @@ class Schedule:
     steps: tuple[Step, ...] = ()
 
 
-_ACTIONS: tuple[Action, ...] = ("kill before", "kill after", "fail", "lose the answer")
 _INDEX = st.integers(0, 7)
 
 
@@ -243,7 +248,7 @@ def _faults(hops: int) -> st.SearchStrategy[Fault]:
             Fault,
             st.just(service),
             _points(service),
-            st.sampled_from(_ACTIONS),
+            st.sampled_from(ACTIONS),
             nth=st.sampled_from((1, 1, 1, 2, 3)),
             down=st.integers(0, 3),
         )
@@ -269,7 +274,7 @@ def _steps(hops: int) -> st.SearchStrategy[Step]:
         st.builds(Tamper, _INDEX, part, st.integers(0, 4095)),
         _faults(hops),
         _faults(hops),
-        st.builds(Close),
+        st.builds(Close, st.booleans()),
         st.builds(Kill, anyone, st.integers(0, 3)),
         st.builds(Restart, anyone),
         st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),

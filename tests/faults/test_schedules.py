@@ -13,8 +13,22 @@ import time
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.running import run_as_processes, run_in_process
-from tests.faults.schedules import Close, Expect, LinkFault, Pause, Schedule, Submit, point_names, schedules, services
+from tests.faults.schedules import (
+    Close,
+    Expect,
+    Fault,
+    LinkFault,
+    Pause,
+    Repeat,
+    Schedule,
+    Step,
+    Submit,
+    point_names,
+    schedules,
+    services,
+)
 
 NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "100"))
 PROCESS_NUMBER = int(os.environ.get("CROUPIER_FAULT_PROCESS_SCHEDULES", "6"))
@@ -61,6 +75,21 @@ UNNAMED = {
 def test_what_is_acknowledged_is_counted_once(schedule: Schedule) -> None:
     run_in_process(schedule)
     IN_PROCESS.one_more()
+
+
+SWEEP = max(len(point_names(service)) for service in services(2))
+FINAL = {"shuffler-1": "DELIVERED", "shuffler-2": "DELIVERED", "accountant": "RELEASED", "analyzer": "PUBLISHED"}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("number", range(SWEEP))
+def test_every_commit_point_once(action: Action, number: int) -> None:
+    """Something happens at a commit point of every service, while the round is opened, and again until it is over."""
+    named = [(service, point_names(service)) for service in services(2)]
+    faults = tuple(Fault(service, names[number % len(names)], action) for service, names in named)
+    over = tuple(Expect(service, state) for service, state in FINAL.items())
+    steps: tuple[Step, ...] = (Submit(2, patiently=True), *faults, Submit(2), Repeat(0), Close(patiently=True), *over)
+    run_in_process(Schedule(hops=2, opening=faults, steps=steps))
 
 
 @pytest.mark.processes

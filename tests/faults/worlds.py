@@ -25,7 +25,7 @@ from deploy.keygen import DEPLOYMENT_FILE
 from deploy.serve import RunningService
 from protocol.deployment import Deployment, ServiceEntry, load_deployment
 from protocol.workers import WorkerPool
-from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock
+from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
 from tests.faults.listener import Listener
 from tests.faults.schedules import CLIENTS, links
@@ -265,6 +265,7 @@ class InProcessWorld(World):
 
     async def close(self) -> None:
         await super().close()
+        bury_the_frozen()
         logger = logging.getLogger("protocol")
         logger.removeHandler(self._listener)
         logger.propagate = self._logger_was
