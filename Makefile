@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo test check protos bench clean
+.PHONY: help demo test fuzz check protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make test    install, run every test"
+	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make bench   how long certificates take; throughput against the number of users"
@@ -29,6 +30,10 @@ bench: $(VENV)/.installed-demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=90 $(ARGS)
+
+# 10^5 hostile messages; 'make test' makes the first twentieth of them.
+fuzz: $(VENV)/.installed-dev
+	CROUPIER_FUZZ_SHARE=1 $(BIN)/python -m pytest -n 2 -q tests/fuzz $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -69,6 +69,7 @@ class Code(enum.Enum):
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
+    TOO_SLOW = _Entry(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive in time")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
@@ -90,11 +91,12 @@ class Code(enum.Enum):
 class Refusal(CroupierError):
     """A service's "no", the same object on both sides of the wire."""
 
-    def __init__(self, code: Code, hint: str = "", *, log_only: str = "") -> None:
+    def __init__(self, code: Code, hint: str = "", *, log_only: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(f"{code.message}: {hint}" if hint else code.message)
         self.code = code
         self.hint = hint
         self.log_only = log_only
+        self.retry_after_s = retry_after_s
 
     def details(self) -> str:
         """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from protocol.limits import ARRIVAL_S, MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
 from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
@@ -34,20 +36,30 @@ __all__ = [
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-MESSAGE_BYTES = 4 * 1024 * 1024
-_OPTIONS = [
+_CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),
+    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5000),
 ]
+_RETRY_AFTER = "retry-after-ms"
+_LONGEST_RETRY_AFTER_S = 30.0
+_OURS = "/croupier."
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult"})
 Caller = str
 
 
-class _Errors(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, and counts it; only a Refusal's own words leave the process."""
+class _Guard(grpc.aio.ServerInterceptor):
+    """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
 
-    def __init__(self, metrics: Metrics) -> None:
+    Only a Refusal's own words leave the process. To gRPC every call is one that streams its request, of one message: in
+    no other way does it tell that a call is there before its request is, and slow callers would be nobody's.
+    """
+
+    def __init__(self, metrics: Metrics, slots: Slots) -> None:
         self._metrics = metrics
+        self._slots = slots
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -55,19 +67,55 @@ class _Errors(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.unary_unary is None:
             return handler
+        method = details.method.rpartition("/")[2]
 
-        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def answer(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            pinned = "x509_pem_cert" in context.auth_context()
+            caller = str(context.auth_context()["x509_pem_cert"]) if pinned else host_of(context.peer())
+            with self._slots.open(caller):
+                if not pinned and details.method.startswith(_OURS) and method not in _FOR_CLIENTS:
+                    raise Refusal(Code.NOT_YOUR_CALL, "a client called")
+                raw = await _arrived(requests)
+                if not pinned:
+                    check_fields(raw)
+                with self._slots.work(caller, pinned=pinned):
+                    return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+
+        async def guarded(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                return await handler.unary_unary(request, context)
+                return await answer(requests, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
-                self._metrics.refusal(details.method.rpartition("/")[2], refusal.code)
-            await context.abort(refusal.code.status, refusal.details())
+                self._metrics.refusal(method, refusal.code)
+            hint = refusal.retry_after_s
+            trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
+            await context.abort(refusal.code.status, refusal.details(), trailing)
             return None
 
-        return grpc.unary_unary_rpc_method_handler(guarded, handler.request_deserializer, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(guarded, None, handler.response_serializer)
+
+
+async def _arrived(requests: AsyncIterator[bytes]) -> bytes:
+    """Returns the request of a call.
+
+    Raises:
+        Refusal: TOO_SLOW, or BAD_REQUEST where the caller ends without one.
+    """
+    try:
+        return await asyncio.wait_for(anext(requests), ARRIVAL_S)
+    except TimeoutError:
+        raise Refusal(Code.TOO_SLOW) from None
+    except StopAsyncIteration:
+        raise Refusal(Code.BAD_REQUEST, "the call has no request") from None
+
+
+def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
+    try:
+        return parse(raw) if parse else raw
+    except DecodeError as error:
+        raise Refusal(Code.BAD_REQUEST, "the bytes are no message of this method") from error
 
 
 def _public(error: Exception, method: str) -> Refusal:
@@ -83,9 +131,8 @@ def _public(error: Exception, method: str) -> Refusal:
 
 def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(
-        interceptors=[_Errors(metrics or Metrics())], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls
-    )
+    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls))
+    return grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
 
 
 class ServerTls:
@@ -138,9 +185,7 @@ def _roots(entry: ServiceEntry) -> bytes:
 
 
 def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
-    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
-    reconnect = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 5000)]
-    options = [*_OPTIONS[:2], *reconnect, ("grpc.ssl_target_name_override", entry.name)]
+    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name)]
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
@@ -170,6 +215,8 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
+    Where the service says when to come again, the wait is at least as long, up to 30 s.
+
     Args:
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
         on_failure: called with every failure that will be repeated.
@@ -189,7 +236,16 @@ async def retrying(
                     raise refusal from error
                 raise
             on_failure(error)
-        pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
+            hint_s = _retry_after_s(error)
+        pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects nobody)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         wait_s = min(wait_s * 2, longest_wait_s)
+
+
+def _retry_after_s(error: grpc.aio.AioRpcError) -> float:
+    """Returns how long the service asks its caller to stay away: a number of milliseconds, or nothing is asked."""
+    value = dict(error.trailing_metadata() or ()).get(_RETRY_AFTER, "")
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > 9:
+        return 0.0
+    return min(int(value) / 1000, _LONGEST_RETRY_AFTER_S)

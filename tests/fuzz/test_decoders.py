@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
