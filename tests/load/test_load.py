@@ -1,0 +1,56 @@
+"""Good clients and bad peers at once: every good report lands, and each once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from client.rounds import fetch_terms
+from client.submission import Participant, seal_one, send
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+from tests.integration.test_rounds import Table, table
+from tests.load.bad_peers import bad_peers, relay
+from tests.support import settings
+
+NUM_GOOD = 500
+NUM_BAD = 50
+PATIENCE_S = 120.0
+
+
+async def good_client(at: Table, terms: RoundTerms, raw: bytes) -> int:
+    """What a client does, with its own connection and nothing but its own bounded retries."""
+    async with public_channel(at.deployment.shufflers[0]) as channel:
+        assert (await fetch_terms(channel, at.deployment)).round_id == terms.round_id
+        (code,) = (await send(channel, terms.round_id, {"me": raw}, patience_s=PATIENCE_S)).values()
+        return code
+
+
+async def five_hundred(at: Table, terms: RoundTerms) -> None:
+    onion = Onion(terms)
+    sealed = [seal_one(terms, onion, Participant(number % 2, 1.0)) for number in range(NUM_GOOD)]
+    await at.operator.enrol([pb.Submission.FromString(one.submission).client_key for one in sealed])
+    codes = await asyncio.gather(*(good_client(at, terms, one.submission) for one in sealed))
+    assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
+
+
+@pytest.mark.asyncio
+async def test_five_hundred_clients_get_through_fifty_bad_peers_of_every_kind(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n") as at:
+        terms = await at.operator.open_round(settings())
+        async with relay(at.deployment.shufflers[0]) as there:
+            kinds = bad_peers(there, terms)
+            bad = [asyncio.create_task(kind()) for kind in kinds.values() for _ in range(NUM_BAD)]
+            try:
+                await five_hundred(at, terms)
+                assert not [one for one in bad if one.done()]  # every one of them was there until the end
+            finally:
+                for one in bad:
+                    one.cancel()
+                await asyncio.gather(*bad, return_exceptions=True)
+        publication, certificate = await at.finish(terms)
+        assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
