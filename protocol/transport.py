@@ -136,10 +136,15 @@ def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.a
 
 
 class ServerTls:
-    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake."""
+    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake.
+
+    gRPC asks before every handshake whether they have changed. What it is given then it takes for new and frees what it
+    had, while other handshakes may be using that: the process dies. So it is given something only once a change.
+    """
 
     def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
         self._name = entry.name
+        self._changes = 0
         self.replace(deployment, secrets)
 
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
@@ -149,14 +154,28 @@ class ServerTls:
         own = [(secrets.tls_key, secrets.tls_certificate)]
         self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
         self._clients = grpc.ssl_server_certificate_configuration(own)
+        self._changes += 1
 
     def for_peers(self) -> grpc.ServerCredentials:
         """Mutual TLS with the pinned certificates."""
-        return grpc.dynamic_ssl_server_credentials(self._peers, lambda: self._peers, require_client_authentication=True)
+        changed = self._once_a_change(lambda: self._peers)
+        return grpc.dynamic_ssl_server_credentials(self._peers, changed, require_client_authentication=True)
 
     def for_clients(self) -> grpc.ServerCredentials:
         """TLS, for callers without a certificate."""
-        return grpc.dynamic_ssl_server_credentials(self._clients, lambda: self._clients)
+        return grpc.dynamic_ssl_server_credentials(self._clients, self._once_a_change(lambda: self._clients))
+
+    def _once_a_change(self, current: Callable[[], T]) -> Callable[[], Any]:
+        given = self._changes
+
+        def changed() -> T | None:
+            nonlocal given
+            if given == self._changes:
+                return None
+            given = self._changes
+            return current()
+
+        return changed
 
 
 def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:

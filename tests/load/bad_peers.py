@@ -29,7 +29,7 @@ __all__ = ["BadPeer", "bad_peers", "relay"]
 BadPeer = Callable[[], Coroutine[Any, Any, None]]
 STRANGERS = ("127.0.0.66", 0)
 SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"
-_AGAIN_S = 0.05
+_AGAIN_S = 0.2
 
 
 @asynccontextmanager
@@ -57,8 +57,11 @@ async def relay(entry: ServiceEntry) -> AsyncIterator[ServiceEntry]:
 
     server = await asyncio.start_server(forward, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield entry.model_copy(update={"public_address": address})
-    server.close()
+    try:
+        yield entry.model_copy(update={"public_address": address})
+    finally:
+        server.close()
+        await server.wait_closed()
 
 
 def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from contextlib import suppress
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
 
 from client.rounds import fetch_terms
 from client.submission import Participant, seal_one, send
+from deploy.local import LocalDeployment
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.transport import public_channel
@@ -43,8 +47,7 @@ async def test_five_hundred_clients_get_through_fifty_bad_peers_of_every_kind(tm
     async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n") as at:
         terms = await at.operator.open_round(settings())
         async with relay(at.deployment.shufflers[0]) as there:
-            kinds = bad_peers(there, terms)
-            bad = [asyncio.create_task(kind()) for kind in kinds.values() for _ in range(NUM_BAD)]
+            bad = [asyncio.create_task(kind()) for kind in islice(cycle(bad_peers(there, terms).values()), NUM_BAD)]
             try:
                 await five_hundred(at, terms)
                 assert not [one for one in bad if one.done()]  # every one of them was there until the end
@@ -54,3 +57,26 @@ async def test_five_hundred_clients_get_through_fifty_bad_peers_of_every_kind(tm
                 await asyncio.gather(*bad, return_exceptions=True)
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+@pytest.mark.asyncio
+async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> None:
+    """Once it did: each handshake freed the certificates that another one was just using."""
+    local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
+    before = await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+    host, _, port = (local.deployment.shufflers[0].public_address or "").rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+
+    async def handshakes() -> None:
+        for _ in range(60):
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                writer.close()
+
+    await asyncio.gather(*(handshakes() for _ in range(50)))
+    assert local.pids() == before
+    assert await asyncio.to_thread(local.down) == ["shuffler-1"]
