@@ -69,7 +69,6 @@ class Code(enum.Enum):
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
-    TOO_SLOW = _Entry(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive in time")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")

@@ -1,8 +1,8 @@
 """How much of a service its callers may use at once, so that nobody can take it from the others.
 
-What gRPC itself can bound stands in `SERVER_OPTIONS`. Calls are bounded by `Slots`: those that are being worked on, and
-those whose request has not arrived yet, which a slow caller can leave open at no cost; of everybody and of one caller.
-A caller is a pinned certificate, or an address. What is beyond a bound is refused at once, with a hint when to return.
+What gRPC itself can bound stands in `SERVER_OPTIONS`. The calls that are worked on are bounded by `Slots`: those of
+everybody, and those of one caller, which is a pinned certificate or an address. What is beyond a bound is refused at
+once, with a hint when to return.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from contextlib import contextmanager
 
 from protocol.errors import Code, Refusal
 
-__all__ = ["ARRIVAL_S", "MAX_FIELDS", "MESSAGE_BYTES", "SERVER_OPTIONS", "Slots", "check_fields", "host_of"]
+__all__ = ["MAX_FIELDS", "MESSAGE_BYTES", "SERVER_OPTIONS", "Slots", "check_fields", "host_of"]
 
 MESSAGE_BYTES = 4 * 1024 * 1024
-ARRIVAL_S = 60.0
-"""How long a request may take to arrive: 4 MiB at 0.6 Mbit/s."""
 MAX_FIELDS = 4096
 """How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
-_OPEN_CALLS = 16
 _RETRY_AFTER_S = 0.5
 
 SERVER_OPTIONS = [
@@ -40,7 +37,8 @@ SERVER_OPTIONS = [
     # Pings are no substitute for calls: at most one in so long without data, and two offences end the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ("grpc.http2.max_ping_strikes", 2),
-    # Nobody keeps a connection for the sake of keeping it: idle ones end, and old ones are asked to come again.
+    # Nobody keeps a connection for the sake of keeping it: idle ones end, and old ones are asked to come again. That
+    # also ends calls whose request never arrives.
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 90_000),
@@ -72,34 +70,21 @@ class Slots:
     def __init__(self, total: int) -> None:
         self._total = total
         self._working: Counter[str] = Counter()
-        self._open: Counter[str] = Counter()
-
-    @contextmanager
-    def open(self, caller: str) -> Iterator[None]:
-        """Holds a call whose request may still be on its way; raises Refusal OVERLOADED."""
-        with self._held(self._open, caller, _OPEN_CALLS * self._total):
-            yield
 
     @contextmanager
     def work(self, caller: str, *, pinned: bool) -> Iterator[None]:
         """Holds a call that is worked on; raises Refusal OVERLOADED."""
-        with self._held(self._working, caller, self._total if pinned else self._total * 3 // 4):
-            yield
-
-    @contextmanager
-    def _held(self, calls: Counter[str], caller: str, limit: int) -> Iterator[None]:
-        everybody = calls.total()
-        if everybody >= limit or calls[caller] >= max(1, limit // 4):
-            raise Refusal(
-                Code.OVERLOADED, f"{calls[caller]} calls of yours are under way", retry_after_s=_RETRY_AFTER_S
-            )
-        calls[caller] += 1
+        limit = self._total if pinned else self._total * 3 // 4
+        mine = self._working[caller]
+        if self._working.total() >= limit or mine >= max(1, limit // 4):
+            raise Refusal(Code.OVERLOADED, f"{mine} calls of yours are under way", retry_after_s=_RETRY_AFTER_S)
+        self._working[caller] += 1
         try:
             yield
         finally:
-            calls[caller] -= 1
-            if not calls[caller]:
-                del calls[caller]
+            self._working[caller] -= 1
+            if not self._working[caller]:
+                del self._working[caller]
 
 
 def check_fields(message: bytes) -> None:

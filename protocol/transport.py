@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
-from protocol.limits import ARRIVAL_S, MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
+from protocol.limits import MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
 from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
@@ -53,8 +53,8 @@ Caller = str
 class _Guard(grpc.aio.ServerInterceptor):
     """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
 
-    Only a Refusal's own words leave the process. To gRPC every call is one that streams its request, of one message: in
-    no other way does it tell that a call is there before its request is, and slow callers would be nobody's.
+    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here who may have them
+    read. A call holds no slot before its request has arrived: who opens calls and says nothing keeps nobody out.
     """
 
     def __init__(self, metrics: Metrics, slots: Slots) -> None:
@@ -69,21 +69,19 @@ class _Guard(grpc.aio.ServerInterceptor):
             return handler
         method = details.method.rpartition("/")[2]
 
-        async def answer(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def answer(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             pinned = "x509_pem_cert" in context.auth_context()
             caller = str(context.auth_context()["x509_pem_cert"]) if pinned else host_of(context.peer())
-            with self._slots.open(caller):
-                if not pinned and details.method.startswith(_OURS) and method not in _FOR_CLIENTS:
+            if not pinned:
+                if details.method.startswith(_OURS) and method not in _FOR_CLIENTS:
                     raise Refusal(Code.NOT_YOUR_CALL, "a client called")
-                raw = await _arrived(requests)
-                if not pinned:
-                    check_fields(raw)
-                with self._slots.work(caller, pinned=pinned):
-                    return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+                check_fields(raw)
+            with self._slots.work(caller, pinned=pinned):
+                return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
 
-        async def guarded(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def guarded(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                return await answer(requests, context)
+                return await answer(raw, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
@@ -94,21 +92,7 @@ class _Guard(grpc.aio.ServerInterceptor):
             await context.abort(refusal.code.status, refusal.details(), trailing)
             return None
 
-        return grpc.stream_unary_rpc_method_handler(guarded, None, handler.response_serializer)
-
-
-async def _arrived(requests: AsyncIterator[bytes]) -> bytes:
-    """Returns the request of a call.
-
-    Raises:
-        Refusal: TOO_SLOW, or BAD_REQUEST where the caller ends without one.
-    """
-    try:
-        return await asyncio.wait_for(anext(requests), ARRIVAL_S)
-    except TimeoutError:
-        raise Refusal(Code.TOO_SLOW) from None
-    except StopAsyncIteration:
-        raise Refusal(Code.BAD_REQUEST, "the call has no request") from None
+        return grpc.unary_unary_rpc_method_handler(guarded, None, handler.response_serializer)
 
 
 def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:

@@ -41,14 +41,14 @@ def test_one_caller_gets_a_quarter_and_clients_together_three() -> None:
             held.enter_context(slots.work("shuffler-2", pinned=True))
         with pytest.raises(Refusal), slots.work("operator", pinned=True):
             pass
-    with slots.work("e", pinned=False), slots.open("e"):  # all of them were given back
+    with slots.work("e", pinned=False):  # all of them were given back
         pass
 
 
 def test_slots_are_given_back_by_calls_that_fail() -> None:
     slots = Slots(8)
     for _ in range(100):
-        with pytest.raises(ZeroDivisionError), slots.open("a"), slots.work("a", pinned=False):
+        with pytest.raises(ZeroDivisionError), slots.work("a", pinned=False):
             raise ZeroDivisionError
 
 
