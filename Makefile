@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo test faults check protos bench clean
+.PHONY: help demo test faults fuzz check protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make test    install, run every test"
 	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
+	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make bench   how long certificates take; throughput against the number of users"
@@ -33,6 +34,10 @@ test: $(VENV)/.installed-dev
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.faults $(ARGS)
+
+# 10^5 hostile messages; 'make test' makes the first twentieth of them.
+fuzz: $(VENV)/.installed-dev
+	CROUPIER_FUZZ_SHARE=1 $(BIN)/python -m pytest -n 2 -q tests/fuzz $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

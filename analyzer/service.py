@@ -21,7 +21,7 @@ from analyzer.vectors import decode_unit_vector, hemisphere_mean
 from protocol.batches import digest, drop_counts
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, verify_signed
+from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.questions import Question
@@ -89,10 +89,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     def _read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
         accountant = terms.manifest.accountant.service
-        payload = verify_signed(Kind.CERTIFICATE, signed, self.deployment.identities, [accountant])
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
         if [signature.signer for signature in signed.signatures] != [accountant]:
             raise Refusal(Code.BAD_SIGNATURE, "a certificate is signed by the accountant and nobody else")
-        certificate = pb.Certificate.FromString(payload)
         if (certificate.round_id, certificate.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round or manifest")
         return certificate

@@ -10,7 +10,7 @@ import grpc.aio
 
 from protocol.deployment import Deployment
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, verify_signed
+from protocol.identity import Kind, read_signed, verify_signed
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
@@ -54,12 +54,9 @@ def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Pu
         Refusal: BAD_BATCH if the certificate is for another round.
     """
     analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
-    publication = pb.Publication.FromString(
-        verify_signed(Kind.PUBLICATION, document, deployment.identities, [analyzer])
-    )
-    certificate = pb.Certificate.FromString(
-        verify_signed(Kind.CERTIFICATE, publication.certificate, deployment.identities, [accountant])
-    )
+    pinned = deployment.identities
+    publication = read_signed(Kind.PUBLICATION, pb.Publication, document, pinned, [analyzer])
+    certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, publication.certificate, pinned, [accountant])
     if (certificate.round_id, certificate.manifest_hash) != (publication.round_id, publication.manifest_hash):
         raise Refusal(Code.BAD_BATCH, "result and certificate are about different rounds")
     return publication, certificate

@@ -20,7 +20,7 @@ from client.rounds import accept_manifest, fetch_publication
 from deploy.keygen import DEPLOYMENT_FILE
 from protocol.deployment import OPERATOR, load_deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
-from protocol.identity import Kind, verify_signed
+from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
 from protocol.questions import Question
 from protocol.service_directory import load_secrets
@@ -131,9 +131,7 @@ class Operator:
     async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
-        return pb.RoundKeys.FromString(
-            verify_signed(Kind.ROUND_KEYS, answer.round_keys, self.deployment.identities, [name])
-        )
+        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.identities, [name])
 
     async def _sign(self, name: str, payload: bytes) -> pb.Signature:
         request = rpc.SignRequest(manifest=payload)

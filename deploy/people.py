@@ -67,11 +67,16 @@ def read_column(path: Path, column: str, limit: int | None = None) -> list[tuple
     """
     if not path.exists():
         raise ValueError(f"{path} does not exist")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        if column not in (rows.fieldnames or ()):
-            raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(rows.fieldnames or ())}")
-        found = [(str(rows.line_num), row[column] or "") for row, _ in zip(rows, range(limit or 1 << 62), strict=False)]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file)
+            names = rows.fieldnames or ()
+            wanted = zip(rows, range(limit or 1 << 62), strict=False)
+            found = [(str(rows.line_num), row.get(column) or "") for row, _ in wanted]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from error
+    if column not in names:
+        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}")
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
@@ -128,6 +133,8 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     texts = sorted({text.strip() for _, text in read_column(path, column, limit)})
     if set(texts) <= {"0", "1"}:
         return Question(name, "rr")
+    if len(texts) < 2:
+        raise ValueError(f"{column!r} has one value only, {texts[0]!r}; give --low and --high to ask for its mean")
     if len(texts) > 64:
         raise ValueError(f"{column!r} has {len(texts)} different values; give --low and --high to ask for its mean")
     return Question(name, "krr", k=len(texts), labels=tuple(texts))

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, Pinned, verify_signed
+from protocol.identity import Kind, Pinned, read_signed
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 
@@ -47,7 +47,7 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
     if (commitment.round_id, commitment.manifest_hash) != (terms.round_id, terms.hash):
         raise Refusal(Code.BAD_BATCH, f"{place}: it is about another round or manifest")
     if (commitment.hop, commitment.lane) != (hop, lane):
-        raise Refusal(Code.BAD_BATCH, f"{place}: it says hop {commitment.hop}, {pb.Lane.Name(commitment.lane)}")
+        raise Refusal(Code.BAD_BATCH, f"{place}: it says hop {commitment.hop}, lane {commitment.lane}")
     dropped = sum(drop.count for drop in commitment.drops)
     if commitment.num_in != commitment.num_out + dropped:
         raise Refusal(
@@ -78,7 +78,8 @@ def read_commitments(
     Expected are, hop by hop, the report lane's and then the parameter lane's, each signed by that hop.
 
     Raises:
-        Refusal: BAD_BATCH with the first thing that does not fit, BAD_SIGNATURE where a signature does not.
+        Refusal: BAD_BATCH with the first thing that does not fit.
+        SignatureError: a signature does not, or what is signed is no commitment.
     """
     if len(signed) != 2 * hops:
         raise Refusal(Code.BAD_BATCH, f"{len(signed)} commitments; {hops} hops sign {2 * hops}")
@@ -87,8 +88,7 @@ def read_commitments(
     for index, document in enumerate(signed):
         hop, lane = index // 2 + 1, lanes[index % 2]
         signer = terms.manifest.hops[hop - 1].service
-        payload = verify_signed(Kind.COMMITMENT, document, {signer: pinned[signer]}, [signer])
-        commitment = pb.Commitment.FromString(payload)
+        commitment = read_signed(Kind.COMMITMENT, pb.Commitment, document, {signer: pinned[signer]}, [signer])
         _check_commitment(commitment, terms, hop, lane)
         if chain[lane]:
             before = chain[lane][-1]

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 __all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
 
 OPERATOR = "operator"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:\d{1,5}$")]
+_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
 
@@ -128,8 +128,8 @@ def load_deployment(path: Path) -> Deployment:
         ValueError: naming the file and every field that is missing, unknown or out of range.
     """
     try:
-        return Deployment.model_validate(tomllib.loads(path.read_text()))
+        return Deployment.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
         raise ValueError(f"{path} is no deployment file: {error}") from error

@@ -90,11 +90,12 @@ class Code(enum.Enum):
 class Refusal(CroupierError):
     """A service's "no", the same object on both sides of the wire."""
 
-    def __init__(self, code: Code, hint: str = "", *, log_only: str = "") -> None:
+    def __init__(self, code: Code, hint: str = "", *, log_only: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(f"{code.message}: {hint}" if hint else code.message)
         self.code = code
         self.hint = hint
         self.log_only = log_only
+        self.retry_after_s = retry_after_s
 
     def details(self) -> str:
         """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""

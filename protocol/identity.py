@@ -11,9 +11,11 @@ import enum
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from google.protobuf.message import DecodeError, Message
 
 from protocol.errors import SignatureError
 from protocol.v1.messages_pb2 import Signature, Signed, Submission
@@ -23,6 +25,7 @@ __all__ = [
     "Kind",
     "Pinned",
     "document_hash",
+    "read_signed",
     "sign_submission",
     "submission_is_authentic",
     "verify_signature",
@@ -30,6 +33,7 @@ __all__ = [
 ]
 
 
+M = TypeVar("M", bound=Message)
 Pinned = Mapping[str, Collection[bytes]]
 """The Ed25519 public keys that are trusted, by name."""
 
@@ -103,6 +107,19 @@ def verify_signed(kind: Kind, document: Signed, pinned: Pinned, required: Iterab
     if missing:
         raise SignatureError(f"{kind} lacks the signature of {', '.join(sorted(missing))}")
     return document.payload
+
+
+def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, required: Iterable[str]) -> M:
+    """Returns what is signed, after checking the signatures as `verify_signed` does.
+
+    Raises:
+        SignatureError: as `verify_signed`, or what is signed is no document of this kind.
+    """
+    payload = verify_signed(kind, document, pinned, required)
+    try:
+        return message.FromString(payload)
+    except DecodeError as error:
+        raise SignatureError(f"what is signed as {kind} is no {kind}") from error
 
 
 def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:

@@ -31,6 +31,8 @@ def encode_budget(epsilon: float, delta: float) -> bytes:
 
 def decode_budget(plaintext: bytes) -> tuple[float, float]:
     """Returns (epsilon, delta) as sent; whether they are on the grid is the accountant's to check."""
+    if len(plaintext) != BUDGET_BYTES:
+        raise ValueError(f"a budget has {len(plaintext)} bytes; {BUDGET_BYTES} are required")
     epsilon, delta = _BUDGET.unpack(plaintext)
     return epsilon, delta
 

@@ -21,12 +21,12 @@ from typing import Annotated
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 __all__ = ["SETTINGS_FILE", "Secrets", "Settings", "load_secrets", "load_settings", "seal_key"]
 
 SETTINGS_FILE = "service.toml"
-_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:\d{1,5}$")]
+_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 
 
 class Settings(BaseModel):
@@ -101,7 +101,7 @@ def load_settings(directory: Path) -> Settings:
         return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Settings()
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
         raise ValueError(f"{file} is no settings file: {error}") from error
 
 

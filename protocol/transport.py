@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from protocol.limits import MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
 from protocol.metrics import Metrics
 from protocol.service_directory import Secrets, Settings
 
@@ -34,20 +36,30 @@ __all__ = [
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-MESSAGE_BYTES = 4 * 1024 * 1024
-_OPTIONS = [
+_CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),
+    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5000),
 ]
+_RETRY_AFTER = "retry-after-ms"
+_LONGEST_RETRY_AFTER_S = 30.0
+_OURS = "/croupier."
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult"})
 Caller = str
 
 
-class _Errors(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, and counts it; only a Refusal's own words leave the process."""
+class _Guard(grpc.aio.ServerInterceptor):
+    """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
 
-    def __init__(self, metrics: Metrics) -> None:
+    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here who may have them
+    read. A call holds no slot before its request has arrived: who opens calls and says nothing keeps nobody out.
+    """
+
+    def __init__(self, metrics: Metrics, slots: Slots) -> None:
         self._metrics = metrics
+        self._slots = slots
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -55,19 +67,39 @@ class _Errors(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.unary_unary is None:
             return handler
+        method = details.method.rpartition("/")[2]
 
-        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def answer(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            pinned = "x509_pem_cert" in context.auth_context()
+            caller = str(context.auth_context()["x509_pem_cert"]) if pinned else host_of(context.peer())
+            if not pinned:
+                if details.method.startswith(_OURS) and method not in _FOR_CLIENTS:
+                    raise Refusal(Code.NOT_YOUR_CALL, "a client called")
+                check_fields(raw)
+            with self._slots.work(caller, pinned=pinned):
+                return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+
+        async def guarded(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                return await handler.unary_unary(request, context)
+                return await answer(raw, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
                 self._metrics.refusal(refusal.code)
-            await context.abort(refusal.code.status, refusal.details())
+            hint = refusal.retry_after_s
+            trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
+            await context.abort(refusal.code.status, refusal.details(), trailing)
             return None
 
-        return grpc.unary_unary_rpc_method_handler(guarded, handler.request_deserializer, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(guarded, None, handler.response_serializer)
+
+
+def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
+    try:
+        return parse(raw) if parse else raw
+    except DecodeError as error:
+        raise Refusal(Code.BAD_REQUEST, "the bytes are no message of this method") from error
 
 
 def _public(error: Exception, method: str) -> Refusal:
@@ -83,16 +115,20 @@ def _public(error: Exception, method: str) -> Refusal:
 
 def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(
-        interceptors=[_Errors(metrics or Metrics())], options=_OPTIONS, maximum_concurrent_rpcs=concurrent_calls
-    )
+    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls))
+    return grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
 
 
 class ServerTls:
-    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake."""
+    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake.
+
+    gRPC asks before every handshake whether they have changed. What it is given then it takes for new and frees what it
+    had, while other handshakes may be using that: the process dies. So it is given something only once a change.
+    """
 
     def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
         self._name = entry.name
+        self._changes = 0
         self.replace(deployment, secrets)
 
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
@@ -102,14 +138,28 @@ class ServerTls:
         own = [(secrets.tls_key, secrets.tls_certificate)]
         self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
         self._clients = grpc.ssl_server_certificate_configuration(own)
+        self._changes += 1
 
     def for_peers(self) -> grpc.ServerCredentials:
         """Mutual TLS with the pinned certificates."""
-        return grpc.dynamic_ssl_server_credentials(self._peers, lambda: self._peers, require_client_authentication=True)
+        changed = self._once_a_change(lambda: self._peers)
+        return grpc.dynamic_ssl_server_credentials(self._peers, changed, require_client_authentication=True)
 
     def for_clients(self) -> grpc.ServerCredentials:
         """TLS, for callers without a certificate."""
-        return grpc.dynamic_ssl_server_credentials(self._clients, lambda: self._clients)
+        return grpc.dynamic_ssl_server_credentials(self._clients, self._once_a_change(lambda: self._clients))
+
+    def _once_a_change(self, current: Callable[[], T]) -> Callable[[], Any]:
+        given = self._changes
+
+        def changed() -> T | None:
+            nonlocal given
+            if given == self._changes:
+                return None
+            given = self._changes
+            return current()
+
+        return changed
 
 
 def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
@@ -138,9 +188,7 @@ def _roots(entry: ServiceEntry) -> bytes:
 
 
 def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
-    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
-    reconnect = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 5000)]
-    options = [*_OPTIONS[:2], *reconnect, ("grpc.ssl_target_name_override", entry.name)]
+    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name)]
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
@@ -170,6 +218,8 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
+    Where the service says when to come again, the wait is at least as long, up to 30 s.
+
     Args:
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
         on_failure: called with every failure that will be repeated.
@@ -189,7 +239,16 @@ async def retrying(
                     raise refusal from error
                 raise
             on_failure(error)
-        pause_s = wait_s * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load; protects nobody)
+            hint_s = _retry_after_s(error)
+        pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects nobody)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         wait_s = min(wait_s * 2, longest_wait_s)
+
+
+def _retry_after_s(error: grpc.aio.AioRpcError) -> float:
+    """Returns how long the service asks its caller to stay away: a number of milliseconds, or nothing is asked."""
+    value = dict(error.trailing_metadata() or ()).get(_RETRY_AFTER, "")
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > 9:
+        return 0.0
+    return min(int(value) / 1000, _LONGEST_RETRY_AFTER_S)

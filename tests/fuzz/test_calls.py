@@ -1,0 +1,283 @@
+"""Every call of every service, from every caller, with hostile requests, over TLS to a running deployment.
+
+What may come back stands in `ALLOWED`; never that something went wrong inside, or nothing at all. Requests of a peer
+are signed with that peer's keys, so that they reach what is behind the signature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+import hypothesis
+import hypothesis.strategies as st
+import psutil
+import pytest
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from client.submission import Participant, seal_one
+from protocol.batches import digest
+from protocol.deployment import OPERATOR
+from protocol.errors import Code
+from protocol.identity import Identity, Kind
+from protocol.limits import MESSAGE_BYTES
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion
+from protocol.service_directory import load_secrets
+from protocol.transport import peer_channel, public_channel
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
+from tests.integration.test_rounds import Table, people, table
+from tests.support import BIT, SUITE, settings
+
+CLIENT = "client"
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for service in rpc.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+# Who may be answered with OK. Whoever is not named: nobody but these.
+ALLOWED_CALLERS = {
+    **{name: {OPERATOR} for name in ("Prepare", "Sign", "Open", "Close", "Status", "RegisterClients")},
+    **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver")},
+    "Grant": {"accountant"},
+}
+S = grpc.StatusCode
+ALLOWED = {S.OK, S.UNIMPLEMENTED, *(code.status for code in Code if code is not Code.INTERNAL)}
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Target:
+    """A deployment with an open round and a published one, and a channel for each caller to each service."""
+
+    at: Table
+    channels: dict[tuple[str, str], grpc.aio.Channel]
+    open: RoundTerms
+    done: RoundTerms
+    seeds: dict[str, list[bytes]]
+    words: Vocabulary
+
+    async def call(self, caller: str, service: str, method: str, raw: bytes) -> grpc.StatusCode:
+        """Sends bytes as they are and returns the status."""
+        noted()
+        try:
+            multicallable: Any = self.channels[caller, service].unary_unary(method)
+            await multicallable(raw, timeout=PATIENCE_S)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return S.OK
+
+
+def identity(at: Table, name: str) -> Identity:
+    return Identity(name, load_secrets(at.inside.directory / name).identity_key)
+
+
+def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, list[bytes]]:
+    """Good requests for every method, some of them for the wrong moment."""
+    hop = identity(at, "shuffler-1")
+    lanes = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+    sealed = {lane: bytes(Onion(terms).arriving_size(lane, 2)) * 3 for lane in lanes}
+    commitments = [
+        hop.signed(
+            Kind.COMMITMENT,
+            canonical(
+                pb.Commitment(
+                    round_id=terms.round_id,
+                    manifest_hash=terms.hash,
+                    hop=1,
+                    lane=lane,
+                    num_in=3,
+                    num_out=3,
+                    digest_in=bytes(32),
+                    digest_out=digest([sealed[lane]]),
+                )
+            ),
+        )
+        for lane in lanes
+    ]
+    certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
+    grants = [
+        identity(at, "accountant").signed(Kind.CERTIFICATE, raw) for raw in (canonical(certificate), b"\xff", b"")
+    ]
+    submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 1.0)).submission)
+    here = terms.round_id
+    requests: dict[str, list[Any]] = {
+        "Prepare": [rpc.PrepareRequest(round_id="fuzz", hpke_suite=SUITE)],
+        "Sign": [rpc.SignRequest(manifest=terms.payload)],
+        "Open": [rpc.OpenRequest(manifest=manifest)],
+        "Close": [rpc.CloseRequest(round_id=here)],
+        "Status": [rpc.StatusRequest(), rpc.StatusRequest(round_id=here)],
+        "Deliver": [
+            pb.DeliverRequest(round_id=here, lane=lane, chunk_index=0, chunk_count=2, ciphertexts=sealed[lane])
+            for lane in lanes
+        ],
+        "HandOver": [
+            pb.HandOverRequest(round_id=here, commitments=commitments),
+            pb.HandOverRequest(round_id=here, commitments=[hop.signed(Kind.COMMITMENT, b"\xff")] * 2),
+        ],
+        "GetRound": [rpc.GetRoundRequest(), rpc.GetRoundRequest(round_id=here)],
+        "Submit": [pb.SubmitRequest(round_id=here, submissions=[submission] * count) for count in (1, 3)],
+        "GetInclusion": [rpc.GetInclusionRequest(round_id=here, offset=1)],
+        "RegisterClients": [pb.RegisterClientsRequest(client_keys=[bytes(32), submission.client_key])],
+        "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
+        "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],
+        "GetResult": [rpc.GetResultRequest(round_id=here)],
+    }
+    return {name: [request.SerializeToString() for request in found] for name, found in requests.items()}
+
+
+async def prepare(at: Table, stack: AsyncExitStack) -> Target:
+    done = await at.operator.open_round(settings(), "done")
+    await at.submit(done, people(BIT, 30, seed=1))
+    await at.finish(done)
+    open_round = await at.operator.open_round(settings(min_batch_size=1000), "open")
+    await at.submit(open_round, people(BIT, 10, seed=2))
+    channels = {}
+    for entry in at.deployment.services:
+        for caller in (OPERATOR, *at.deployment.chain):
+            if caller != entry.name:
+                secrets = load_secrets(at.inside.directory / caller)
+                channels[caller, entry.name] = await stack.enter_async_context(peer_channel(entry, secrets))
+        if entry.public_address:
+            channels[CLIENT, entry.name] = await stack.enter_async_context(public_channel(entry))
+    shuffler = at.inside.running["shuffler-1"].service.store
+    seeds: dict[str, list[bytes]] = {}
+    for terms in (open_round, done):
+        row = await shuffler.run(lambda tx: tx.round(terms.round_id))  # noqa: B023
+        for name, found in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
+            seeds.setdefault(name, []).extend(found)
+    keys = open_round.manifest.accountant
+    words = Vocabulary(("open", "done", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key))
+    return Target(at, channels, open_round, done, seeds, words)
+
+
+@dataclass
+class Stage:
+    """The target, and the event loop in which it lives; it moves only while a test runs something in it."""
+
+    target: Target
+    runner: asyncio.Runner
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    stack = AsyncExitStack()
+
+    async def begin() -> Target:
+        at = await stack.enter_async_context(table(tmp_path_factory.mktemp("fuzz"), 2))
+        return await prepare(at, stack)
+
+    with asyncio.Runner() as runner:
+        yield Stage(runner.run(begin()), runner)
+        runner.run(stack.aclose())
+
+
+@pytest.fixture(autouse=True)
+def nothing_fails_inside(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def is_message(method: str, raw: bytes) -> bool:
+    try:
+        GetMessageClass(METHODS[method].input_type).FromString(raw)
+    except DecodeError:
+        return False
+    return True
+
+
+def judge(caller: str, service: str, method: str, raw: bytes, status: grpc.StatusCode) -> None:
+    shown = f"{caller} → {service} {method}: {status} for {raw[:200]!r}"
+    assert status in ALLOWED, shown
+    name = method.rpartition("/")[2]
+    if caller not in ALLOWED_CALLERS.get(name, {caller}):
+        assert status is not S.OK, shown
+    if not is_message(method, raw):
+        assert status in (S.INVALID_ARGUMENT, S.PERMISSION_DENIED, S.UNIMPLEMENTED), shown
+
+
+BATCH = 16
+
+
+@hypothesis.given(data=st.data())
+@effort(25_000, per_example=BATCH)
+def test_every_call_has_a_proper_answer(stage: Stage, data: st.DataObject) -> None:
+    target = stage.target
+    ways = sorted(target.channels)
+    calls = []
+    for _ in range(BATCH):
+        caller, service = data.draw(st.sampled_from(ways))
+        method = data.draw(st.sampled_from(sorted(METHODS)))
+        seeds = target.seeds[method.rpartition("/")[2]]
+        calls.append((caller, service, method, data.draw(hostile(METHODS[method].input_type, seeds, target.words))))
+
+    async def play() -> list[grpc.StatusCode]:
+        return list(await asyncio.gather(*(target.call(*call) for call in calls)))
+
+    for call, status in zip(calls, stage.runner.run(play()), strict=True):
+        judge(*call, status)
+
+
+LARGEST = MESSAGE_BYTES - 16
+LARGE = {
+    "noise": b"\xff" * LARGEST,
+    "one text": b"\x0a\xf0\xff\xff\x01" + b"x" * (LARGEST & ~15),
+    "empty messages": b"\x12\x00" * (LARGEST // 2),
+    "too large": bytes(MESSAGE_BYTES + 1),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_largest_requests_are_refused_or_answered(stage: Stage, kind: str) -> None:
+    for method in METHODS:
+        for caller, service in ((CLIENT, "shuffler-1"), (OPERATOR, "shuffler-1"), ("accountant", "analyzer")):
+            if method.rpartition("/")[2] in ALLOWED_CALLERS and caller == CLIENT:
+                continue
+            status = stage.runner.run(stage.target.call(caller, service, method, LARGE[kind]))
+            if kind == "too large":
+                assert status in (S.RESOURCE_EXHAUSTED, S.UNIMPLEMENTED), (caller, method)
+            else:
+                judge(caller, service, method, LARGE[kind], status)
+
+
+def test_many_empty_messages_cost_a_client_more_than_the_service(stage: Stage) -> None:
+    """They have 2 bytes on the wire and 90 in memory: 180 MiB a call, were they read."""
+    process = psutil.Process()
+    for name in ("Submit", "HandOver", "Open"):
+        before = process.memory_info().rss
+
+        async def flood(name: str) -> list[grpc.StatusCode]:
+            call = (CLIENT, "shuffler-1", method_of(name), LARGE["empty messages"])
+            return list(await asyncio.gather(*(stage.target.call(*call) for _ in range(8))))
+
+        assert set(stage.runner.run(flood(name))) <= {S.INVALID_ARGUMENT, S.PERMISSION_DENIED}
+        gc.collect()
+        assert process.memory_info().rss - before < 150 * 2**20
+    status = stage.runner.run(stage.target.call(CLIENT, "shuffler-1", method_of("Submit"), b"\x12\x00" * 4000))
+    assert status is S.INVALID_ARGUMENT  # more submissions than a call may have
+
+
+def method_of(name: str) -> str:
+    return next(method for method in METHODS if method.endswith(f"/{name}"))
+
+
+def test_after_all_of_it_a_good_round_is_played(stage: Stage) -> None:
+    at = stage.target.at
+
+    async def play() -> tuple[pb.Publication, pb.Certificate]:
+        terms = await at.operator.open_round(settings())
+        assert (await at.submit(terms, people(BIT, 40, seed=3))).accepted == 40
+        return await at.finish(terms)
+
+    publication, certificate = stage.runner.run(play())
+    assert (publication.num_reports, certificate.num_users, certificate.granted) == (40, 40, True)

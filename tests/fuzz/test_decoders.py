@@ -1,0 +1,359 @@
+"""Every decoder against hostile bytes: an answer, or the very refusal that its documentation names; nothing else.
+
+What is signed here is signed with the right keys: hostile are the peers and their documents, not only the network.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import psutil
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from google.protobuf.message import DecodeError
+
+from client.rounds import accept_manifest, read_publication
+from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from deploy.people import guess_question, parse_wishes, read_people
+from protocol.batches import digest, read_commitments, unpack
+from protocol.deployment import Deployment, load_deployment
+from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed
+from protocol.manifest import canonical, parse_terms
+from protocol.onion import BUDGET_BYTES, Onion, decode_budget
+from protocol.questions import Question
+from protocol.service_directory import SETTINGS_FILE, Settings, load_settings
+from protocol.v1 import messages_pb2 as pb
+from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
+from tests.support import BIT, make_kit
+
+QUESTIONS = (
+    BIT,
+    Question("letter", "krr", k=4, labels=("a", "b", "c", "d")),
+    Question("mean", "onebit", low=-5.0, high=5.0),
+    Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
+    Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
+)
+KITS = [make_kit(question=question) for question in QUESTIONS] + [make_kit(suite=suite, hops=1) for suite in SUITES]
+MANIFESTS = [canonical(kit.manifest) for kit in KITS]
+TERMS = KITS[0].terms
+IDENTITIES = {name: Identity(name, bytes([index]) * 32) for index, name in enumerate(TERMS.services)}
+PINNED = {
+    name: (Ed25519PrivateKey.from_private_bytes(bytes([index]) * 32).public_key().public_bytes_raw(),)
+    for index, name in enumerate(TERMS.services)
+}
+WORDS = Vocabulary(
+    texts=(TERMS.round_id, "local", *TERMS.services, *SUITES, "rr", "krr", "onebit", "laplace", "gaussian", "bit"),
+    blobs=(TERMS.hash, *(pair.public for pair in KITS[0].keys.values()), MANIFESTS[0]),
+)
+TEXT = st.text(max_size=60) | st.sampled_from(["", "\0", "nan", "inf", "-1", "1e999", "١", "1_0", "0x1"])
+
+
+def refused(code: Code, call: Callable[[], Any]) -> Any:
+    """Returns what the call returns, or None where it refuses with this code."""
+    noted()
+    try:
+        return call()
+    except Refusal as error:
+        assert error.code is code, error
+        assert len(error.details()) <= 500
+        return None
+
+
+@effort(12000)
+@hypothesis.given(hostile(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS))
+def test_manifests(raw: bytes) -> None:
+    terms = refused(Code.BAD_MANIFEST, lambda: parse_terms(raw))
+    if terms is not None:
+        assert canonical(terms.manifest) == raw
+        manifest = terms.manifest
+        assert manifest.min_batch_size >= 2
+        assert 0 < manifest.delta <= 0.1
+        assert all(math.isfinite(epsilon) and epsilon > 0 for epsilon in terms.budget_grid)
+        assert 0 < Onion(terms).joint.plain_size < Onion(terms).joint.sealed_size < 100_000
+
+
+def signed(kind: Kind, payload: bytes, *names: str) -> pb.Signed:
+    return pb.Signed(payload=payload, signatures=[IDENTITIES[name].sign(kind, payload) for name in names])
+
+
+@effort(10000)
+@hypothesis.given(
+    hostile(
+        pb.Signed.DESCRIPTOR,
+        [signed(Kind.MANIFEST, MANIFESTS[0], *TERMS.services).SerializeToString()],
+        Vocabulary(TERMS.services, (MANIFESTS[0],)),
+    )
+)
+def test_signed_documents(raw: bytes) -> None:
+    noted()
+    try:
+        document = pb.Signed.FromString(raw)
+        payload = verify_signed(Kind.MANIFEST, document, PINNED, TERMS.services)
+    except (DecodeError, SignatureError):
+        return
+    assert payload == MANIFESTS[0]
+
+
+COMMITMENT = pb.Commitment(
+    round_id=TERMS.round_id,
+    manifest_hash=TERMS.hash,
+    hop=1,
+    lane=pb.LANE_REPORT,
+    num_in=2,
+    num_out=2,
+    digest_in=digest([b"a", b"b"]),
+    digest_out=digest([b"c", b"d"]),
+)
+OTHER = pb.Commitment.FromString(COMMITMENT.SerializeToString())
+OTHER.lane = pb.LANE_PARAMETER
+COMMITMENTS = hostile(
+    pb.Commitment.DESCRIPTOR, [canonical(COMMITMENT), canonical(OTHER)], Vocabulary(("round-1",), (TERMS.hash,))
+)
+
+
+@effort(10000, per_example=2)
+@hypothesis.given(COMMITMENTS, COMMITMENTS)
+def test_commitments_of_a_hostile_hop(report: bytes, parameter: bytes) -> None:
+    noted()
+    documents = [signed(Kind.COMMITMENT, payload, "shuffler-1") for payload in (report, parameter)]
+    try:
+        chain = refused(Code.BAD_BATCH, lambda: read_commitments(documents, TERMS, PINNED, 1))
+    except SignatureError:
+        return
+    if chain is not None:
+        for lane, (commitment,) in chain.items():
+            assert (commitment.lane, commitment.hop, commitment.round_id) == (lane, 1, TERMS.round_id)
+            assert commitment.num_in == commitment.num_out + sum(drop.count for drop in commitment.drops)
+
+
+CERTIFICATE = pb.Certificate(round_id=TERMS.round_id, manifest_hash=TERMS.hash, granted=True, epsilon=0.5)
+PUBLICATION = pb.Publication(
+    round_id=TERMS.round_id,
+    manifest_hash=TERMS.hash,
+    certificate=signed(Kind.CERTIFICATE, canonical(CERTIFICATE), "accountant"),
+)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """A deployment whose services have the keys of this module."""
+    made = make_deployment(tmp_path_factory.mktemp("deployment") / "d", "local", 2)
+    entries = [one.model_copy(update={"identity": PINNED[one.name][0].hex()}) for one in made.services]
+    return made.model_copy(update={"services": tuple(entries)})
+
+
+@hypothesis.given(data=st.data())
+@effort(8000)
+def test_what_a_client_reads_of_hostile_services(deployment: Deployment, data: st.DataObject) -> None:
+    words = Vocabulary((TERMS.round_id,), (TERMS.hash, canonical(CERTIFICATE)))
+    noted()
+    try:
+        if data.draw(st.booleans()):
+            payload = data.draw(hostile(pb.Publication.DESCRIPTOR, [canonical(PUBLICATION)], words))
+            read_publication(signed(Kind.PUBLICATION, payload, "analyzer"), deployment)
+        elif data.draw(st.booleans()):
+            payload = data.draw(hostile(pb.Certificate.DESCRIPTOR, [canonical(CERTIFICATE)], words))
+            publication = pb.Publication.FromString(canonical(PUBLICATION))
+            publication.certificate.CopyFrom(signed(Kind.CERTIFICATE, payload, "accountant"))
+            read_publication(signed(Kind.PUBLICATION, canonical(publication), "analyzer"), deployment)
+        else:
+            payload = data.draw(hostile(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS))
+            accept_manifest(signed(Kind.MANIFEST, payload, *TERMS.services), deployment)
+    except SignatureError:
+        pass
+    except Refusal as error:
+        assert error.code in (Code.BAD_BATCH, Code.BAD_MANIFEST)
+
+
+@effort(8000)
+@hypothesis.given(hostile(pb.Submission.DESCRIPTOR, [], WORDS), st.sampled_from(["", "round-1", "ε" * 60]))
+def test_submissions(raw: bytes, round_id: str) -> None:
+    noted()
+    try:
+        submission = pb.Submission.FromString(raw)
+    except DecodeError:
+        return
+    assert submission_is_authentic(round_id, submission) is False
+
+
+SIZES = [Onion(kit.terms) for kit in KITS]
+
+
+@effort(20000, per_example=4)
+@hypothesis.given(st.binary(max_size=3000), st.sampled_from(SIZES), st.integers(1, 2000))
+def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
+    parts = refused(Code.BAD_REQUEST, lambda: unpack(raw, size))
+    assert parts is None or (b"".join(parts) == raw and {len(part) for part in parts} == {size})
+    report, budget = onion.split(raw)
+    assert report + budget == raw
+    for text in (raw, raw[:BUDGET_BYTES]):
+        noted()
+        try:
+            assert [type(number) for number in decode_budget(text)] == [float, float]
+        except ValueError:
+            assert len(text) != BUDGET_BYTES
+    for question in QUESTIONS:
+        for text in (raw, raw[:8]):
+            try:
+                assert isinstance(question.decode_report(text), int)
+            except ValueError as error:
+                assert "report" in str(error)
+    noted()
+
+
+PAIRS = {suite: generate_key_pair(suite) for suite in SUITES}
+LABEL = Label("round-1", bytes(32), pb.LANE_JOINT, 1, bytes(16))
+SEALED = {suite: seal(suite, PAIRS[suite].public, LABEL, b"good") for suite in SUITES}
+LOW_ORDER = [
+    bytes(32),
+    b"\1" + bytes(31),
+    bytes.fromhex("ecffffff" + "ff" * 27 + "7f"),
+    bytes.fromhex("ed" + "ff" * 30 + "7f"),
+]
+
+
+@effort(16000, per_example=4)
+@hypothesis.given(
+    st.sampled_from(SUITES),
+    st.lists(
+        st.binary(max_size=1500)
+        | st.builds(bytes.__add__, st.sampled_from(LOW_ORDER), st.binary(min_size=16, max_size=40))
+        | st.sampled_from(list(SEALED.values())),
+        min_size=4,
+        max_size=4,
+    ),
+    st.integers(0, 1200),
+)
+def test_envelopes(suite: SuiteName, ciphertexts: list[bytes], cut: int) -> None:
+    noted(len(ciphertexts))
+    good = SEALED[suite]
+    opened = open_many(suite, PAIRS[suite].private, LABEL, [*ciphertexts, good[:cut], good])
+    assert opened[-1] == b"good"
+    for ciphertext, plaintext in zip(ciphertexts, opened, strict=False):
+        assert (plaintext == b"good") is (ciphertext == good)
+
+
+TOML_LINE = st.sampled_from(
+    [
+        "store = 3",
+        'store = "mysql://x"',
+        'store = "sqlite"',
+        'listen = "a:99999"',
+        'listen = "[::1]:5"',
+        'listen = "a:١"',
+        "workers = 0",
+        "workers = 99999999999999999999999",
+        "workers = true",
+        "max_concurrent_calls = 1e3",
+        "[storage_key]",
+        "a.b.c = 1",
+        "x = " + "[" * 5000,
+        "\0",
+        "store = '''",
+    ]
+)
+
+
+@hypothesis.given(data=st.data())
+@effort(3000)
+def test_settings_and_deployment_files(
+    tmp_path_factory: pytest.TempPathFactory, deployment_text: str, data: st.DataObject
+) -> None:
+    noted()
+    directory = tmp_path_factory.getbasetemp() / "files"
+    directory.mkdir(exist_ok=True)
+    noise = (
+        st.lists(TOML_LINE | st.text(max_size=40), max_size=6)
+        .map("\n".join)
+        .map(lambda text: text.encode("utf-8", "replace"))
+    )
+    good = deployment_text.encode()
+    at = data.draw(st.integers(0, len(good)))
+    middle = data.draw(st.sampled_from([b"", b"\xff", b"'", b"\n", b"=", b"0", b"[[services]]\n", b"\r", b'"""']))
+    altered = good[:at] + middle + good[at + data.draw(st.integers(0, 40)) :]
+    raw = data.draw(noise | st.binary(max_size=100) | st.just(altered) | st.just(good[:at]))
+    for file, load, kind in (
+        (SETTINGS_FILE, lambda: load_settings(directory), Settings),
+        (DEPLOYMENT_FILE, lambda: load_deployment(directory / DEPLOYMENT_FILE), Deployment),
+    ):
+        (directory / file).write_bytes(raw)
+        try:
+            assert isinstance(load(), kind)
+        except ValueError as error:
+            assert file in str(error)
+
+
+@pytest.fixture(scope="module")
+def deployment_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("good") / "d"
+    make_deployment(directory, "local", 2)
+    return (directory / DEPLOYMENT_FILE).read_text()
+
+
+@hypothesis.given(data=st.data())
+@effort(3000)
+def test_files_of_people(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    noted()
+    file = tmp_path_factory.getbasetemp() / "people.csv"
+    cell = TEXT | st.sampled_from(["0", "1", "a", "0.5", '"', '"a\nb"', "a,b", "\r", "\ufeff"])
+    rows = st.lists(st.lists(cell, max_size=4).map(",".join), max_size=8).map("\n".join)
+    body = data.draw(rows).encode("utf-8", "replace") + data.draw(st.sampled_from([b"", b"\xff", b"\0", b'\n"']))
+    header = data.draw(
+        st.sampled_from([b"", b"value,wish\n", b"value,wish,value\n", b"value\n", b"\xef\xbb\xbfvalue,wish\n"])
+    )
+    file.write_bytes(header + body)
+    question = data.draw(st.sampled_from(QUESTIONS))
+    try:
+        people = read_people(file, "value", question, epsilon_column=data.draw(st.sampled_from([None, "wish"])))
+        for participant in people.users.values():
+            assert math.isfinite(participant.value)
+            assert math.isfinite(participant.wish)
+            assert participant.wish > 0
+        guess_question(file, "value", None, None, None)
+    except ValueError as error:
+        assert file.name in str(error) or "value" in str(error)
+
+
+@effort(3000)
+@hypothesis.given(TEXT)
+def test_wishes(text: str) -> None:
+    noted()
+    try:
+        assert all(group.epsilon > 0 and group.share > 0 for group in parse_wishes(text))
+    except ValueError as error:
+        assert "budgets has the part" in str(error)
+
+
+def test_a_cell_without_end_and_a_directory_are_no_files_of_people(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.csv"
+    endless.write_text("value\n" + "x" * 200_000)
+    for path in (endless, tmp_path):
+        with pytest.raises(ValueError, match="is no CSV file"):
+            read_people(path, "value", BIT)
+    endless.write_text("value\n1\n1\n")
+    assert guess_question(endless, "value", None, None, None).randomizer == "rr"
+    endless.write_text("value\nx\nx\n")
+    with pytest.raises(ValueError, match="'value' has one value only, 'x'"):
+        guess_question(endless, "value", None, None, None)
+
+
+@hypothesis.settings(effort(1), max_examples=3)
+@hypothesis.given(st.lists(hostile(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS), min_size=40, max_size=40))
+def test_the_same_messages_again_and_again_take_no_more_memory(messages: list[bytes]) -> None:
+    process, sizes = psutil.Process(), []
+    for _ in range(2):
+        for _ in range(50):
+            for raw in messages:
+                terms = refused(Code.BAD_MANIFEST, lambda: parse_terms(raw))  # noqa: B023
+                assert terms is None or Onion(terms).joint.sealed_size
+        gc.collect()
+        sizes.append(process.memory_info().rss)
+    assert sizes[1] - sizes[0] < 20 * 2**20

@@ -1,0 +1,82 @@
+"""Good clients and bad peers at once: every good report lands, and each once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from client.rounds import fetch_terms
+from client.submission import Participant, seal_one, send
+from deploy.local import LocalDeployment
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.transport import public_channel
+from protocol.v1 import messages_pb2 as pb
+from tests.integration.test_rounds import Table, table
+from tests.load.bad_peers import bad_peers, relay
+from tests.support import settings
+
+NUM_GOOD = 500
+NUM_BAD = 50
+PATIENCE_S = 120.0
+
+
+async def good_client(at: Table, terms: RoundTerms, raw: bytes) -> int:
+    """What a client does, with its own connection and nothing but its own bounded retries."""
+    async with public_channel(at.deployment.shufflers[0]) as channel:
+        assert (await fetch_terms(channel, at.deployment)).round_id == terms.round_id
+        (code,) = (await send(channel, terms.round_id, {"me": raw}, patience_s=PATIENCE_S)).values()
+        return code
+
+
+async def five_hundred(at: Table, terms: RoundTerms) -> None:
+    onion = Onion(terms)
+    sealed = [seal_one(terms, onion, Participant(number % 2, 1.0)) for number in range(NUM_GOOD)]
+    await at.operator.enrol([pb.Submission.FromString(one.submission).client_key for one in sealed])
+    codes = await asyncio.gather(*(good_client(at, terms, one.submission) for one in sealed))
+    assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
+
+
+@pytest.mark.asyncio
+async def test_five_hundred_clients_get_through_fifty_bad_peers_of_every_kind(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n") as at:
+        terms = await at.operator.open_round(settings())
+        async with relay(at.deployment.shufflers[0]) as there:
+            bad = [asyncio.create_task(kind()) for kind in islice(cycle(bad_peers(there, terms).values()), NUM_BAD)]
+            try:
+                await five_hundred(at, terms)
+                assert not [one for one in bad if one.done()]  # every one of them was there until the end
+            finally:
+                for one in bad:
+                    one.cancel()
+                await asyncio.gather(*bad, return_exceptions=True)
+        publication, certificate = await at.finish(terms)
+        assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+@pytest.mark.asyncio
+async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> None:
+    """Once it did: each handshake freed the certificates that another one was just using."""
+    local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
+    before = await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+    host, _, port = (local.deployment.shufflers[0].public_address or "").rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+
+    async def handshakes() -> None:
+        for _ in range(60):
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                writer.close()
+
+    await asyncio.gather(*(handshakes() for _ in range(50)))
+    assert local.pids() == before
+    assert await asyncio.to_thread(local.down) == ["shuffler-1"]
