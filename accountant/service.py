@@ -224,6 +224,12 @@ def _certificate(
     randomizer = randomizer_of(terms.question)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
+    rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
+    if rare:
+        message.refusals.append(
+            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients, allowed is at least "
+            f"{manifest.min_tier_size} for each budget that is used"
+        )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:

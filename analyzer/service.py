@@ -55,6 +55,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         await self._publish(terms, pb.Signed.FromString(document))
         return True
 
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        return super().withdrawable(tx, row) and tx.document(row.round_id, _CERTIFICATE) is None
+
     # ------------------------------------------------------------- Analyzer
 
     async def Grant(self, request: pb.GrantRequest, context: Context) -> pb.GrantResponse:  # noqa: N802

@@ -23,6 +23,7 @@ from deploy.console import (
     BAD_INPUT,
     NOT_ACCEPTED,
     NOT_CERTIFIED,
+    REFUSED,
     UNREACHABLE,
     Json,
     RandomizerOption,
@@ -264,6 +265,7 @@ def round_open(
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed.")] = 100,
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all that may.")] = 0,
+    min_tier_size: Annotated[int, typer.Option(help="Refuse if a budget was used by fewer; 0: never.")] = 0,
     short_batch: Annotated[str, typer.Option(help="With fewer: hold the round open, or dispose of it.")] = "hold",
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
     close_after_s: Annotated[float, typer.Option(help="Close by itself after so long; 0: by hand.")] = 0.0,
@@ -288,6 +290,7 @@ def round_open(
             dishonest=dishonest,
             min_batch_size=min_batch_size,
             max_batch_size=max_batch_size,
+            min_tier_size=min_tier_size,
             short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
             hpke_suite=_one_of("suite", suite, SUITES),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
@@ -317,6 +320,25 @@ def round_close(
     state, clients = run_async(close_it())
     note = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
     show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{note}: {clients} clients")
+
+
+@round_app.command("withdraw")
+def round_withdraw(
+    round_id: Annotated[str, typer.Argument(help="A round that is not certified.")],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Delete a round at every service: one that is stuck, or that should never have been opened."""
+    from deploy.operator import Operator
+
+    async def withdraw() -> dict[str, str]:
+        async with Operator(directory) as operator:
+            return await operator.withdraw(round_id)
+
+    states = run_async(withdraw())
+    show(as_json, {"round_id": round_id, "services": states}, "\n".join(f"{name}: {s}" for name, s in states.items()))
+    if set(states.values()) != {"DISPOSED"}:
+        raise typer.Exit(REFUSED)
 
 
 @round_app.command("result")

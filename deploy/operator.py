@@ -20,6 +20,7 @@ from client.rounds import accept_manifest, fetch_publication
 from deploy.keygen import DEPLOYMENT_FILE
 from protocol.deployment import OPERATOR, load_deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
+from protocol.errors import refusal_of
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
 from protocol.questions import Question
@@ -45,6 +46,7 @@ class RoundSettings:
         delta: the central delta that the certificate is for.
         epsilon_max: the round is refused if the certified central epsilon is above it.
         dishonest: f, the number of dishonest clients to certify against.
+        min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can do that.
         max_batch_size: further clients are refused; 0: everyone who is registered may take part.
     """
 
@@ -55,6 +57,7 @@ class RoundSettings:
     dishonest: int = 0
     min_batch_size: int = 100
     max_batch_size: int = 0
+    min_tier_size: int = 0
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
@@ -115,6 +118,7 @@ class Operator:
             accountant=keys[self.deployment.accountant.name],
             analyzer=keys[self.deployment.analyzer.name],
             max_batch_size=settings.max_batch_size,
+            min_tier_size=settings.min_tier_size,
             privacy_limit=None
             if limit is None
             else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
@@ -143,6 +147,19 @@ class Operator:
         control = self._control(self.deployment.shufflers[0].name)
         request = rpc.CloseRequest(round_id=round_id)
         return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+
+    async def withdraw(self, round_id: str) -> dict[str, str]:
+        """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
+
+        async def ask(name: str) -> str:
+            try:
+                answer = await self._control(name).Withdraw(rpc.WithdrawRequest(round_id=round_id), timeout=60.0)
+                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
+            except grpc.aio.AioRpcError as error:
+                refusal = refusal_of(error)
+                return str(refusal) if refusal else error.code().name
+
+        return {name: await ask(name) for name in self.deployment.chain}
 
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1."""

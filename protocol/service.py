@@ -46,6 +46,12 @@ ENVELOPE_KEY = "envelope"
 RELEASE_KEY = "release"
 _CHUNK_BYTES = 1024 * 1024
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
+_BEFORE_CERTIFICATE = (
+    pb.ROUND_STATE_PREPARED,
+    pb.ROUND_STATE_OPEN,
+    pb.ROUND_STATE_CLOSED,
+    pb.ROUND_STATE_MIXED,
+)
 _FINAL = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -353,6 +359,38 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
         self.require_caller(context, [OPERATOR])
         raise Refusal(Code.NOT_YOUR_CALL, "only the first shuffler closes rounds")
+
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """Returns whether a round may still be deleted here: until it is certified."""
+        return row.state in _BEFORE_CERTIFICATE
+
+    async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
+        self.require_caller(context, [OPERATOR])
+        round_id = request.round_id
+        driver = self._drivers.get(round_id)
+        if driver is not None:
+            driver.cancel()
+            await asyncio.gather(driver, return_exceptions=True)
+
+        def withdraw(tx: Transaction) -> pb.RoundState.ValueType:
+            row = tx.round(round_id)
+            if row.state == pb.ROUND_STATE_DISPOSED:
+                return row.state
+            if not self.withdrawable(tx, row):
+                state = pb.RoundState.Name(row.state).removeprefix("ROUND_STATE_")
+                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is {state}; allowed is up to its certificate")
+            tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
+            tx.forget(round_id)
+            return pb.ROUND_STATE_DISPOSED
+
+        try:
+            state = await self.store.run(withdraw)
+            await self.store.erase_log()
+        finally:
+            self._waiting.pop(round_id, None)
+            if driver is not None:
+                self.wake(round_id)
+        return rpc.WithdrawResponse(state=state)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
         self.require_caller(context, [OPERATOR])

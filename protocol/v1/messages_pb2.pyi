@@ -418,6 +418,7 @@ class Manifest(_message.Message):
     ANALYZER_FIELD_NUMBER: _builtins.int
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
+    MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -439,6 +440,8 @@ class Manifest(_message.Message):
     """
     max_batch_size: _builtins.int
     """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
+    min_tier_size: _builtins.int
+    """The round is refused if a budget was used by fewer clients than this: a rare budget tells somebody's taste."""
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
@@ -479,10 +482,11 @@ class Manifest(_message.Message):
         analyzer: Global___RoundKeys | None = ...,
         max_batch_size: _builtins.int = ...,
         privacy_limit: Global___PrivacyLimit | None = ...,
+        min_tier_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

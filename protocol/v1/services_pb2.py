@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protocol.v1 import messages_pb2 as protocol_dot_v1_dot_messages__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotocol/v1/services.proto\x12\x14\x63roupier.protocol.v1\x1a\x1aprotocol/v1/messages.proto\"6\n\x0ePrepareRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x12\n\nhpke_suite\x18\x02 \x01(\t\"C\n\x0fPrepareResponse\x12\x30\n\nround_keys\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x1f\n\x0bSignRequest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"B\n\x0cSignResponse\x12\x32\n\tsignature\x18\x01 \x01(\x0b\x32\x1f.croupier.protocol.v1.Signature\"=\n\x0bOpenRequest\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x0e\n\x0cOpenResponse\" \n\x0c\x43loseRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"U\n\rCloseResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\"!\n\rStatusRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"|\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x31\n\x06rounds\x18\x04 \x03(\x0b\x32!.croupier.protocol.v1.RoundStatus\"#\n\x0fGetRoundRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"s\n\x10GetRoundResponse\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"a\n\x13GetInclusionRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12(\n\x04lane\x18\x03 \x01(\x0e\x32\x1a.croupier.protocol.v1.Lane\"5\n\x14GetInclusionResponse\x12\x0e\n\x06hashes\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\")\n\x15GetCertificateRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"K\n\x16GetCertificateResponse\x12\x31\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"$\n\x10GetResultRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"F\n\x11GetResultResponse\x12\x31\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed2\xab\x03\n\x0cRoundControl\x12V\n\x07Prepare\x12$.croupier.protocol.v1.PrepareRequest\x1a%.croupier.protocol.v1.PrepareResponse\x12M\n\x04Sign\x12!.croupier.protocol.v1.SignRequest\x1a\".croupier.protocol.v1.SignResponse\x12M\n\x04Open\x12!.croupier.protocol.v1.OpenRequest\x1a\".croupier.protocol.v1.OpenResponse\x12P\n\x05\x43lose\x12\".croupier.protocol.v1.CloseRequest\x1a#.croupier.protocol.v1.CloseResponse\x12S\n\x06Status\x12#.croupier.protocol.v1.StatusRequest\x1a$.croupier.protocol.v1.StatusResponse2\xbd\x01\n\x08\x44\x65livery\x12V\n\x07\x44\x65liver\x12$.croupier.protocol.v1.DeliverRequest\x1a%.croupier.protocol.v1.DeliverResponse\x12Y\n\x08HandOver\x12%.croupier.protocol.v1.HandOverRequest\x1a&.croupier.protocol.v1.HandOverResponse2\x91\x03\n\x08Shuffler\x12Y\n\x08GetRound\x12%.croupier.protocol.v1.GetRoundRequest\x1a&.croupier.protocol.v1.GetRoundResponse\x12S\n\x06Submit\x12#.croupier.protocol.v1.SubmitRequest\x1a$.croupier.protocol.v1.SubmitResponse\x12\x65\n\x0cGetInclusion\x12).croupier.protocol.v1.GetInclusionRequest\x1a*.croupier.protocol.v1.GetInclusionResponse\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse2y\n\nAccountant\x12k\n\x0eGetCertificate\x12+.croupier.protocol.v1.GetCertificateRequest\x1a,.croupier.protocol.v1.GetCertificateResponse2\xba\x01\n\x08\x41nalyzer\x12P\n\x05Grant\x12\".croupier.protocol.v1.GrantRequest\x1a#.croupier.protocol.v1.GrantResponse\x12\\\n\tGetResult\x12&.croupier.protocol.v1.GetResultRequest\x1a\'.croupier.protocol.v1.GetResultResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotocol/v1/services.proto\x12\x14\x63roupier.protocol.v1\x1a\x1aprotocol/v1/messages.proto\"6\n\x0ePrepareRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x12\n\nhpke_suite\x18\x02 \x01(\t\"C\n\x0fPrepareResponse\x12\x30\n\nround_keys\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x1f\n\x0bSignRequest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"B\n\x0cSignResponse\x12\x32\n\tsignature\x18\x01 \x01(\x0b\x32\x1f.croupier.protocol.v1.Signature\"=\n\x0bOpenRequest\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x0e\n\x0cOpenResponse\" \n\x0c\x43loseRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"U\n\rCloseResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\"#\n\x0fWithdrawRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"C\n\x10WithdrawResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"!\n\rStatusRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"|\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x31\n\x06rounds\x18\x04 \x03(\x0b\x32!.croupier.protocol.v1.RoundStatus\"#\n\x0fGetRoundRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"s\n\x10GetRoundResponse\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"a\n\x13GetInclusionRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12(\n\x04lane\x18\x03 \x01(\x0e\x32\x1a.croupier.protocol.v1.Lane\"5\n\x14GetInclusionResponse\x12\x0e\n\x06hashes\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\")\n\x15GetCertificateRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"K\n\x16GetCertificateResponse\x12\x31\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"$\n\x10GetResultRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"F\n\x11GetResultResponse\x12\x31\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed2\x86\x04\n\x0cRoundControl\x12V\n\x07Prepare\x12$.croupier.protocol.v1.PrepareRequest\x1a%.croupier.protocol.v1.PrepareResponse\x12M\n\x04Sign\x12!.croupier.protocol.v1.SignRequest\x1a\".croupier.protocol.v1.SignResponse\x12M\n\x04Open\x12!.croupier.protocol.v1.OpenRequest\x1a\".croupier.protocol.v1.OpenResponse\x12P\n\x05\x43lose\x12\".croupier.protocol.v1.CloseRequest\x1a#.croupier.protocol.v1.CloseResponse\x12Y\n\x08Withdraw\x12%.croupier.protocol.v1.WithdrawRequest\x1a&.croupier.protocol.v1.WithdrawResponse\x12S\n\x06Status\x12#.croupier.protocol.v1.StatusRequest\x1a$.croupier.protocol.v1.StatusResponse2\xbd\x01\n\x08\x44\x65livery\x12V\n\x07\x44\x65liver\x12$.croupier.protocol.v1.DeliverRequest\x1a%.croupier.protocol.v1.DeliverResponse\x12Y\n\x08HandOver\x12%.croupier.protocol.v1.HandOverRequest\x1a&.croupier.protocol.v1.HandOverResponse2\x91\x03\n\x08Shuffler\x12Y\n\x08GetRound\x12%.croupier.protocol.v1.GetRoundRequest\x1a&.croupier.protocol.v1.GetRoundResponse\x12S\n\x06Submit\x12#.croupier.protocol.v1.SubmitRequest\x1a$.croupier.protocol.v1.SubmitResponse\x12\x65\n\x0cGetInclusion\x12).croupier.protocol.v1.GetInclusionRequest\x1a*.croupier.protocol.v1.GetInclusionResponse\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse2y\n\nAccountant\x12k\n\x0eGetCertificate\x12+.croupier.protocol.v1.GetCertificateRequest\x1a,.croupier.protocol.v1.GetCertificateResponse2\xba\x01\n\x08\x41nalyzer\x12P\n\x05Grant\x12\".croupier.protocol.v1.GrantRequest\x1a#.croupier.protocol.v1.GrantResponse\x12\\\n\tGetResult\x12&.croupier.protocol.v1.GetResultRequest\x1a\'.croupier.protocol.v1.GetResultResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,34 +48,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLOSEREQUEST']._serialized_end=417
   _globals['_CLOSERESPONSE']._serialized_start=419
   _globals['_CLOSERESPONSE']._serialized_end=504
-  _globals['_STATUSREQUEST']._serialized_start=506
-  _globals['_STATUSREQUEST']._serialized_end=539
-  _globals['_STATUSRESPONSE']._serialized_start=541
-  _globals['_STATUSRESPONSE']._serialized_end=665
-  _globals['_GETROUNDREQUEST']._serialized_start=667
-  _globals['_GETROUNDREQUEST']._serialized_end=702
-  _globals['_GETROUNDRESPONSE']._serialized_start=704
-  _globals['_GETROUNDRESPONSE']._serialized_end=819
-  _globals['_GETINCLUSIONREQUEST']._serialized_start=821
-  _globals['_GETINCLUSIONREQUEST']._serialized_end=918
-  _globals['_GETINCLUSIONRESPONSE']._serialized_start=920
-  _globals['_GETINCLUSIONRESPONSE']._serialized_end=973
-  _globals['_GETCERTIFICATEREQUEST']._serialized_start=975
-  _globals['_GETCERTIFICATEREQUEST']._serialized_end=1016
-  _globals['_GETCERTIFICATERESPONSE']._serialized_start=1018
-  _globals['_GETCERTIFICATERESPONSE']._serialized_end=1093
-  _globals['_GETRESULTREQUEST']._serialized_start=1095
-  _globals['_GETRESULTREQUEST']._serialized_end=1131
-  _globals['_GETRESULTRESPONSE']._serialized_start=1133
-  _globals['_GETRESULTRESPONSE']._serialized_end=1203
-  _globals['_ROUNDCONTROL']._serialized_start=1206
-  _globals['_ROUNDCONTROL']._serialized_end=1633
-  _globals['_DELIVERY']._serialized_start=1636
-  _globals['_DELIVERY']._serialized_end=1825
-  _globals['_SHUFFLER']._serialized_start=1828
-  _globals['_SHUFFLER']._serialized_end=2229
-  _globals['_ACCOUNTANT']._serialized_start=2231
-  _globals['_ACCOUNTANT']._serialized_end=2352
-  _globals['_ANALYZER']._serialized_start=2355
-  _globals['_ANALYZER']._serialized_end=2541
+  _globals['_WITHDRAWREQUEST']._serialized_start=506
+  _globals['_WITHDRAWREQUEST']._serialized_end=541
+  _globals['_WITHDRAWRESPONSE']._serialized_start=543
+  _globals['_WITHDRAWRESPONSE']._serialized_end=610
+  _globals['_STATUSREQUEST']._serialized_start=612
+  _globals['_STATUSREQUEST']._serialized_end=645
+  _globals['_STATUSRESPONSE']._serialized_start=647
+  _globals['_STATUSRESPONSE']._serialized_end=771
+  _globals['_GETROUNDREQUEST']._serialized_start=773
+  _globals['_GETROUNDREQUEST']._serialized_end=808
+  _globals['_GETROUNDRESPONSE']._serialized_start=810
+  _globals['_GETROUNDRESPONSE']._serialized_end=925
+  _globals['_GETINCLUSIONREQUEST']._serialized_start=927
+  _globals['_GETINCLUSIONREQUEST']._serialized_end=1024
+  _globals['_GETINCLUSIONRESPONSE']._serialized_start=1026
+  _globals['_GETINCLUSIONRESPONSE']._serialized_end=1079
+  _globals['_GETCERTIFICATEREQUEST']._serialized_start=1081
+  _globals['_GETCERTIFICATEREQUEST']._serialized_end=1122
+  _globals['_GETCERTIFICATERESPONSE']._serialized_start=1124
+  _globals['_GETCERTIFICATERESPONSE']._serialized_end=1199
+  _globals['_GETRESULTREQUEST']._serialized_start=1201
+  _globals['_GETRESULTREQUEST']._serialized_end=1237
+  _globals['_GETRESULTRESPONSE']._serialized_start=1239
+  _globals['_GETRESULTRESPONSE']._serialized_end=1309
+  _globals['_ROUNDCONTROL']._serialized_start=1312
+  _globals['_ROUNDCONTROL']._serialized_end=1830
+  _globals['_DELIVERY']._serialized_start=1833
+  _globals['_DELIVERY']._serialized_end=2022
+  _globals['_SHUFFLER']._serialized_start=2025
+  _globals['_SHUFFLER']._serialized_end=2426
+  _globals['_ACCOUNTANT']._serialized_start=2428
+  _globals['_ACCOUNTANT']._serialized_end=2549
+  _globals['_ANALYZER']._serialized_start=2552
+  _globals['_ANALYZER']._serialized_end=2738
 # @@protoc_insertion_point(module_scope)

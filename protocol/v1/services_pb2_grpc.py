@@ -56,6 +56,11 @@ class RoundControlStub(object):
                 request_serializer=protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
                 _registered_method=True)
+        self.Withdraw = channel.unary_unary(
+                '/croupier.protocol.v1.RoundControl/Withdraw',
+                request_serializer=protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Status',
                 request_serializer=protocol_dot_v1_dot_services__pb2.StatusRequest.SerializeToString,
@@ -95,6 +100,13 @@ class RoundControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Withdraw(self, request, context):
+        """Delete everything of a round that is not certified, at this service. It can never be opened afterwards.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -123,6 +135,11 @@ def add_RoundControlServicer_to_server(servicer, server):
                     servicer.Close,
                     request_deserializer=protocol_dot_v1_dot_services__pb2.CloseRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_services__pb2.CloseResponse.SerializeToString,
+            ),
+            'Withdraw': grpc.unary_unary_rpc_method_handler(
+                    servicer.Withdraw,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.WithdrawRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.WithdrawResponse.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -239,6 +256,33 @@ class RoundControl(object):
             '/croupier.protocol.v1.RoundControl/Close',
             protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
             protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Withdraw(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.RoundControl/Withdraw',
+            protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
             options,
             channel_credentials,
             insecure,

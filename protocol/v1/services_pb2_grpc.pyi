@@ -44,6 +44,8 @@ class RoundControlStub:
     """Start a round whose manifest all services have signed."""
     Close: _grpc.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]
     """Hop 1 only: take no more submissions and start mixing."""
+    Withdraw: _grpc.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]
+    """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _grpc.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]
 
 @_typing.type_check_only
@@ -59,6 +61,8 @@ class RoundControlAsyncStub(RoundControlStub):
     """Start a round whose manifest all services have signed."""
     Close: _aio.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]  # type: ignore[assignment]
     """Hop 1 only: take no more submissions and start mixing."""
+    Withdraw: _aio.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]  # type: ignore[assignment]
+    """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _aio.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]  # type: ignore[assignment]
 
 class RoundControlServicer(metaclass=_abc_1.ABCMeta):
@@ -95,6 +99,14 @@ class RoundControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.CloseResponse, _abc.Awaitable[_services_pb2.CloseResponse]]:
         """Hop 1 only: take no more submissions and start mixing."""
+
+    @_abc_1.abstractmethod
+    def Withdraw(
+        self,
+        request: _services_pb2.WithdrawRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_services_pb2.WithdrawResponse, _abc.Awaitable[_services_pb2.WithdrawResponse]]:
+        """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
 
     @_abc_1.abstractmethod
     def Status(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc.aio
@@ -236,6 +237,51 @@ async def seal_and_send(at: Table, terms: RoundTerms, user: Participant, *, enro
     if enrol:
         await at.operator.enrol([pb.Submission.FromString(raw).client_key])
     return (await send(at.channel, terms.round_id, {"one": raw}))["one"]
+
+
+@pytest.mark.asyncio
+async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        await at.inside.stop("accountant")
+        await at.operator.close_round(terms.round_id)
+        for _ in range(600):  # the analyzer has the batch, the accountant does not answer
+            held = at.inside.running["analyzer"].service.store
+            if (await held.run(lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_CLOSED:
+                break
+            await asyncio.sleep(0.05)
+        states = await at.operator.withdraw(terms.round_id)
+        assert [states[name] for name in ("shuffler-2", "analyzer", "accountant")] == ["DISPOSED"] * 2 + ["UNAVAILABLE"]
+        assert "is DELIVERED; allowed is up to its certificate" in states["shuffler-1"]
+        await at.inside.start("accountant")
+        assert (await at.operator.withdraw(terms.round_id))["accountant"] == "DISPOSED"
+        for running in at.inside.running.values():
+            assert await running.service.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+        with pytest.raises(Refusal, match="not published yet"):
+            await at.operator.result(terms.round_id, 0.0)
+
+        second = await at.operator.open_round(settings())
+        await at.submit(second, people(BIT, 30, seed=2))
+        assert set((await at.operator.withdraw(second.round_id)).values()) == {"DISPOSED"}
+        assert await seal_and_send(at, second, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED
+
+        third = await at.operator.open_round(settings())
+        await at.submit(third, people(BIT, 30, seed=3))
+        await at.finish(third)
+        states = await at.operator.withdraw(third.round_id)
+        assert all("allowed is up to its certificate" in state for state in states.values())
+        assert (await at.operator.result(third.round_id, WAIT_S))[0].num_reports == 30
+
+
+@pytest.mark.asyncio
+async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(replace(settings(), min_tier_size=5))
+        await at.submit(terms, [Participant(1, 1.0)] * 20 + [Participant(0, 2.0)] * 4)
+        _, certificate = await at.finish(terms)
+        assert not certificate.granted
+        assert "local epsilon 2 was used by 4 clients, allowed is at least 5" in certificate.refusals[0]
 
 
 @pytest.mark.asyncio
