@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo test fuzz check protos bench clean
+.PHONY: help demo test faults fuzz check protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make test    install, run every test"
+	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
 	@echo "make protos  regenerate protocol/v1 from proto/"
@@ -34,6 +35,9 @@ test: $(VENV)/.installed-dev
 # 10^5 hostile messages; 'make test' makes the first twentieth of them.
 fuzz: $(VENV)/.installed-dev
 	CROUPIER_FUZZ_SHARE=1 $(BIN)/python -m pytest -n 2 -q tests/fuzz $(ARGS)
+
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.faults $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

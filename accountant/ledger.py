@@ -163,6 +163,13 @@ class Ledger:
             ],
         )
 
+    def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
+        """Every round as it was entered: its id, its batch and its costs, oldest first."""
+        rounds: dict[tuple[str, bytes], list[Entry]] = {}
+        for row in self._rows():
+            rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
+        return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
+
     def spent(self, delta: float) -> tuple[Spent, ...]:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round."""
         rounds = self._rounds()

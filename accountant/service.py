@@ -24,6 +24,7 @@ from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
     GaussianMechanism,
+    HemisphereMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
     OneBitMean,
@@ -59,6 +60,8 @@ def randomizer_of(question: Question) -> Randomizer:
         return KaryRandomizedResponse(k=question.k or 0)
     if question.randomizer == "gaussian":
         return GaussianMechanism(lattice=question.lattice)
+    if question.vector is not None:
+        return HemisphereMechanism(dimension=question.vector.dimension)
     return LaplaceMechanism(lattice=question.lattice)
 
 

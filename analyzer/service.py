@@ -9,7 +9,7 @@ checked against the very batch that is held here; without both, nothing here can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import grpc.aio
 import numpy as np
 
 from analyzer.estimators import estimate
+from analyzer.vectors import decode_unit_vector, hemisphere_mean
 from protocol.batches import digest, drop_counts
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
@@ -107,7 +108,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             reports, drops, cpu_s = await self._open(terms, sealed)
             watch.workers_cpu_s += cpu_s
             publication.drops.extend(drop_counts(drops))
-            await asyncio.to_thread(_answer, publication, terms.question, reports, certificate)
+            await asyncio.to_thread(_answer, publication, terms, reports, certificate)
         document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -121,7 +122,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
-    async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[int], dict[str, int], float]:
+    async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
         onion = Onion(terms)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
@@ -131,14 +132,15 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         ]
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
-        reports: list[int] = []
+        reports: list[Any] = []
+        decode = _decoder(terms.question)
         drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
                 drops["does-not-open"] += 1
                 continue
             try:
-                reports.append(terms.question.decode_report(plaintext))
+                reports.append(decode(plaintext))
             except ValueError:
                 drops["malformed"] += 1
         return reports, drops, cpu_s
@@ -151,15 +153,27 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
     return open_many(suite, own_key, own_label, [ciphertext or b"" for ciphertext in inner])
 
 
+def _decoder(question: Question) -> Callable[[bytes], Any]:
+    """Returns what makes a report of opened bytes, or raises ValueError where no honest client has sent them."""
+    return question.decode_report if question.vector is None else partial(decode_unit_vector, question.vector.dimension)
+
+
 def _answer(
-    publication: pb.Publication, question: Question, reports: Sequence[int], certificate: pb.Certificate
+    publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
-    """Writes the estimate into the publication."""
+    """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
+    question, needed = terms.question, terms.manifest.min_batch_size
     publication.num_reports = len(reports)
-    if not reports:
-        publication.notes.append("no report could be read, so there is no estimate")
+    if len(reports) < needed:
+        publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    if question.vector is not None:
+        total = np.stack(reports).sum(axis=0, dtype=np.float64)
+        found = hemisphere_mean(total, tiers, question.vector.clipping_norm)
+        publication.vector = found.mean.astype("<f4").tobytes()
+        publication.vector_standard_error = found.standard_error
+        return
     answer = estimate(question, np.array(reports, dtype=np.int64), tiers)
     publication.confidence_level = answer.confidence_level
     publication.notes.extend(answer.notes)

@@ -16,7 +16,7 @@ from typing import TypeVar
 import grpc.aio
 
 from client.outbox import Outbox
-from client.submission import MAX_PER_CALL, Participant, Sealed, seal_all, send
+from client.submission import Participant, Sealed, per_call, seal_all, send
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
@@ -73,12 +73,15 @@ async def run_fleet(
     started = time.perf_counter()
     sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
+    most = per_call(terms)
+    chunk = min(most, _CHUNK)
+
     async def seal_everyone() -> None:
         known = outbox.users(terms.round_id)
-        for part in _parts(outbox.pending(terms.round_id), _CHUNK):
+        for part in _parts(outbox.pending(terms.round_id), chunk):
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, _CHUNK)]
+        jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, chunk)]
         for job in jobs:
             made = await job
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
@@ -90,7 +93,7 @@ async def run_fleet(
         first, more = 0.0, True
         while more and (part := await sealed.get()) is not None:
             first = first or time.perf_counter()
-            while more and len(part) < MAX_PER_CALL and not sealed.empty():
+            while more and len(part) + chunk <= most and not sealed.empty():
                 following = sealed.get_nowait()
                 more = following is not None
                 part = part | (following or {})

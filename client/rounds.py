@@ -65,10 +65,18 @@ def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Pu
 async def fetch_publication(
     channel: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified result of a round, waiting up to `patience_s` for it."""
+    """Returns the verified result of a round, waiting up to `patience_s` for it.
+
+    Raises:
+        SignatureError: a signature is missing or wrong.
+        Refusal: BAD_BATCH if the analyzer answers for another round.
+    """
     stub = stubs.AnalyzerStub(channel)
     request = rpc.GetResultRequest(round_id=round_id)
     answer = await retrying(
         lambda: stub.GetResult(request, timeout=20.0), give_up_after_s=patience_s, longest_wait_s=0.25
     )
-    return read_publication(answer.publication, deployment)
+    publication, certificate = read_publication(answer.publication, deployment)
+    if publication.round_id != round_id:
+        raise Refusal(Code.BAD_BATCH, f"asked for the result of {round_id!r}, got that of {publication.round_id!r}")
+    return publication, certificate

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,15 +18,17 @@ from client.randomizers import randomize
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
-from protocol.questions import choose_budget, encode_report
+from protocol.questions import Question, choose_budget, encode_report
 from protocol.randomness import SystemRandom
 from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["MAX_PER_CALL", "Participant", "Sealed", "new_client_key", "seal_all", "seal_one", "send"]
+__all__ = ["MAX_PER_CALL", "Participant", "Sealed", "new_client_key", "per_call", "seal_all", "seal_one", "send"]
 
 MAX_PER_CALL = 1000
+_BYTES_PER_CALL = 3 * 1024 * 1024  # of the 4 MiB that a message may have
+_AROUND_ENVELOPE = 256
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,13 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, already parsed by `Question.parse_value`.
+        value: the true value, already parsed by `Question.parse_value`; for a question about vectors, float64 (d,).
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
     """
 
-    value: float | int
+    value: Any
     wish: float
     private_key: bytes = b""
     token: bytes = b""
@@ -68,10 +70,20 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
         ValueError: the value is outside the question's domain, or no grid budget is within the wish.
     """
     epsilon = choose_budget(participant.wish, terms.budget_grid)
-    report = randomize(terms.question, participant.value, epsilon, SystemRandom())
-    envelope, trail = onion.wrap(encode_report(report), encode_budget(epsilon, terms.question.local_delta or 0.0))
+    report = _report(terms.question, participant.value, epsilon)
+    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.local_delta or 0.0))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
+
+
+def _report(question: Question, value: Any, epsilon: float) -> bytes:
+    if question.vector is None:
+        return encode_report(randomize(question, value, epsilon, SystemRandom()))
+    from client.vectors import hemisphere
+
+    if len(value) != question.vector.dimension:
+        raise ValueError(f"the gradient has {len(value)} entries; this round takes {question.vector.dimension}")
+    return hemisphere(value, question.vector.clipping_norm, epsilon, SystemRandom()).astype("<f4").tobytes()
 
 
 @lru_cache(maxsize=4)
@@ -84,6 +96,11 @@ def seal_all(manifest: bytes, participants: Sequence[Participant]) -> list[Seale
     """Returns sealed submissions, in order; the work of one chunk of a fleet, made for a worker process."""
     terms, onion = _round(manifest)
     return [seal_one(terms, onion, participant) for participant in participants]
+
+
+def per_call(terms: RoundTerms) -> int:
+    """Returns how many submissions of a round fit into one call."""
+    return max(1, min(MAX_PER_CALL, _BYTES_PER_CALL // (Onion(terms).joint.sealed_size + _AROUND_ENVELOPE)))
 
 
 async def send(

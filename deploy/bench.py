@@ -24,7 +24,7 @@ from deploy.operator import Operator, RoundSettings
 from deploy.rounds import RoundOutcome, play_round
 from protocol.envelope import overhead
 from protocol.manifest import RoundTerms
-from protocol.onion import BUDGET_BYTES, REPORT_BYTES
+from protocol.onion import BUDGET_BYTES
 from protocol.questions import Question
 from protocol.transport import public_channel
 from protocol.workers import WorkerPool, peak_memory_bytes
@@ -39,7 +39,7 @@ _WISHES = (0.5, 1.0, 2.0)
 def _plain_sizes(hops: int) -> list[int]:
     """Returns the plaintext size of every layer of one user's onion."""
     extra = overhead(_SUITE)
-    report = [REPORT_BYTES + layer * extra for layer in range(hops + 1)]
+    report = [Question("bench", "rr").report_bytes + layer * extra for layer in range(hops + 1)]
     parameter = [BUDGET_BYTES + layer * extra for layer in range(hops)]
     return [*report, *parameter, report[-1] + parameter[-1] + 2 * extra]
 

@@ -31,8 +31,12 @@ from deploy.console import (
     run_async,
     show,
 )
+from deploy.training import command as training
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accountant.ledger import Spent
     from protocol.questions import Question
 
 __all__ = ["main"]
@@ -45,6 +49,7 @@ app = typer.Typer(
 round_app = typer.Typer(no_args_is_help=True, help="Open and close rounds, read results.")
 app.add_typer(round_app, name="round")
 accounting.add_commands(app)
+training.add_commands(app)
 
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
 HERE = Path("croupier-local")
@@ -469,6 +474,43 @@ def canary(
     show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
     if any(report.missing.values()):
         raise typer.Exit(NOT_ACCEPTED)
+
+
+@app.command()
+def ledger(
+    directory: Directory = HERE,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at.")] = 1e-6,
+    backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
+    restore: Annotated[Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what all rounds together have cost, or back that record up. Run it where the accountant runs."""
+    with plain_errors():
+        from deploy.ledger import backup_ledger, restore_ledger, spent
+
+        if backup is not None and restore is not None:
+            raise ValueError("backup and restore are two steps; allowed is one at a time")
+        if backup is not None:
+            rounds = backup_ledger(directory, backup)
+            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{rounds} rounds in {backup}")
+        elif restore is not None:
+            rounds = restore_ledger(directory, restore)
+            show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {rounds} rounds")
+        else:
+            _show_spent(spent(directory, delta), delta, as_json)
+
+
+def _show_spent(tiers: Sequence[Spent], delta: float, as_json: bool) -> None:
+    from rich.table import Table
+
+    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}")
+    for one in tiers:
+        table.add_row(one.tier, str(one.rounds), f"{one.guarantee.epsilon:.4g}" if one.guarantee else "no bound")
+    document = [
+        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
+        for one in tiers
+    ]
+    show(as_json, {"delta": delta, "spent": document}, table)
 
 
 # ------------------------------------------------------------------ demo and bench

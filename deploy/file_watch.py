@@ -51,6 +51,6 @@ class FileWatch:
                     deployment.service(self._name)
                     self._replace(deployment, load_secrets(self._own))
                     _log.info("keys and pins are read again")
-                except ValueError:
+                except (ValueError, OSError):
                     _log.exception("the new files are not used")
             seen = now

@@ -3,8 +3,8 @@
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "protocol.transport",
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
-`round_id`, `code` and `method` stand there when the call to the logger gave them as `extra`. No other extra is written,
-so that nobody's key or ciphertext comes into a log by way of a convenient object.
+`round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
+written, so that nobody's key or ciphertext comes into a log by way of a convenient object.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class PrometheusMetrics(Metrics):
             return Gauge(name, text, labels, registry=self.registry)
 
         self._submissions = counter("croupier_submissions", "Submissions answered, by code.", "code")
-        self._refusals = counter("croupier_refusals", "Calls refused or failed.", "method", "code")
+        self._refusals = counter("croupier_refusals", "Calls refused or failed, by code.", "code")
         self._drops = counter("croupier_drops", "Items left out of a batch, by reason.", "lane", "reason")
         self._invalid_budgets = counter("croupier_invalid_budgets", "Budgets that are not on the grid.")
         self._certificates = counter("croupier_certificates", "Granted, or refused by policy or ledger.", "outcome")
@@ -59,24 +59,39 @@ class PrometheusMetrics(Metrics):
         self._ready = gauge("croupier_ready", "1 while the service serves and its store can be written.")
         self._waiting = gauge("croupier_submissions_waiting", "Submissions that are not answered yet.")
         self._expiry = gauge("croupier_certificate_expiry_timestamp_seconds", "When the TLS certificate expires.")
+        self._start_at_zero()
+        ProcessCollector(registry=self.registry)
+
+    def _start_at_zero(self) -> None:
+        """Shows every series from the start: an increase from nothing is none to Prometheus."""
+        for submission in pb.SubmissionCode.values()[1:]:
+            self._submissions.labels(_submission(submission))
+        for code in Code:
+            self._refusals.labels(code.name)
+        for lane in pb.Lane.values()[1:]:
+            for reason in ("does-not-open", "malformed", "repeated"):
+                self._drops.labels(_lane(lane), reason)
         for outcome in ("granted", "policy", "ledger"):
             self._certificates.labels(outcome)
+        for stage in ("admit", "mix", "deliver", "certify", "analyze"):
+            self._stages.labels(stage)
         for state in pb.RoundState.values()[1:]:
             self._rounds.labels(_state(state))
-        ProcessCollector(registry=self.registry)
+        for cause in ("stopped", "waiting"):
+            self._stuck.labels(cause)
 
     # ------------------------------------------------------------- counted by the roles
 
     def submissions(self, codes: Iterable[pb.SubmissionCode.ValueType]) -> None:
         for code in codes:
-            self._submissions.labels(pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")).inc()
+            self._submissions.labels(_submission(code)).inc()
 
-    def refusal(self, method: str, code: Code) -> None:
-        self._refusals.labels(method, code.name).inc()
+    def refusal(self, code: Code) -> None:
+        self._refusals.labels(code.name).inc()
 
     def drops(self, lane: pb.Lane.ValueType, drops: Mapping[str, int]) -> None:
         for reason, count in drops.items():
-            self._drops.labels(pb.Lane.Name(lane).removeprefix("LANE_").lower(), reason).inc(count)
+            self._drops.labels(_lane(lane), reason).inc(count)
 
     def invalid_budgets(self, count: int) -> None:
         self._invalid_budgets.inc(count)
@@ -133,3 +148,11 @@ class MetricsPort:
 
 def _state(state: pb.RoundState.ValueType) -> str:
     return pb.RoundState.Name(state).removeprefix("ROUND_STATE_")
+
+
+def _lane(lane: pb.Lane.ValueType) -> str:
+    return pb.Lane.Name(lane).removeprefix("LANE_").lower()
+
+
+def _submission(code: pb.SubmissionCode.ValueType) -> str:
+    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")

@@ -33,7 +33,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool
 
-__all__ = ["RunningService", "serve"]
+__all__ = ["RunningService", "serve", "store_url"]
 
 _GRACE_S = 5.0
 _log = logging.getLogger("deploy.serve")  # not __main__
@@ -54,7 +54,8 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
-def _store_url(settings: Settings, directory: Path) -> str:
+def store_url(settings: Settings, directory: Path) -> str:
+    """Returns the database of a service as SQLAlchemy names it."""
     return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
 
 
@@ -78,9 +79,9 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = open_store(_store_url(settings, directory / name), secrets.storage_key)
+        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
         self._pool = pool or WorkerPool(workers or settings.workers)
-        metrics = PrometheusMetrics()
+        self._metrics = metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)
         setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
         self.service = _role(setup)
@@ -117,6 +118,7 @@ class RunningService:
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
+        self._metrics.certificate_of(secrets.tls_certificate)
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
@@ -164,10 +166,22 @@ def _notify(state: str) -> None:
 
 
 def serve(name: str, directory: Path, workers: int | None = None) -> None:
-    """Runs the service; returns after a graceful stop."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core would write lines that are not JSON
+    """Runs the service; returns after a graceful stop.
+
+    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    """
     log_as_json(name)
-    asyncio.run(_serve(name, directory, workers))
+    os.umask(0o077)  # the store is for nobody else on this machine
+    # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
+    try:
+        asyncio.run(_serve(name, directory, workers))
+    except ValueError as error:
+        _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except Exception as error:
+        _log.critical("the service ends: %s", error, exc_info=error)
+        raise SystemExit(1) from error
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
-from protocol.questions import RANDOMIZERS, Question, RandomizerName
+from protocol.questions import RANDOMIZERS, Question, RandomizerName, VectorTask
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["RoundTerms", "canonical", "parse_terms", "question_message"]
@@ -44,6 +44,14 @@ def question_message(question: Question) -> pb.Question:
         lattice=question.lattice or 0,
         labels=question.labels,
         local_delta=question.local_delta or 0.0,
+        vector=None
+        if question.vector is None
+        else pb.VectorTask(
+            dimension=question.vector.dimension,
+            clipping_norm=question.vector.clipping_norm,
+            model=question.vector.model,
+            parameters=question.vector.parameters,
+        ),
     )
 
 
@@ -62,7 +70,12 @@ def _question(message: pb.Question) -> Question:
         lattice=message.lattice if randomizer in ("laplace", "gaussian") else None,
         labels=tuple(message.labels),
         local_delta=message.local_delta if randomizer == "gaussian" else None,
+        vector=_vector(message.vector) if message.HasField("vector") else None,
     )
+
+
+def _vector(message: pb.VectorTask) -> VectorTask:
+    return VectorTask(message.dimension, message.clipping_norm, message.model, message.parameters)
 
 
 @dataclass(frozen=True)

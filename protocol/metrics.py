@@ -19,7 +19,7 @@ class Metrics:
     def submissions(self, codes: Iterable[pb.SubmissionCode.ValueType]) -> None:
         """Submissions were answered, each with a code."""
 
-    def refusal(self, method: str, code: Code) -> None:
+    def refusal(self, code: Code) -> None:
         """A call was refused, or failed (INTERNAL)."""
 
     def drops(self, lane: pb.Lane.ValueType, drops: Mapping[str, int]) -> None:

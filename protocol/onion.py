@@ -18,9 +18,8 @@ from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, 
 from protocol.manifest import RoundTerms
 from protocol.v1.messages_pb2 import Lane
 
-__all__ = ["BUDGET_BYTES", "REPORT_BYTES", "Layer", "Onion", "Wrapped", "decode_budget", "encode_budget"]
+__all__ = ["BUDGET_BYTES", "Layer", "Onion", "Wrapped", "decode_budget", "encode_budget"]
 
-REPORT_BYTES = 8
 BUDGET_BYTES = 16
 _BUDGET = struct.Struct(">dd")
 
@@ -68,7 +67,7 @@ class Onion:
         manifest = terms.manifest
         hops = [(index, keys.public_key) for index, keys in enumerate(manifest.hops, start=1)]
         inner = [(HOP_RELEASE, manifest.accountant.release_public_key), (HOP_ANALYZER, manifest.analyzer.public_key)]
-        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, REPORT_BYTES)
+        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.report_bytes)
         self._parameter = self._layers(
             Lane.LANE_PARAMETER, [*hops[1:], (HOP_ACCOUNTANT, manifest.accountant.public_key)], BUDGET_BYTES
         )
@@ -108,9 +107,10 @@ class Onion:
 
     def wrap(self, report: bytes, budget: bytes) -> Wrapped:
         """Returns the joint envelope around one randomized report and its local budget, and its trail."""
-        if len(report) != REPORT_BYTES or len(budget) != BUDGET_BYTES:
+        needed = self._terms.question.report_bytes
+        if len(report) != needed or len(budget) != BUDGET_BYTES:
             raise ValueError(
-                f"report and budget have {len(report)} and {len(budget)} bytes, not {REPORT_BYTES} and {BUDGET_BYTES}"
+                f"report and budget have {len(report)} and {len(budget)} bytes, not {needed} and {BUDGET_BYTES}"
             )
         reports, budgets = self._seal(self._report, report), self._seal(self._parameter, budget)
         (envelope,) = self._seal([self.joint], reports[0] + budgets[0])

@@ -11,16 +11,54 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["RANDOMIZERS", "Question", "RandomizerName", "choose_budget", "encode_report"]
+__all__ = [
+    "MAX_DIMENSION",
+    "RANDOMIZERS",
+    "Question",
+    "RandomizerName",
+    "VectorTask",
+    "choose_budget",
+    "encode_report",
+]
 
-RandomizerName = Literal["rr", "krr", "onebit", "laplace", "gaussian"]
+RandomizerName = Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere"]
 RANDOMIZERS: tuple[RandomizerName, ...] = get_args(RandomizerName)
 
+MAX_DIMENSION = 1 << 18
+_FLOAT_BYTES = 4
 _MAX_LETTERS = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LAPLACE_REPORT = 1 << 62
 _REPORT_BYTES = 8
+
+
+@dataclass(frozen=True)
+class VectorTask:
+    """What a vector is the gradient of.
+
+    Attributes:
+        dimension: 1 .. 2^18.
+        clipping_norm: every client's vector is at most so long; finite, > 0.
+        model: a name for people; the client brings the model.
+        parameters: where the gradient is asked for, float32, little-endian.
+    """
+
+    dimension: int
+    clipping_norm: float
+    model: str
+    parameters: bytes
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dimension <= MAX_DIMENSION:
+            raise ValueError(f"dimension is {self.dimension}; allowed are 1..{MAX_DIMENSION}")
+        if not (math.isfinite(self.clipping_norm) and self.clipping_norm > 0):
+            raise ValueError(f"clipping_norm is {self.clipping_norm}; allowed are finite numbers above 0")
+        if len(self.parameters) != _FLOAT_BYTES * self.dimension:
+            raise ValueError(
+                f"parameters have {len(self.parameters)} bytes; {self.dimension} of them have "
+                f"{_FLOAT_BYTES * self.dimension}"
+            )
 
 
 @dataclass(frozen=True)
@@ -36,6 +74,7 @@ class Question:
             (gaussian: 1 .. 1000).
         local_delta: gaussian only: the delta of every local budget, 1e-15 .. 0.1.
         labels: krr only, optional: the names of the k letters as they stand in people's data.
+        vector: hemisphere only.
 
     Raises:
         ValueError: at construction, with the field, its value and the allowed range.
@@ -49,6 +88,7 @@ class Question:
     lattice: int | None = None
     labels: tuple[str, ...] = ()
     local_delta: float | None = None
+    vector: VectorTask | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
@@ -61,11 +101,13 @@ class Question:
             "onebit": (False, True, False),
             "laplace": (False, True, True),
             "gaussian": (False, True, True),
+            "hemisphere": (False, False, False),
         }[self.randomizer]
         self._check_presence("k", self.k, letters)
         self._check_presence("low", self.low, interval)
         self._check_presence("high", self.high, interval)
         self._check_presence("lattice", self.lattice, lattice)
+        self._check_presence("vector", self.vector, self.randomizer == "hemisphere")
         if self.k is not None and not 2 <= self.k <= _MAX_LETTERS:
             raise ValueError(f"k is {self.k}; allowed are 2..{_MAX_LETTERS}")
         if self.low is not None and self.high is not None:
@@ -83,11 +125,16 @@ class Question:
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
             raise ValueError(f"labels are {self.labels}; {self.k} different names are required")
 
-    def _check_presence(self, field: str, value: float | None, needed: bool) -> None:
+    def _check_presence(self, field: str, value: object, needed: bool) -> None:
         if needed and value is None:
             raise ValueError(f"{field} is missing; {self.randomizer} needs it")
         if not needed and value is not None:
             raise ValueError(f"{field} is {value}, but {self.randomizer} has no {field}")
+
+    @property
+    def report_bytes(self) -> int:
+        """The exact size of a report."""
+        return _REPORT_BYTES if self.vector is None else _FLOAT_BYTES * self.vector.dimension
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -112,6 +159,8 @@ class Question:
             ValueError: naming the text and what is allowed. Nothing is clipped silently.
         """
         text = text.strip()
+        if self.vector is not None:
+            raise ValueError(f"value is {text!r}; this round takes gradients, see 'croupier train'")
         if self.randomizer == "krr":
             number = _as_letter(text, self.letters)
             if number is None:
@@ -131,7 +180,7 @@ class Question:
         return value
 
     def decode_report(self, plaintext: bytes) -> int:
-        """Returns the report that a client sent.
+        """Returns the report that a client sent to a question that is not about vectors.
 
         Raises:
             ValueError: no client that follows the protocol can have sent it.

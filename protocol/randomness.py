@@ -23,6 +23,10 @@ class RandomSource(Protocol):
         """Returns an integer that is exactly uniform on 0 .. bound − 1, for 1 ≤ bound ≤ 2^64."""
         ...
 
+    def block(self, length: int) -> bytes:
+        """Returns that many uniform bytes."""
+        ...
+
 
 class SystemRandom:
     """The operating system's generator."""
@@ -40,6 +44,9 @@ class SystemRandom:
     def below(self, bound: int) -> int:
         return _below(self, bound)
 
+    def block(self, length: int) -> bytes:
+        return os.urandom(length)
+
 
 class SeededRandomForTests:
     """A reproducible source for tests and simulations; never for data of real people."""
@@ -52,6 +59,9 @@ class SeededRandomForTests:
 
     def below(self, bound: int) -> int:
         return _below(self, bound)
+
+    def block(self, length: int) -> bytes:
+        return self._random.randbytes(length)
 
 
 def _below(source: RandomSource, bound: int) -> int:

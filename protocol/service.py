@@ -225,6 +225,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         Any other Refusal is an answer: it is kept as the round's problem, and the round stops here.
         """
         problem, wait_s = "", _FIRST_WAIT_S
+        known = pb.ROUND_STATE_UNSPECIFIED
         while True:
             try:
                 if problem:
@@ -234,6 +235,10 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
                     return
                 terms = await self.terms(round_id)
                 row = await self.store.run(lambda tx: tx.round(round_id))
+                if row.state != known:
+                    known = row.state
+                    state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
+                    _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
                 if row.state in _FINAL:
                     await self.store.erase_log()  # here, so that it is tried again until it is done
                 moved = row.state not in _FINAL and await self.advance(row, terms)
@@ -271,7 +276,14 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         return 0
 
     async def _record_problem(self, round_id: str, problem: str) -> None:
-        await self.store.run(lambda tx: tx.update_round(round_id, problem=problem))
+        """Ends the round here: nothing takes it up again, so nobody may find its keys and ciphertexts later."""
+
+        def end(tx: Transaction) -> None:
+            tx.update_round(round_id, problem=problem)
+            tx.forget(round_id)
+
+        await self.store.run(end)
+        await self.store.erase_log()
 
     # ------------------------------------------------------------- RoundControl
 

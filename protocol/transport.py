@@ -86,7 +86,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
                 refusal = _public(error, details.method)
-                self._metrics.refusal(method, refusal.code)
+                self._metrics.refusal(refusal.code)
             hint = refusal.retry_after_s
             trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
             await context.abort(refusal.code.status, refusal.details(), trailing)

@@ -109,10 +109,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        state, count = await self.store.run(step)
-        if state == pb.ROUND_STATE_DISPOSED:
-            await self.store.erase_log()
-        return state, count
+        return await self.store.run(step)
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -241,7 +238,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self.clock.now() >= deadline:
             state, _ = await self.close(terms)
-            if state == pb.ROUND_STATE_CLOSED:
+            if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
                 self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)

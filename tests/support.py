@@ -16,6 +16,7 @@ from protocol.manifest import RoundTerms, canonical, parse_terms, question_messa
 from protocol.questions import Question
 from protocol.service_directory import SETTINGS_FILE
 from protocol.v1 import messages_pb2 as pb
+from protocol.workers import WorkerPool
 
 SUITE = "x25519-sha256-chacha20poly1305"
 BIT = Question("bit", "rr")
@@ -66,10 +67,11 @@ class InProcess:
 
     directory: Path
     running: dict[str, RunningService] = field(default_factory=dict)
+    make_pool: Callable[[], WorkerPool] = lambda: WorkerPool(1)
 
     async def start(self, *names: str) -> None:
         for name in names:
-            self.running[name] = RunningService(name, self.directory, workers=1)
+            self.running[name] = RunningService(name, self.directory, pool=self.make_pool())
         await asyncio.gather(*(self.running[name].start() for name in names))
 
     async def stop(self, *names: str) -> None:
@@ -78,7 +80,11 @@ class InProcess:
 
 @asynccontextmanager
 async def in_process(
-    directory: Path, hops: int, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+    directory: Path,
+    hops: int,
+    more: str = "",
+    settings_of: Callable[[str], str] = lambda _: "",
+    make_pool: Callable[[], WorkerPool] = lambda: WorkerPool(1),
 ) -> AsyncIterator[InProcess]:
     """more: lines at the end of the deployment file; settings_of: the lines of a service's settings file."""
     deployment = make_deployment(directory, "local", hops)
@@ -86,7 +92,7 @@ async def in_process(
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
     with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
         file.write(more)
-    inside = InProcess(directory)
+    inside = InProcess(directory, make_pool=make_pool)
     await inside.start(*deployment.chain)
     try:
         yield inside

@@ -217,11 +217,44 @@ class Signed(_message.Message):
 Global___Signed: _TypeAlias = Signed  # noqa: Y015
 
 @_typing.final
-class Question(_message.Message):
+class VectorTask(_message.Message):
     """---------------------------------------------------------------- the question
 
-    What is asked, and the local randomizer that every client must run.
+    A vector in the ball of radius clipping_norm, and what it is the gradient of.
     """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    CLIPPING_NORM_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    dimension: _builtins.int
+    """1 .. 262144."""
+    clipping_norm: _builtins.float
+    model: _builtins.str
+    """A name for people; the client brings the model."""
+    parameters: _builtins.bytes
+    """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension."""
+    def __init__(
+        self,
+        *,
+        dimension: _builtins.int = ...,
+        clipping_norm: _builtins.float = ...,
+        model: _builtins.str = ...,
+        parameters: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clipping_norm", b"clipping_norm", "dimension", b"dimension", "model", b"model", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VectorTask: _TypeAlias = VectorTask  # noqa: Y015
+
+@_typing.final
+class Question(_message.Message):
+    """What is asked, and the local randomizer that every client must run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,10 +266,11 @@ class Question(_message.Message):
     LATTICE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     LOCAL_DELTA_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
     randomizer: _builtins.str
-    """"rr", "krr", "onebit", "laplace" or "gaussian"."""
+    """"rr", "krr", "onebit", "laplace", "gaussian" or "hemisphere"."""
     k: _builtins.int
     """krr: the number of letters, 2 or more. Otherwise 0."""
     low: _builtins.float
@@ -250,6 +284,10 @@ class Question(_message.Message):
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """krr: optional names of the k letters, in order."""
 
+    @_builtins.property
+    def vector(self) -> Global___VectorTask:
+        """hemisphere only."""
+
     def __init__(
         self,
         *,
@@ -261,10 +299,11 @@ class Question(_message.Message):
         lattice: _builtins.int = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
         local_delta: _builtins.float = ...,
+        vector: Global___VectorTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer", "vector", b"vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1043,10 +1082,16 @@ class Publication(_message.Message):
     NUM_REPORTS_FIELD_NUMBER: _builtins.int
     DROPS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
     num_reports: _builtins.int
+    vector: _builtins.bytes
+    """hemisphere: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
+    vector_standard_error: _builtins.float
+    """Of each of its coordinates, from the randomizers."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, refused ones too; then there are no values."""
@@ -1070,10 +1115,12 @@ class Publication(_message.Message):
         num_reports: _builtins.int = ...,
         drops: _abc.Iterable[Global___Drop] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
+        vector: _builtins.bytes = ...,
+        vector_standard_error: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

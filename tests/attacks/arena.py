@@ -1,12 +1,14 @@
 """Where attacks are performed: a whole deployment over TLS, some of its services replaced by cheaters, and the victims.
 
-Everybody seals in this process, so that a defence that a test takes away here is away for all of them.
+Everybody seals and opens in this process, so that a defence that a test takes away is away for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +31,12 @@ from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from protocol.workers import WorkerPool
 from tests.support import InProcess, in_process
 
-__all__ = ["Arena", "Cast", "arena", "crafted"]
+__all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
 
 
@@ -102,6 +105,14 @@ class Arena:
                     return
                 await asyncio.sleep(0.02)
 
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds in this process."""
+        async with asyncio.timeout(WAIT_S):
+            for _ in itertools.repeat(None):
+                if holds():
+                    return
+                await asyncio.sleep(0.02)
+
     async def nothing_is_published(self, terms: RoundTerms) -> bool:
         """Whether the analyzer has no answer of any kind for the round."""
         async with public_channel(self.deployment.analyzer) as channel:
@@ -111,6 +122,11 @@ class Arena:
                 refusal = refusal_of(error)
                 return refusal is not None and refusal.code.name == "NOT_READY"
         return False
+
+
+def threads() -> WorkerPool:
+    """Returns a pool that opens envelopes in a thread of this process."""
+    return WorkerPool(1, ThreadPoolExecutor(1))
 
 
 @asynccontextmanager
@@ -124,7 +140,7 @@ async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deploy.serve, "_role", role)
         async with (
-            in_process(directory / "deployment", hops, more) as inside,
+            in_process(directory / "deployment", hops, more, make_pool=threads) as inside,
             Operator(inside.directory) as operator,
             public_channel(operator.deployment.shufflers[0]) as channel,
         ):

@@ -6,21 +6,41 @@ service refused its hand-over, and how.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc.aio
+import pytest
 
 from analyzer.service import AnalyzerService
 from protocol.batches import drop_counts
-from protocol.errors import Refusal
+from protocol.envelope import KeyPair, Label, generate_key_pair, open_many
+from protocol.errors import Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion, encode_budget
+from protocol.onion import Layer, Onion, encode_budget
 from protocol.questions import encode_report
-from protocol.service import ServiceSetup
+from protocol.service import RoundService, ServiceSetup
 from protocol.store import Transaction
 from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.workers import WorkerPool
+from shuffler.mix import Opened
 from shuffler.service import ShufflerService
 
+Context = grpc.aio.ServicerContext[Any, Any]
 Lanes = dict[pb.Lane.ValueType, list[bytes]]
+
+
+async def refused(call: Awaitable[object]) -> Refusal | None:
+    """Returns the Refusal with which a service answers a call, None if it does not refuse."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+    return None
 
 
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
@@ -147,6 +167,16 @@ class ReplacesReports(CheatingShuffler):
         reports[1:] = [own_report(terms, self.hop(terms), 0) for _ in reports[1:]]
 
 
+class SpoilsReports(CheatingShuffler):
+    """All reports but one are noise that opens for every hop, and for the analyzer no more."""
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        onion = Onion(terms)
+        hops = [layer for layer in onion._report if self.hop(terms) < layer.label.hop <= terms.num_hops]
+        reports = lanes[pb.LANE_REPORT]
+        reports[1:] = [onion._seal(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
+
+
 class ReplacesBudgets(CheatingShuffler):
     """All budgets are the smallest of the grid, so that the certificate comes out small."""
 
@@ -240,3 +270,38 @@ class AnyBatch:
 
     def __ne__(self, other: object) -> bool:
         return False
+
+
+class UnboundLabel(Label):
+    """A label that binds an envelope to nothing: what `info` would be without its defence."""
+
+    def info(self) -> bytes:
+        return b"any round, lane, hop, manifest and key"
+
+
+async def open_layer_with_repeats(
+    pool: WorkerPool, suite: str, private_key: bytes, layer: Layer, ciphertexts: Sequence[bytes]
+) -> Opened:
+    """A hop's opening without its defence against repeats."""
+    opened, cpu_s = await pool.map_chunks(partial(open_many, suite, private_key, layer.label), ciphertexts)
+    plaintexts = [plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size]
+    return Opened(plaintexts, {"does-not-open": len(ciphertexts) - len(plaintexts), "repeated": 0}, cpu_s)
+
+
+def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
+    """Takes away the other defence against replay between rounds: every service makes the same keys for every round."""
+    prepare, fresh = RoundService.Prepare, generate_key_pair
+    known: dict[tuple[str, int], KeyPair] = {}
+    asking: list[tuple[str, int]] = []
+
+    def generate(suite: str) -> KeyPair:
+        name, number = asking[-1]
+        asking[-1] = name, number + 1
+        return known.setdefault((name, number), fresh(suite))
+
+    async def prepare_again(self: RoundService, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:
+        asking.append((self.name, 0))
+        return await prepare(self, request, context)  # makes its keys before it first waits
+
+    patch.setattr("protocol.service.generate_key_pair", generate)
+    patch.setattr(RoundService, "Prepare", prepare_again)

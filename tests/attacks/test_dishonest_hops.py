@@ -122,12 +122,19 @@ async def test_a_false_claim_that_a_report_did_not_open_is_counted_in_the_open_a
 ) -> None:
     async with arena(tmp_path, 2, {at: cheaters.DropsAndSaysItDidNotOpen}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        onion = Onion(terms)
+        sealed = {str(user): seal_one(terms, onion, Participant(1, 1.0)) for user in range(30)}
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
         publication, certificate = await deployment.finish(terms)
         charged = 0 if at == "shuffler-1" else 2  # hop 1 drops whole clients; later the lanes are apart
         assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 29, charged)
         expected = certify(Budgets.from_tiers([(1.0, 29)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=charged)
         assert certificate.epsilon == expected.epsilon
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        hop = 1 if at == "shuffler-1" else 2
+        assert [drop.reason for drop in chain[pb.LANE_REPORT][hop - 1].drops] == ["does-not-open"]
+        trails = {user: one.trail for user, one in sealed.items()}
+        assert await missing_at_hop(deployment.operator.channel_to(at), terms, chain, hop, trails)  # the victim knows
 
 
 @pytest.mark.asyncio
@@ -210,3 +217,16 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         assert report.sent == 3
         assert report.missing[at] >= 2  # one report of the batch is left as it was
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_few_readable_reports_are_not_published_under_the_certificate_of_many(tmp_path: Path) -> None:
+    """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
+    async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users, certificate.granted) == (1, 30, True)
+        assert [(drop.reason, drop.count) for drop in publication.drops] == [("does-not-open", 29)]
+        assert not publication.values
+        assert "1 reports could be read; the round needs 20" in publication.notes[0]

@@ -18,7 +18,7 @@ from accountant.service import AccountantService
 from analyzer.service import AnalyzerService
 from deploy.operator import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
-from protocol.errors import Code, Refusal, refusal_of
+from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
@@ -28,10 +28,11 @@ from protocol.service_directory import load_secrets
 from protocol.store import RoundRow, Store, Transaction
 from protocol.transport import peer_channel
 from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
+from tests.attacks.arena import WAIT_S, Arena, arena
 from tests.support import settings
 
 FINE = Question("fine", "laplace", low=0.0, high=1.0, lattice=1 << 31)
@@ -130,7 +131,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
         accountant.wake(terms.round_id)
-        publication, _ = await deployment.operator.result(terms.round_id, 30.0)
+        publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
 
 
@@ -143,14 +144,6 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
         await self.send_lane(terms, analyzer, pb.LANE_REPORT)
         await self.hand_over(terms, analyzer, pb.HandOverRequest.FromString(document).commitments)
         raise Refusal(Code.WRONG_STATE, "has done what it wanted")
-
-
-async def refused(call: object) -> Refusal | None:
-    try:
-        await call  # type: ignore[misc]
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error)
-    return None
 
 
 def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> pb.GrantRequest:
@@ -174,16 +167,16 @@ async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_noth
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
         accountant = deployment.service("accountant")
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (30, set())
@@ -269,6 +262,27 @@ async def test_a_refused_rounds_release_key_is_nowhere_and_its_stored_reports_st
         del release_private
         assert await all_keys(deployment, terms) == {}
         assert live_secrets(release_key) == 0
+
+
+class WillNotHear(AnalyzerService):
+    """Refuses to take note of a refusal, so that the accountant has to try again and again."""
+
+    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
+        raise Refusal(Code.STORE_FAILED)
+
+
+@pytest.mark.asyncio
+async def test_a_release_key_goes_with_the_refusal_and_not_when_the_analyzer_has_heard_of_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
+        terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
+        accountant = deployment.inside.directory / "accountant"
+        assert occurrences(accountant, wrapped) == {"wrapped": 2}
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
+        assert await keys_of(deployment.service("accountant"), terms) == {}
+        await deployment.until(lambda: occurrences(accountant, wrapped) == {"wrapped": 0})
 
 
 @dataclass
@@ -389,7 +403,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
         delivered = tap.ciphertexts - set(envelopes)
         assert occurrences(directory, {"delivered": delivered})["delivered"] >= 60  # hop 2 has all that it was given
         await deployment.inside.start("accountant")
-        _, certificate = await deployment.operator.result(terms.round_id, 30.0)
+        _, certificate = await deployment.operator.result(terms.round_id, WAIT_S)
         assert certificate.granted is (epsilon == 4.0)
         end = pb.ROUND_STATE_RELEASED if certificate.granted else pb.ROUND_STATE_REFUSED
         for name in ("shuffler-1", "shuffler-2"):
@@ -398,8 +412,6 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
         opened = open_all(terms, tap.ciphertexts, keys.values())
         reports = {plain for plain in opened if len(plain) == 8}
         assert len(reports) == 30
-        for service in chain:  # the log is cut after the last transaction: wait for it
-            await deployment.service(service).store.erase_log()
         needles = {
             "ciphertexts": tap.ciphertexts | opened - reports - {p for p in opened if len(p) == 16},
             "reports": reports,
@@ -407,7 +419,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
             "wrapped": wrapped,
             "identities": identities,
         }
-        assert occurrences(directory, needles) == dict.fromkeys(needles, 0)
+        await deployment.until(lambda: occurrences(directory, needles) == dict.fromkeys(needles, 0))
 
 
 @pytest.mark.asyncio
@@ -426,7 +438,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
         assert occurrences(first, needles) == {"envelopes": 19, "wrapped": 1}
         answer = await deployment.operator.close_round(terms.round_id)
         assert answer.state == pb.ROUND_STATE_DISPOSED
-        assert occurrences(first, needles) == {"envelopes": 0, "wrapped": 0}
+        await deployment.until(lambda: occurrences(first, needles) == {"envelopes": 0, "wrapped": 0})
 
 
 @pytest.mark.asyncio
@@ -444,6 +456,51 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
             certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
             signed = accountant.identity.signed(Kind.CERTIFICATE, canonical(certificate))
             changed = pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(32))
-            answer = await refused(stubs.AnalyzerStub(channel).Grant(changed))
+            answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
+
+
+@pytest.mark.asyncio
+async def test_an_analyzer_that_has_the_key_of_a_round_that_fails_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last hop tells two stories: the analyzer holds release key and reports that nobody certified."""
+    tap = Tap()
+    tap.listen(monkeypatch)
+    async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
+        analyzer = deployment.inside.directory / "analyzer"
+        assert occurrences(analyzer, needles) == {"wrapped": 1}
+        await deployment.operator.close_round(terms.round_id)
+        assert "for another batch" in await deployment.problem("analyzer", terms)
+        assert tap.grants
+        await deployment.until(
+            lambda: occurrences(analyzer, {**needles, "reports": tap.ciphertexts}) == {"wrapped": 0, "reports": 0}
+        )
+        keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, ["analyzer"])
+        assert not {plain for plain in open_all(terms, tap.ciphertexts, keys) if len(plain) == 8}
+
+
+class ShowsAnotherRound(AnalyzerService):
+    """Answers with the well-signed result of the one round that it likes best."""
+
+    async def GetResult(self, request: rpc.GetResultRequest, context: cheaters.Context) -> rpc.GetResultResponse:  # noqa: N802
+        await super().GetResult(request, context)
+        return await super().GetResult(rpc.GetResultRequest(round_id="liked"), context)
+
+
+@pytest.mark.asyncio
+async def test_the_result_and_certificate_of_one_round_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
+        liked = await deployment.operator.open_round(settings(), "liked")
+        await deployment.admit(liked, deployment.seal(liked, 60))
+        publication, certificate = await deployment.finish(liked)
+        assert (publication.round_id, certificate.granted) == ("liked", True)
+        strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
+        await deployment.admit(strict, deployment.seal(strict, 30))
+        with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
+            await deployment.finish(strict)
+        assert answer.value.code is Code.BAD_BATCH

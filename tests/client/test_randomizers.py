@@ -129,6 +129,9 @@ class Scripted:
     def below(self, bound: int) -> int:
         return next(self.draws) % bound
 
+    def block(self, length: int) -> bytes:
+        return b"".join(self.bits64().to_bytes(8, "big") for _ in range(-(-length // 8)))[:length]
+
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_every_permutation_comes_from_exactly_one_run_of_draws(size: int) -> None:

@@ -14,17 +14,31 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
 from protocol.store import Store, Transaction
 
-__all__ = ["ERASE_LOG", "Action", "FaultyStore", "Killed", "Orders", "ShiftedClock", "Trap"]
+__all__ = [
+    "ACTIONS",
+    "ERASE_LOG",
+    "SMALL_CHUNK_BYTES",
+    "Action",
+    "FaultyStore",
+    "Killed",
+    "Orders",
+    "ShiftedClock",
+    "Trap",
+    "bury_the_frozen",
+]
 
 T = TypeVar("T")
 Action = Literal["kill before", "kill after", "fail", "lose the answer"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+SMALL_CHUNK_BYTES = 1000
+"""A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 ERASE_LOG = "Store.erase_log"
 _SENDS, _NO_LIMIT = "RoundService.send_lane.<locals>.<lambda>", 1 << 30
 _SECRETS = """
@@ -90,18 +104,23 @@ class FaultyStore(Store):
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         try:
+            self._orders()
             return await super().run(work)
         except Killed:
             return await _for_ever()
 
     async def erase_log(self) -> None:
         try:
+            self._orders()
             await super().erase_log()
         except Killed:
             await _for_ever()
 
     def _meet(self, point: str) -> Action | None:
         """Returns what is to happen at this commit point, now."""
+        if point.encode() not in self._known:
+            self._known.add(point.encode())
+            self._witness(f"point {point} -")
         orders = self._orders()
         if orders.delay_s:
             time.sleep(orders.delay_s)
@@ -163,7 +182,20 @@ class FaultyStore(Store):
                     self._witness(line)
 
 
+_frozen: set[asyncio.Task[Any]] = set()
+
+
 async def _for_ever() -> NoReturn:
     """What the code of a dead service does."""
+    task = asyncio.current_task()
+    if task is not None:
+        _frozen.add(task)  # nobody else may hold it any more, and asyncio complains about tasks that just vanish
     await asyncio.get_running_loop().create_future()
     raise Killed
+
+
+def bury_the_frozen() -> None:
+    """Ends the tasks of all services that have died."""
+    for task in _frozen:
+        task.cancel()
+    _frozen.clear()

@@ -6,9 +6,8 @@ attempts were counted, and how often.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protocol.v1 import messages_pb2 as pb
@@ -30,16 +29,13 @@ class Attempt:
     client: int
     letter: int
     submission: pb.Submission
+    trail: bytes = b""
     authentic: bool = True
     answers: list[pb.SubmissionCode.ValueType] = field(default_factory=list)
 
     @property
     def accepted(self) -> bool:
         return pb.SUBMISSION_CODE_ACCEPTED in self.answers
-
-    @property
-    def envelope_hash(self) -> bytes:
-        return hashlib.sha256(self.submission.envelope).digest()
 
     def __str__(self) -> str:
         names = [pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_") for code in self.answers]
@@ -75,9 +71,12 @@ def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
 
 
 def check_counted(
-    attempts: Iterable[Attempt], publication: pb.Publication, certificate: pb.Certificate, included: Iterable[bytes]
+    attempts: Iterable[Attempt], publication: pb.Publication, certificate: pb.Certificate, lists: Sequence[list[bytes]]
 ) -> None:
-    """Exactly what was acknowledged was counted, each once, and stands in the inclusion list."""
+    """Exactly what was acknowledged was counted, each once, and stands in the lists of what hop 1 has passed on.
+
+    lists: of hashes in the report lane and in the parameter lane.
+    """
     accepted = [attempt for attempt in attempts if attempt.accepted]
     expected = Counter(attempt.letter for attempt in accepted)
     found: Counter[int] = Counter()
@@ -94,8 +93,9 @@ def check_counted(
         )
     if publication.drops or certificate.invalid_budgets or certificate.dishonest:
         raise Violation(f"something was dropped: {publication.drops}, {certificate.dishonest} taken for dishonest")
-    if sorted(included) != sorted(attempt.envelope_hash for attempt in accepted):
-        raise Violation("the inclusion list is not what was acknowledged")
+    for lane, included in enumerate(lists):
+        if included != sorted(attempt.trail[32 * lane : 32 * lane + 32] for attempt in accepted):
+            raise Violation("hop 1's list is not what was acknowledged")
 
 
 def check_order(testimony: Mapping[str, Iterable[str]]) -> None:

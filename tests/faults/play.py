@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -27,6 +28,7 @@ from tests.faults.oracle import LETTERS, Attempt, Violation
 from tests.faults.schedules import (
     Close,
     Different,
+    Expect,
     Fault,
     Kill,
     LinkFault,
@@ -84,8 +86,8 @@ class _Game:
         letter = len(self.attempts)
         if letter >= LETTERS:
             raise ValueError(f"a schedule with more than {LETTERS} attempts")
-        envelope = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0)).envelope
-        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]))
+        envelope, trail = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0))
+        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]), trail)
         self.attempts.append(made)
         return made
 
@@ -107,18 +109,25 @@ class _Game:
             return
         attempt.answers.extend(answer.codes)
 
-    async def at_once(self, *work: Awaitable[None]) -> None:
-        """Starts calls, and waits for them a little."""
+    def patience_s(self, patiently: bool) -> float:
+        return self.world.bound_s if patiently else 0.0
+
+    async def at_once(self, *work: Awaitable[None], patiently: bool = False) -> None:
+        """Starts calls, and waits for them a little, or till their end; whoever dies meanwhile is started again."""
         tasks = {asyncio.ensure_future(one) for one in work}
         self.calls |= tasks
-        await asyncio.wait(tasks, timeout=_STEP_S)
+        _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
+        while patiently and waiting:
+            await self.revive()
+            _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
 
-    async def close_round(self) -> None:
+    async def close_round(self, patience_s: float) -> None:
         self.closed = True
         control = self.operator._control(self.world.deployment.shufflers[0].name)
+        request = rpc.CloseRequest(round_id=self.terms.round_id)
         try:
-            await control.Close(rpc.CloseRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        except grpc.aio.AioRpcError:
+            await retrying(lambda: control.Close(request, timeout=_CALL_S), give_up_after_s=patience_s)
+        except (grpc.aio.AioRpcError, Refusal):
             return
 
     # ------------------------------------------------------------- steps
@@ -127,17 +136,18 @@ class _Game:
         world = self.world
         known = [attempt for attempt in self.attempts if attempt.authentic]
         match step:
-            case Submit(clients, hang_up_ms):
-                timeout_s = hang_up_ms / 1000 or _CALL_S
-                await self.at_once(*(self.ask(self.attempt(), timeout_s) for _ in range(clients)))
+            case Submit(clients, hang_up_ms, patiently):
+                timeout_s, patience_s = hang_up_ms / 1000 or _CALL_S, self.patience_s(patiently)
+                calls = (self.ask(self.attempt(), timeout_s, patience_s) for _ in range(clients))
+                await self.at_once(*calls, patiently=patiently)
             case Repeat(which) if known:
                 await self.at_once(self.ask(known[which % len(known)]))
             case Different(which) if known:
                 await self.at_once(self.ask(self.attempt(known[which % len(known)].client)))
             case Tamper(which, part, bit) if known:
                 await self.at_once(self.ask(self.tampered(known[which % len(known)], part, bit)))
-            case Close():
-                await self.at_once(self.close_round())
+            case Close(patiently):
+                await self.at_once(self.close_round(self.patience_s(patiently)), patiently=patiently)
             case Fault() as fault:
                 self.arm(number, fault)
             case Kill(service, down) if service not in world.down:
@@ -153,6 +163,13 @@ class _Game:
                 if clock_offset_s > 0 and self.schedule.deadline:
                     self.closed = True
                 world.order(service, delay_s=delay_ms / 1000, clock_offset_s=float(clock_offset_s), disk_full=disk_full)
+            case Expect(service, state):
+
+                async def is_there() -> bool:
+                    await self.revive()
+                    return pb.RoundState.Name((await self.states())[service]) == f"ROUND_STATE_{state}"
+
+                await self.until(is_there, f"{service} is not {state}")
             case Pause(ms):
                 await asyncio.sleep(ms / 1000)
         await self.revive()
@@ -270,14 +287,18 @@ class _Game:
         publication, certificate = read_publication(documents[0], self.world.deployment)
         if not certificate.granted:
             raise Violation(f"refused: {certificate.refusals}")
-        page = await self.shuffler.GetInclusion(rpc.GetInclusionRequest(round_id=self.terms.round_id), timeout=_CALL_S)
-        included = [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
-        oracle.check_counted(self.attempts, publication, certificate, included)
+        lists = [await self.passed_on(lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)]
+        oracle.check_counted(self.attempts, publication, certificate, lists)
         testimony = self.world.testimony()
         oracle.check_order(testimony)
 
         await self.until_forgotten(testimony)
         self.listen()
+
+    async def passed_on(self, lane: pb.Lane.ValueType) -> list[bytes]:
+        request = rpc.GetInclusionRequest(round_id=self.terms.round_id, lane=lane)
+        page = await self.shuffler.GetInclusion(request, timeout=_CALL_S)
+        return [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
 
     async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
         """Waits a little: the state becomes final just before the log is erased."""
@@ -313,8 +334,23 @@ async def _open_round(world: World, operator: Operator, schedule: Schedule) -> R
     for number, fault in enumerate(schedule.opening):
         world.order(fault.service, trap=Trap(-1 - number, fault.point, fault.action, fault.nth))
 
+    async with _supervised(world):
+        for number in range(5):
+            try:
+                return await operator.open_round(_settings(schedule), f"round-{number}")
+            except (grpc.aio.AioRpcError, Refusal):
+                continue
+    raise Violation("no round can be opened")
+
+
+@asynccontextmanager
+async def _supervised(world: World) -> AsyncIterator[None]:
+    """Starts every service again as soon as it has died; springs no trap at the end."""
+
+    done = asyncio.Event()
+
     async def supervise() -> None:
-        while True:
+        while not done.is_set():
             await world.settle()
             for name in sorted(world.down):
                 await world.start(name)
@@ -322,20 +358,12 @@ async def _open_round(world: World, operator: Operator, schedule: Schedule) -> R
 
     supervisor = asyncio.create_task(supervise())
     try:
-        for number in range(5):
-            try:
-                return await operator.open_round(_settings(schedule), f"round-{number}")
-            except (grpc.aio.AioRpcError, Refusal):
-                continue
-        raise Violation("no round can be opened")
+        yield
     finally:
-        supervisor.cancel()
-        await asyncio.gather(supervisor, return_exceptions=True)
-        await world.settle()
         for name in world.deployment.chain:
             world.order(name, trap=None)
-        for name in sorted(world.down):
-            await world.start(name)
+        done.set()
+        await supervisor
 
 
 async def play(world: World, schedule: Schedule) -> None:
@@ -350,5 +378,6 @@ async def play(world: World, schedule: Schedule) -> None:
         for number, step in enumerate(schedule.steps):
             await game.step(number, step)
         await game.heal()
-        await game.finish()
-        await game.judge()
+        async with _supervised(world):  # a trap may have been sprung while it was taken away
+            await game.finish()
+            await game.judge()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.faults.faulty_store import ERASE_LOG
 from tests.faults.running import run_in_process
 from tests.faults.schedules import Close, Fault, Pause, Repeat, Schedule, Submit, Trouble
 
-REPRODUCTIONS = {
+REPRODUCTIONS: dict[str, Schedule] = {
     # Two calls read the roster at the same time, and the one that came second overwrote what the first had added.
     "clients who enrol at the same moment are all known": Schedule(
         hops=1, steps=(Trouble("shuffler-1", delay_ms=10), Submit(3))
@@ -21,20 +28,20 @@ REPRODUCTIONS = {
     ),
     # The read before the group's commit stood outside of what was caught: nobody in the group got an answer.
     "a store that fails before the first commit of a round": Schedule(
-        hops=1, steps=(Fault("shuffler-1", "Admission._write.<locals>.<lambda>", "fail"), Submit(1))
+        hops=1, steps=(Fault("shuffler-1", "Admission._commit.<locals>.<lambda>", "fail"), Submit(1))
     ),
     # Memory did not know what was durable, and every later group with this client broke on the primary key.
     "a commit whose success was never heard of": Schedule(
         hops=1,
         steps=(
-            Fault("shuffler-1", "Admission._write.<locals>.write", "lose the answer"),
+            Fault("shuffler-1", "_Group.write", "lose the answer"),
             Submit(1),
             Repeat(0),
         ),
     ),
     "an enrolment whose success was never heard of": Schedule(
         hops=1,
-        steps=(Fault("shuffler-1", "Admission.register.<locals>.<lambda>", "lose the answer"), Submit(1), Repeat(0)),
+        steps=(Fault("shuffler-1", "Admission.register.<locals>.add", "lose the answer"), Submit(1), Repeat(0)),
     ),
     # The repeated call found the round open and forgot to watch its deadline.
     "a round that was opened without its operator hearing of it closes at its deadline": Schedule(
@@ -60,3 +67,33 @@ REPRODUCTIONS = {
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_what_once_went_wrong_does_not_again(name: str) -> None:
     run_in_process(REPRODUCTIONS[name])
+
+
+_POOL = """
+import asyncio, multiprocessing, sys, time
+from protocol.workers import WorkerPool
+
+if __name__ == "__main__":
+    pool = WorkerPool(2)
+    asyncio.run(pool.warm())
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_workers_of_a_killed_service_end_too(tmp_path: Path) -> None:
+    """They waited for work for ever, held the service's standard output, and whoever read it waited with them."""
+    program = tmp_path / "pool.py"
+    program.write_text(_POOL)
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        workers = service.stdout.readline().split()
+        assert len(workers) == 2
+        service.kill()
+        with selectors.DefaultSelector() as selector:  # the end of the pipe comes when the last holder has gone
+            selector.register(service.stdout, selectors.EVENT_READ)
+            ended = bool(selector.select(30.0))
+        for worker in workers if not ended else ():
+            os.kill(int(worker), signal.SIGKILL)
+        assert ended
+        assert service.stdout.read() == ""

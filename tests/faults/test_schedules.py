@@ -1,6 +1,7 @@
 """Nothing acknowledged is ever lost or counted twice, whatever is killed when: drawn schedules, one oracle.
 
-`CROUPIER_FAULT_SCHEDULES` is how many; with `CROUPIER_FAULT_SEED` they are others than last time ('make faults').
+`CROUPIER_FAULT_SCHEDULES` and `CROUPIER_FAULT_PROCESS_SCHEDULES` say how many. Without `CROUPIER_FAULT_SEED` they are
+always the same ones, so that a change is tested by what its predecessor was tested by; 'make faults' draws new ones.
 """
 
 from __future__ import annotations
@@ -9,12 +10,28 @@ import os
 import sys
 import time
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.faults.running import run_in_process
-from tests.faults.schedules import Schedule, schedules
+from tests.faults.faulty_store import ACTIONS, Action
+from tests.faults.running import run_as_processes, run_in_process
+from tests.faults.schedules import (
+    Close,
+    Expect,
+    Fault,
+    LinkFault,
+    Pause,
+    Repeat,
+    Schedule,
+    Step,
+    Submit,
+    point_names,
+    schedules,
+    services,
+)
 
 NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "100"))
+PROCESS_NUMBER = int(os.environ.get("CROUPIER_FAULT_PROCESS_SCHEDULES", "6"))
 SEED = os.environ.get("CROUPIER_FAULT_SEED", "")
 DRAWN = settings(
     deadline=None,
@@ -29,9 +46,10 @@ class Progress:
     """Prints a line now and then, where somebody waits for it."""
 
     def __init__(self, what: str, number: int) -> None:
-        self._what, self._number, self._done, self._started = what, number, 0, time.monotonic()
+        self._what, self._number, self._done, self._started = what, number, 0, 0.0
 
     def one_more(self) -> None:
+        self._started = self._started or time.monotonic()
         self._done += 1
         if SEED and self._done % max(1, self._number // 50) == 0:
             passed_s = time.monotonic() - self._started
@@ -40,6 +58,15 @@ class Progress:
 
 
 IN_PROCESS = Progress("in one process", NUMBER)
+AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
+# Transactions that only somebody's curiosity, or a start, brings about.
+UNNAMED = {
+    "Readiness._probe.<locals>.<lambda>",
+    "RoundService.Status.<locals>.read",
+    "RoundService.start.<locals>.<lambda>",
+    "ShufflerService.GetRound.<locals>.find",
+    "ShufflerService.GetInclusion.<locals>.read",
+}
 
 
 @seed(int(SEED or 0))
@@ -48,3 +75,62 @@ IN_PROCESS = Progress("in one process", NUMBER)
 def test_what_is_acknowledged_is_counted_once(schedule: Schedule) -> None:
     run_in_process(schedule)
     IN_PROCESS.one_more()
+
+
+SWEEP = max(len(point_names(service)) for service in services(2))
+FINAL = {"shuffler-1": "DELIVERED", "shuffler-2": "DELIVERED", "accountant": "RELEASED", "analyzer": "PUBLISHED"}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("number", range(SWEEP))
+def test_every_commit_point_once(action: Action, number: int) -> None:
+    """Something happens at a commit point of every service, while the round is opened, and again until it is over."""
+    named = [(service, point_names(service)) for service in services(2)]
+    faults = tuple(Fault(service, names[number % len(names)], action) for service, names in named)
+    over = tuple(Expect(service, state) for service, state in FINAL.items())
+    steps: tuple[Step, ...] = (Submit(2, patiently=True), *faults, Submit(2), Repeat(0), Close(patiently=True), *over)
+    run_in_process(Schedule(hops=2, opening=faults, steps=steps))
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("fault processes")
+@seed(int(SEED or 0))
+@settings(DRAWN, max_examples=PROCESS_NUMBER)
+@given(schedules())
+def test_what_is_acknowledged_is_counted_once_by_real_processes(schedule: Schedule) -> None:
+    run_as_processes(schedule)
+    AS_PROCESSES.one_more()
+
+
+def test_every_transaction_of_a_round_can_be_a_commit_point() -> None:
+    """Else the schedules would miss one that has been added or renamed."""
+    testimony = run_in_process(Schedule(hops=2, steps=(Submit(3),)))
+    for service in services(2):
+        met = {line.split(" ")[1] for line in testimony[service] if line.startswith("point ")}
+        assert met - UNNAMED == set(point_names(service)), service
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("fault processes")
+def test_a_hop_on_another_address_is_cut_off_in_mid_round_and_healed() -> None:
+    around = (("shuffler-1", "shuffler-2"), ("shuffler-2", "shuffler-3"))
+    run_as_processes(
+        Schedule(
+            hops=3,
+            steps=(
+                Submit(3),
+                Submit(3),
+                *(LinkFault(link, "cut") for link in around),
+                Close(),
+                Expect("shuffler-1", "MIXED"),
+                Pause(500),
+                Expect("shuffler-2", "OPEN"),
+                LinkFault(around[0], "open"),
+                Expect("shuffler-2", "MIXED"),
+                Expect("shuffler-3", "OPEN"),
+                LinkFault(around[1], "open"),
+                Expect("analyzer", "PUBLISHED"),
+            ),
+        ),
+        hosts=("127.0.0.1", "127.0.0.2", "127.0.0.3"),
+    )

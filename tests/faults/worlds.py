@@ -25,8 +25,9 @@ from deploy.keygen import DEPLOYMENT_FILE
 from deploy.serve import RunningService
 from protocol.deployment import Deployment, ServiceEntry, load_deployment
 from protocol.workers import WorkerPool
-from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock
+from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
+from tests.faults.listener import Listener
 from tests.faults.schedules import CLIENTS, links
 
 __all__ = ["InProcessWorld", "World"]
@@ -48,6 +49,7 @@ class World(abc.ABC):
         self.root = root
         self.deployment: Deployment = load_deployment(deployed / DEPLOYMENT_FILE)
         self.orders: dict[str, Orders] = {}
+        self.started: set[str] = set()
         self.down: set[str] = set()
         self.links: dict[tuple[str, str], Link] = {}
 
@@ -60,7 +62,7 @@ class World(abc.ABC):
         for caller, callee in links(len(self.deployment.shufflers)):
             entry = entries[callee]
             link = Link(entry.public_address or entry.address if caller == CLIENTS else entry.address)
-            await link.start()
+            await link.start(entry.address.rpartition(":")[0])
             self.links[caller, callee] = link
         for name in entries:
             site = self.site(name)
@@ -111,7 +113,7 @@ class World(abc.ABC):
         """Notices who has died, and waits until they are gone."""
 
     async def close(self) -> None:
-        for name in set(self.deployment.chain) - self.down:
+        for name in self.started - self.down:
             await self.kill(name)
         for link in self.links.values():
             await link.close()
@@ -154,24 +156,6 @@ class _Life:
         return self._world.orders.get(self.name, Orders())
 
 
-class _Complaints(logging.Handler):
-    """Keeps what services log as their own failures: an INTERNAL answer, a step that failed, a round that stopped."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "protocol.store":
-            return  # the failures of the store are ordered
-        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        if record.name == "protocol.service" and kind in ("AioRpcError", "OperationalError"):
-            return  # of the network and the disk: ordered too, and tried again
-        self.lines.append(f"{record.name}: {record.getMessage()} {kind}")
-        if record.exc_info:
-            self.lines.append(logging.Formatter().formatException(record.exc_info))
-
-
 class InProcessWorld(World):
     """All services in this process and event loop, with their real stores, servers, channels and TLS."""
 
@@ -180,23 +164,24 @@ class InProcessWorld(World):
         self._lives: dict[str, _Life] = {}
         self._burials: set[asyncio.Task[None]] = set()
         self._testimony: dict[str, list[str]] = {name: [] for name in self.deployment.chain}
-        self._complaints = _Complaints()
+        self._complaints: list[str] = []
+        self._listener = Listener(self._complaints.append)
         logger = logging.getLogger("protocol")
         self._logger_was = logger.propagate
-        logger.addHandler(self._complaints)
+        logger.addHandler(self._listener)
         logger.propagate = False
         asyncio.get_running_loop().set_exception_handler(self._note_exception)
 
     def _note_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Killed):
-            self._complaints.lines.append(f"{context['message']}: {error!r} in {context.get('task')}")
+            self._complaints.append(f"{context['message']}: {error!r} in {context.get('task')}")
 
     def testimony(self) -> dict[str, Iterable[str]]:
         return dict(self._testimony)
 
     def complaints(self) -> list[str]:
-        return self._complaints.lines
+        return self._complaints
 
     async def start(self, name: str) -> None:
         for _ in range(_START_TRIES):
@@ -209,6 +194,7 @@ class InProcessWorld(World):
                 await asyncio.sleep(0.02)
                 continue
             self._lives[name] = life
+            self.started.add(name)
             self.down.discard(name)
             starting = asyncio.create_task(life.running.start())
             dying = asyncio.create_task(life.dead.wait())
@@ -279,6 +265,7 @@ class InProcessWorld(World):
 
     async def close(self) -> None:
         await super().close()
+        bury_the_frozen()
         logger = logging.getLogger("protocol")
-        logger.removeHandler(self._complaints)
+        logger.removeHandler(self._listener)
         logger.propagate = self._logger_was

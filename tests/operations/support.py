@@ -50,12 +50,11 @@ async def deployed(directory: Path, hops: int = 1) -> AsyncIterator[tuple[LocalD
 
 def seal(terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
     onion = Onion(terms)
-    return {str(number): seal_for(terms, onion, number % 2) for number in range(count)}
+    return {str(number): seal_as(terms, onion, Participant(number % 2, 1.0)) for number in range(count)}
 
 
-def seal_for(terms: RoundTerms, onion: Onion, bit: int) -> pb.Submission:
-    """Returns a stranger's submission."""
-    return pb.Submission.FromString(seal_one(terms, onion, Participant(bit, 1.0)).submission)
+def seal_as(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Submission:
+    return pb.Submission.FromString(seal_one(terms, onion, participant).submission)
 
 
 async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:

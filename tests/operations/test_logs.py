@@ -7,22 +7,27 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from client.submission import Participant
+from deploy.keygen import make_deployment
+from deploy.local import LocalDeployment
 from deploy.logs import JsonFormatter
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.store import Store
 from protocol.v1 import messages_pb2 as pb
-from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_for, status_of, submit, until
+from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_as, status_of, submit, until
 from tests.support import settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -47,7 +52,9 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         onion, people = Onion(terms), seal(terms, 400)
         people["noise"] = sign_submission(terms.round_id, os.urandom(onion.joint.sealed_size), bytes(32))
         await operator.enrol([one.client_key for one in people.values()])
-        stranger = seal_for(terms, onion, 1)
+        tokens = await operator.issue_tokens(2)
+        people["token"] = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        stranger = seal_as(terms, onion, Participant(1, 1.0))
         forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
         with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
             await submit(operator, terms.round_id, people)
@@ -59,7 +66,9 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 return False
 
         await until(stored)
-        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger})
+        reused = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
+        unknown = seal_as(terms, onion, Participant(1, 1.0, token=bytes(32)))
+        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
         second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
         assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
         await asyncio.to_thread(local.down, ["shuffler-2"])
@@ -73,16 +82,16 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
         assert len(inner) > 400
         await asyncio.to_thread(local.up, ["shuffler-2"], 1)
         publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 400
+        assert publication.num_reports == 401
         for index in range(3):
             with pytest.raises(Refusal):
                 await submit(operator, f"nowhere-{index}", people)
 
-        everybody = [*people.values(), stranger, second]
-        secrets = [one.client_key for one in everybody]
+        everybody = [*people.values(), stranger, second, reused, unknown]
+        secrets = [one.client_key for one in everybody] + tokens
         secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
         secrets += [one.envelope for one in everybody] + inner
-        events = set()
+        events, states = set(), {}
         for name in operator.deployment.chain:
             log = local.directory / name / "service.log"
             assert leaks(log.read_bytes(), secrets) == []
@@ -91,7 +100,15 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 assert {"time", "level", "service", "logger", "event"} <= set(line)
                 assert line["service"] == name
             events |= {(line["level"], line.get("code", "")) for line in lines}
+            mine = [line["state"] for line in lines if "state" in line and line["round_id"] == terms.round_id]
+            states[name] = list(dict.fromkeys(mine))
         assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
+        assert states == {
+            "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+            "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
+            "analyzer": ["OPEN", "CLOSED", "PUBLISHED"],
+        }
 
 
 def test_an_uncaught_exception_is_one_json_line() -> None:
@@ -112,11 +129,32 @@ def test_an_uncaught_exception_is_one_json_line() -> None:
 
 
 def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deploy.serve", "shuffler-1", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    (line,) = [json.loads(one) for one in done.stderr.splitlines()]
-    assert "deployment.toml does not exist" in line["event"]
-    assert (line["level"], done.returncode) == ("CRITICAL", 1)
+    deployment = make_deployment(tmp_path / "there", "clinic", 1)
+    taken = deployment.service("shuffler-1").address.rpartition(":")
+    with socket.create_server((taken[0], int(taken[2]))):
+        for directory, code, message in (
+            (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
+            (tmp_path / "there", 1, "Failed to bind"),
+        ):
+            command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            (line,) = [json.loads(one) for one in done.stderr.splitlines()]
+            assert message in line["event"]
+            assert (line["level"], done.returncode) == ("CRITICAL", code)
+
+
+def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
+    """Python's tracker of semaphores outlives the service and used to write its warning there."""
+    local = LocalDeployment(tmp_path / "deployment", 1)
+    pid = local.up(["analyzer"], workers=1)["analyzer"]
+    family = [Path("/proc", child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    assert len(family) >= 2
+    local.down(kill=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(child.exists() for child in family):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert lines_of(local.directory / "analyzer" / "service.log")
 
 
 def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:

@@ -12,10 +12,7 @@ import grpc.aio
 import pytest
 
 from protocol.errors import Refusal
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
 from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
 from tests.support import settings
 
@@ -77,21 +74,23 @@ async def test_sigterm_in_a_flood_of_submissions_loses_nothing_that_was_acknowle
 
 
 @pytest.mark.asyncio
-async def test_what_was_acknowledged_before_sigterm_is_in_the_published_list(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_before_sigterm_is_private_and_counted_afterwards(tmp_path: Path) -> None:
     """Without anybody sending anything again."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 100)
         await operator.enrol([one.client_key for one in people.values()])
         assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
+        assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()
+        assert "rounds.db" in own
         process = local._children["shuffler-1"]
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
         await asyncio.to_thread(local.up, ["shuffler-1"], 1)
         assert (await operator.close_round(terms.round_id)).num_clients == 100
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
-            stub = stubs.ShufflerStub(channel)
-            assert (await stub.GetInclusion(rpc.GetInclusionRequest(round_id=terms.round_id))).total == 100
+        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+        assert publication.num_reports == 100
 
 
 @pytest.mark.asyncio
@@ -117,6 +116,10 @@ async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) ->
         process.send_signal(signal.SIGTERM)
         output, _ = await asyncio.to_thread(process.communicate)
         assert (process.returncode, output) in ((0, ""), (0, '{"ready": "analyzer"}\n'))
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode for file in directory.iterdir()}
 
 
 def catches_sigterm(process: subprocess.Popen[str]) -> bool:

@@ -1,0 +1,80 @@
+"""Means of vectors in the ball of radius C from randomized reports: unbiased, with their standard error.
+
+A hemisphere report has the mean x/C tanh(v/2) / length(d), a Gaussian one the mean x (client.vectors). Only the sum of
+the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["VectorEstimate", "decode_unit_vector", "gaussian_mean", "hemisphere_length", "hemisphere_mean"]
+
+Vector = NDArray[np.float64]
+_LENGTH_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class VectorEstimate:
+    """mean: float64 (d,). standard_error: of each of its coordinates, from the randomizers alone; at most this."""
+
+    mean: Vector
+    standard_error: float
+
+
+def hemisphere_length(dimension: int) -> float:
+    """1 / E|<z, u>| for z uniform on the unit sphere of R^d: √π Γ((d+1)/2) / Γ(d/2), d >= 1."""
+    if dimension < 1:
+        raise ValueError(f"dimension is {dimension}; allowed is at least 1")
+    return math.sqrt(math.pi) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
+
+
+def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
+    """Returns the report that a hemisphere client sent, float32 (d,).
+
+    A longer vector would let one client outweigh all others. Raises ValueError for anything but a unit vector.
+    """
+    if len(plaintext) != 4 * dimension:
+        raise ValueError(f"a report has {len(plaintext)} bytes; {4 * dimension} are required")
+    report = np.frombuffer(plaintext, dtype="<f4")
+    length = float(np.linalg.norm(report.astype(np.float64)))
+    if not abs(length - 1) < _LENGTH_TOLERANCE:
+        raise ValueError(f"the report has length {length}; allowed is 1")
+    return report
+
+
+def _count(tiers: Sequence[tuple[float, int]]) -> int:
+    count = sum(number for _, number in tiers)
+    if count < 1:
+        raise ValueError("there are no reports, so there is no mean")
+    return count
+
+
+def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, int]], clipping_norm: float) -> VectorEstimate:
+    """Returns the mean of the users' vectors, each weighted by tanh(v/2), from the sum of their unit vectors.
+
+    With equal budgets, or budgets that do not depend on the vectors, that is the mean. tiers: (local epsilon, users).
+
+    Raises:
+        ValueError: no users.
+    """
+    count = _count(tiers)
+    weight = sum(number * math.tanh(epsilon / 2) for epsilon, number in tiers)
+    scale = clipping_norm * hemisphere_length(total.size) / weight
+    return VectorEstimate(total * scale, scale * math.sqrt(count / total.size))
+
+
+def gaussian_mean(total: Vector, scales: Sequence[tuple[float, int]]) -> VectorEstimate:
+    """Returns the mean of the users' vectors from the sum of their reports. scales: (sigma, users).
+
+    Raises:
+        ValueError: no users.
+    """
+    count = _count(scales)
+    variance = sum(number * sigma**2 for sigma, number in scales)
+    return VectorEstimate(total / count, math.sqrt(variance) / count)

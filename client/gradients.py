@@ -1,0 +1,117 @@
+"""Gradients of a model on a client's own examples, clipped one by one: torch, flat vectors, any module and loss.
+
+Clipping each example before averaging bounds what one record can change (2 C / m of the average of m), which clipping
+the average does not. What is then randomized, and how, is `client.vectors`'. Only this room of the client needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.func import functional_call, grad, vmap
+
+__all__ = ["FlatModel", "Loss"]
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs of the model (1, ...), targets (1, ...)) -> a scalar, e.g. torch.nn.functional.cross_entropy."""
+_EXAMPLES_AT_ONCE = 2**25
+"""Entries of the matrix of per-example gradients that is held in memory."""
+
+
+class FlatModel:
+    """A module as a function of one flat vector of parameters.
+
+    Args:
+        module: its parameters' values are not used, except for `initial`. Layers that mix the examples of a batch
+            (batch norm) have no gradient per example; a module with such a layer is refused.
+        loss: see `Loss`.
+        device: where to compute.
+
+    Raises:
+        ValueError: the module has no parameters, or buffers that change in training.
+    """
+
+    def __init__(self, module: torch.nn.Module, loss: Loss, device: str = "cpu") -> None:
+        mixing = [
+            name for name, part in module.named_modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        ]
+        if mixing:
+            raise ValueError(f"layer {mixing[0]!r} mixes the examples of a batch; allowed are layers that do not")
+        self._module = module.to(device)
+        self._loss = loss
+        self._device = device
+        self._shapes = {name: part.shape for name, part in self._module.named_parameters()}
+        self.dimension = sum(shape.numel() for shape in self._shapes.values())
+        if not self.dimension:
+            raise ValueError("the module has no parameters; there is nothing to train")
+        self._buffers = dict(self._module.named_buffers())
+        self._gradients = vmap(grad(self._one_loss), in_dims=(None, 0, 0), randomness="different")
+
+    @property
+    def initial(self) -> torch.Tensor:
+        """The module's own parameters, float32 (d,)."""
+        return torch.cat([part.detach().reshape(-1).float() for part in self._module.parameters()])
+
+    def _unflatten(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
+        parts = torch.split(parameters, [shape.numel() for shape in self._shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+    def _one_loss(self, parameters: torch.Tensor, features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        outputs = self.outputs(parameters, features.unsqueeze(0))
+        return self._loss(outputs, target.unsqueeze(0))
+
+    def outputs(self, parameters: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Returns the model's outputs for features (m, ...)."""
+        state = self._unflatten(self._checked(parameters)) | self._buffers
+        outputs: torch.Tensor = functional_call(self._module, state, (features.to(self._device),))
+        return outputs
+
+    def _checked(self, parameters: torch.Tensor) -> torch.Tensor:
+        if parameters.shape != (self.dimension,):
+            raise ValueError(
+                f"the parameters have the shape {tuple(parameters.shape)}; this model takes ({self.dimension},)"
+            )
+        return parameters.to(self._device)
+
+    def per_example(self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Returns the gradient of every example's loss, float32 (m, d).
+
+        Raises:
+            ValueError: no examples, features and targets of different numbers, parameters of another dimension, or a
+                gradient that is not finite.
+        """
+        if len(features) != len(targets) or not len(features):
+            raise ValueError(
+                f"{len(features)} examples with {len(targets)} targets; allowed is at least 1, with 1 each"
+            )
+        found: torch.Tensor = self._gradients(
+            self._checked(parameters), features.to(self._device), targets.to(self._device)
+        )
+        bad = int((~torch.isfinite(found)).any(dim=1).sum())
+        if bad:
+            raise ValueError(f"the gradients of {bad} of {len(features)} examples are not finite numbers")
+        return found
+
+    def clipped(
+        self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor, clipping_norm: float
+    ) -> torch.Tensor:
+        """Returns `per_example`, every row scaled down to length clipping_norm where it is longer. float32 (m, d)."""
+        rows = self.per_example(parameters, features, targets)
+        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        short: torch.Tensor = rows * (clipping_norm / lengths.clamp(min=clipping_norm))
+        return short
+
+    def mean_clipped(
+        self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor, clipping_norm: float
+    ) -> torch.Tensor:
+        """Returns the average of the clipped gradients of m examples, float32 (d,), in bounded memory.
+
+        Replacing one example changes it by at most 2 clipping_norm / m.
+        """
+        step = max(1, _EXAMPLES_AT_ONCE // self.dimension)
+        total = torch.zeros(self.dimension, device=self._device)
+        for start in range(0, max(1, len(features)), step):
+            part = slice(start, start + step)
+            total += self.clipped(parameters, features[part], targets[part], clipping_norm).sum(dim=0)
+        return total / len(features)

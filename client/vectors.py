@@ -1,0 +1,121 @@
+"""Local randomizers for vectors in the ball of radius C (the clipping norm) in R^d: `hemisphere` and `gaussian`.
+
+Hemisphere: the vector is moved to the sphere without bias, and the report is a point of the half sphere around it with
+probability e^v/(1 + e^v), v the local epsilon. The guarantee is exact in floating point, for whatever the law D of the
+point z: z comes with a fair sign, so D(z) = D(-z), and the side of z, the sign of an exactly rounded sum (math.fsum) of
+products, changes with the sign of z without exception. A report y therefore has the probability 2 D(y) times the share
+of its side (D(y) where the sum is zero), and the ratio between two vectors is at most e^v; the flip is that of `rr`,
+rounded towards more privacy. In the shuffle model D is the common blanket of everybody, and z must be secret: it comes
+from the operating system. Proofs: docs/accounting.md, section 2.1.
+
+This room needs numpy, as whoever computes gradients has it; nothing else of the client does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.randomizers import flip_threshold
+from protocol.randomness import RandomSource
+
+__all__ = ["clipped", "gaussian", "hemisphere", "normals"]
+
+Vector = NDArray[np.float64]
+
+
+def normals(count: int, source: RandomSource) -> Vector:
+    """Returns float64 (count,): independent standard normals, by Box and Muller from 53-bit uniforms of the source."""
+    pairs = -(-count // 2)
+    bits = np.frombuffer(source.block(16 * pairs), dtype="<u8") >> np.uint64(11)
+    uniform = (bits.astype(np.float64) + 1.0) * 2.0**-53  # in (0, 1]
+    radius, angle = np.sqrt(-2.0 * np.log(uniform[:pairs])), 2.0 * math.pi * uniform[pairs:]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+def clipped(vector: Vector, clipping_norm: float) -> Vector:
+    """Returns the vector, scaled to length clipping_norm if it is longer. float64 (d,).
+
+    Raises:
+        ValueError: no vector, an entry that is not finite, or a clipping norm that is not a finite number > 0.
+    """
+    if not (clipping_norm > 0 and math.isfinite(clipping_norm)):
+        raise ValueError(f"clipping_norm is {clipping_norm}; allowed is a finite number > 0")
+    if vector.ndim != 1 or vector.size < 1:
+        raise ValueError(f"the vector has the shape {vector.shape}; allowed is (d,) with d ≥ 1")
+    bad = int(np.count_nonzero(~np.isfinite(vector)))
+    if bad:
+        raise ValueError(f"{bad} of the vector's {vector.size} entries are not finite numbers")
+    largest = float(np.abs(vector).max())
+    if largest == 0:
+        return vector.astype(np.float64)
+    scaled = vector.astype(np.float64) / largest  # no overflow in the square
+    length = largest * math.sqrt(float(scaled @ scaled))
+    return vector * min(1.0, clipping_norm / length)
+
+
+def _onto_the_sphere(vector: Vector, clipping_norm: float, source: RandomSource) -> Vector:
+    """Returns u on the unit sphere whose mean is vector/clipping_norm, up to 2^-64."""
+    length = float(np.linalg.norm(vector))
+    if length == 0:
+        return _direction(vector.size, source)
+    share = min(1.0, length / clipping_norm)
+    forward = source.bits64() < (0.5 + share / 2) * 2**64
+    return vector / length if forward else -vector / length
+
+
+def _direction(dimension: int, source: RandomSource) -> Vector:
+    while True:
+        point = normals(dimension, source)
+        length = float(np.linalg.norm(point))
+        if length > 0:
+            return point / length
+
+
+def hemisphere(vector: Vector, clipping_norm: float, epsilon: float, source: RandomSource) -> NDArray[np.float32]:
+    """Returns one report that is ε-locally differentially private in the vector: float32 (d,), of length 1.
+
+    Its mean is vector/clipping_norm × tanh(ε/2) × Γ(d/2)/(√π Γ((d+1)/2)); its law apart from the side is uniform.
+
+    Args:
+        vector: float64 (d,); longer ones than clipping_norm are clipped.
+        epsilon: the local budget, 0 < epsilon ≤ 20.
+
+    Raises:
+        ValueError: epsilon out of range, or a vector as `clipped` refuses it.
+    """
+    threshold = flip_threshold(epsilon)
+    towards = _onto_the_sphere(clipped(vector, clipping_norm), clipping_norm, source)
+    point = _direction(vector.size, source).astype(np.float32)
+    if source.bits64() & 1:
+        point = -point
+    side = math.fsum((point.astype(np.float64) * towards).tolist())
+    away = side < 0
+    flipped = source.bits64() < threshold
+    return -point if away != flipped else point
+
+
+def gaussian(vector: Vector, clipping_norm: float, sigma: float) -> NDArray[np.float32]:
+    """Returns the clipped vector plus N(0, sigma² I), float32 (d,); a local guarantee only (docs/sgd.md).
+
+    The noise is OpenDP's, exact on a fine lattice and from the operating system. sigma: by analytic calibration of a
+    sensitivity of 2 clipping_norm, or of what the caller's averaging leaves of it.
+
+    Raises:
+        ValueError: sigma not a finite number > 0, or a vector as `clipped` refuses it.
+    """
+    if not (sigma > 0 and math.isfinite(sigma)):
+        raise ValueError(f"sigma is {sigma}; allowed is a finite number > 0")
+    short = clipped(vector, clipping_norm)
+    return np.asarray(_vector_noise(short.size, sigma)(short.tolist()), dtype=np.float32)
+
+
+def _vector_noise(dimension: int, sigma: float) -> Any:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=dimension)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=sigma)

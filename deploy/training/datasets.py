@@ -1,0 +1,162 @@
+"""Data sets for training: scikit-learn's digits (offline), MNIST from IDX files or downloaded; and their features.
+
+`dct` is a transform that is the same for whatever data, so it costs no privacy. `pca` is fitted to the training data,
+as GSPA does it, and nobody accounts for what it shows: results with it say so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["DATASETS", "FEATURES", "Dataset", "Examples", "load_dataset", "with_features"]
+
+DATASETS = ("digits", "mnist")
+FEATURES = ("pixels", "dct", "pca")
+_DCT_SIDE = 8
+_PCA_COMPONENTS = 60
+_SPLIT_SEED = 7
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """features: float32 (n, p); targets: int64 (n,)."""
+
+    features: torch.Tensor
+    targets: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def part(self, index: torch.Tensor | slice) -> Examples:
+        """Returns some of the examples."""
+        return Examples(self.features[index], self.targets[index])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training, validation and test examples; side x side images in [0, 1], flattened, before `with_features`."""
+
+    name: str
+    train: Examples
+    validation: Examples
+    test: Examples
+    classes: int
+    side: int
+    features: str = "pixels"
+
+
+def load_dataset(name: str, data: Path | None = None) -> Dataset:
+    """Returns a data set with a fixed split.
+
+    digits: 1,297 / 200 / 300. mnist: 55,000 / 5,000 of the training files, and the 10,000 of the test files.
+
+    Args:
+        data: mnist: the directory of the four IDX files, gzipped or not; downloaded with scikit-learn if not given.
+
+    Raises:
+        ValueError: an unknown name, a missing or broken file.
+    """
+    if name == "digits":
+        return _digits()
+    if name == "mnist":
+        return _mnist_files(data) if data is not None else _mnist_download()
+    raise ValueError(f"dataset is {name!r}; allowed are {', '.join(DATASETS)}")
+
+
+def _split(name: str, images: Array, labels: NDArray[np.int64], sizes: tuple[int, int, int], side: int) -> Dataset:
+    first, second, third = (torch.arange(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(3))
+    everything = Examples(torch.from_numpy(images), torch.from_numpy(labels))
+    return Dataset(name, everything.part(first), everything.part(second), everything.part(third), 10, side)
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(raw.target))
+    images = (raw.data[order] / 16).astype(np.float32)
+    return _split("digits", images, raw.target[order].astype(np.int64), (1297, 200, 300), 8)
+
+
+def _mnist_files(directory: Path) -> Dataset:
+    images = np.concatenate([_idx(directory, f"{part}-images-idx3-ubyte") for part in ("train", "t10k")])
+    labels = np.concatenate([_idx(directory, f"{part}-labels-idx1-ubyte") for part in ("train", "t10k")])
+    return _mnist(images.reshape(len(images), -1), labels)
+
+
+def _idx(directory: Path, name: str) -> NDArray[np.uint8]:
+    """Returns the array in an IDX file of unsigned bytes."""
+    plain, packed = directory / name, directory / f"{name}.gz"
+    if not plain.exists() and not packed.exists():
+        raise ValueError(f"{plain} (or .gz) does not exist; --data is the directory of the four MNIST files")
+    content = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
+    zero, kind, dimensions = struct.unpack(">HBB", content[:4])
+    shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
+    body = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
+    if zero or kind != 8 or body.size != int(np.prod(shape)):
+        raise ValueError(f"{name} is no IDX file of unsigned bytes, or it is cut off")
+    return body.reshape(shape)
+
+
+def _mnist_download() -> Dataset:
+    from sklearn.datasets import fetch_openml
+
+    raw = fetch_openml("mnist_784", version=1, as_frame=False)
+    return _mnist(raw.data, raw.target)
+
+
+def _mnist(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Dataset:
+    pixels = (images / 255).astype(np.float32)
+    return _split("mnist", pixels, labels.astype(np.int64), (55_000, 5_000, 10_000), 28)
+
+
+def with_features(dataset: Dataset, features: str) -> Dataset:
+    """Returns the data set with its images put into features.
+
+    pixels: as they are. dct: the 8 x 8 lowest frequencies of the cosine transform, whatever the data. pca: 60 principal
+    components of the training images, whitened.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if features not in FEATURES:
+        raise ValueError(f"features is {features!r}; allowed are {', '.join(FEATURES)}")
+    if features == "pixels":
+        return dataset
+    change = _dct(dataset.side) if features == "dct" else _pca(dataset.train.features)
+
+    def changed(examples: Examples) -> Examples:
+        return Examples(change(examples.features), examples.targets)
+
+    return replace(
+        dataset,
+        train=changed(dataset.train),
+        validation=changed(dataset.validation),
+        test=changed(dataset.test),
+        features=features,
+    )
+
+
+def _dct(side: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The orthonormal cosine transform of side x side images, its lowest frequencies, times 4/side."""
+    place, frequency = np.arange(side), np.arange(min(_DCT_SIDE, side))[:, None]
+    basis = np.sqrt(2 / side) * np.cos(np.pi * (place + 0.5) * frequency / side)
+    basis[0] /= np.sqrt(2)
+    both = torch.from_numpy(np.kron(basis, basis).T.astype(np.float32)) * (4 / side)
+    return lambda images: images @ both
+
+
+def _pca(train: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    from sklearn.decomposition import PCA
+
+    fitted = PCA(_PCA_COMPONENTS, whiten=True, svd_solver="covariance_eigh").fit(train.numpy())
+    return lambda images: torch.from_numpy(fitted.transform(images.numpy()).astype(np.float32))

@@ -1,0 +1,86 @@
+"""What happens to the parameters: a step along an estimated gradient, averaging, and how good the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from client.gradients import FlatModel
+from deploy.training.datasets import Examples
+
+__all__ = ["Descent", "StepRule", "evaluate"]
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """Stochastic gradient descent with momentum, its step size falling as 1/sqrt(step) where `decaying`.
+
+    averaging: the weight of the newest parameters in the exponential average that is evaluated; 1: no average.
+    """
+
+    learning_rate: float
+    momentum: float = 0.0
+    decaying: bool = False
+    averaging: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("learning_rate", self.learning_rate, 0.0, 1e6),
+            ("averaging", self.averaging, 0.0, 1.0),
+        ):
+            if not low < value <= high:
+                raise ValueError(f"{name} is {value}; allowed is {low:g} < {name} ≤ {high:g}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}; allowed is 0 ≤ momentum < 1")
+
+
+class Descent:
+    """The parameters of a model while it is trained. `parameters` are what clients see, `average` is what is kept."""
+
+    def __init__(self, initial: torch.Tensor, rule: StepRule) -> None:
+        self.parameters = initial.clone()
+        self.average = initial.clone()
+        self.steps = 0
+        self._rule = rule
+        self._optimizer = torch.optim.SGD([self.parameters], lr=rule.learning_rate, momentum=rule.momentum)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `restore` needs in order to go on."""
+        return {
+            "parameters": self.parameters.detach().clone(),
+            "average": self.average,
+            "steps": self.steps,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of a descent with the same rule."""
+        self.parameters.data.copy_(state["parameters"])
+        self.average, self.steps = state["average"], state["steps"]
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def step(self, gradient: torch.Tensor) -> None:
+        """Takes one step. Raises ValueError for a gradient of another dimension or with an entry that is not finite."""
+        if gradient.shape != self.parameters.shape:
+            raise ValueError(f"the gradient has the shape {tuple(gradient.shape)}, not {tuple(self.parameters.shape)}")
+        if not bool(torch.isfinite(gradient).all()):
+            raise ValueError("the estimated gradient has entries that are not finite numbers; the step is not taken")
+        self.steps += 1
+        if self._rule.decaying:
+            self._optimizer.param_groups[0]["lr"] = self._rule.learning_rate / self.steps**0.5
+        self.parameters.grad = gradient.to(self.parameters)
+        self._optimizer.step()
+        # The weight of early steps: else the average would stay near the start for long.
+        weight = max(self._rule.averaging, 1 / self.steps)
+        self.average = (1 - weight) * self.average + weight * self.parameters.detach()
+
+
+def evaluate(model: FlatModel, parameters: torch.Tensor, examples: Examples) -> tuple[float, float]:
+    """Returns (mean cross-entropy, share of right answers)."""
+    with torch.no_grad():
+        outputs = model.outputs(parameters, examples.features).cpu()
+    loss = torch.nn.functional.cross_entropy(outputs, examples.targets)
+    return float(loss), float((outputs.argmax(dim=1) == examples.targets).float().mean())

@@ -1,0 +1,133 @@
+"""What a training leaves behind: the model, its history with the cost of every epoch, the certificate, and the plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from deploy.training.privacy import Spending
+
+__all__ = ["EpochRecord", "Outcome", "plot"]
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """Where the training stands after an epoch: loss and accuracy on the examples that are watched."""
+
+    epoch: int
+    steps: int
+    loss: float
+    accuracy: float
+
+
+@dataclass
+class Outcome:
+    """Epoch by epoch: how good, and what it has cost. spending is None throughout where there is no noise."""
+
+    title: str
+    setting: dict[str, Any]
+    records: list[EpochRecord] = field(default_factory=list)
+    spending: list[Spending | None] = field(default_factory=list)
+    stopped: str = ""
+
+    def add(self, record: EpochRecord, spending: Spending | None) -> None:
+        """Adds an epoch."""
+        self.records.append(record)
+        self.spending.append(spending)
+
+    def line(self) -> str:
+        """Returns one line about the newest epoch."""
+        record, spent = self.records[-1], self.spending[-1]
+        cost = "not private" if spent is None else f"ε {spent.epsilon:.4f} {spent.grade} at δ {spent.delta:g}"
+        return f"epoch {record.epoch:3d}  loss {record.loss:.4f}  accuracy {100 * record.accuracy:5.2f} %  {cost}"
+
+    def document(self) -> dict[str, Any]:
+        """Returns everything as JSON."""
+        return {
+            "title": self.title,
+            "setting": self.setting,
+            "stopped": self.stopped,
+            "history": [
+                {
+                    "epoch": record.epoch,
+                    "steps": record.steps,
+                    "loss": record.loss,
+                    "accuracy": record.accuracy,
+                    "epsilon": None if spent is None else spent.epsilon,
+                    "grade": None if spent is None else str(spent.grade),
+                }
+                for record, spent in zip(self.records, self.spending, strict=True)
+            ],
+            "certificate": _certificate(self.spending[-1] if self.spending else None),
+        }
+
+    def save(self, out: Path, parameters: torch.Tensor) -> None:
+        """Writes model.pt, training.json and training.png into a directory."""
+        out.mkdir(parents=True, exist_ok=True)
+        torch.save(parameters, out / "model.pt")
+        (out / "training.json").write_text(json.dumps(self.document(), indent=1), encoding="utf-8")
+        plot([self], out / "training.png")
+
+    def table(self) -> Table:
+        """Returns the last epoch and its cost by local budget."""
+        table = Table(title=f"{self.title}: after {self.records[-1].epoch} epochs")
+        for heading in ("local ε per epoch", "central ε", "grade"):
+            table.add_column(heading, justify="right")
+        spent = self.spending[-1]
+        if spent is None:
+            table.add_row("none", "∞", "not private")
+            return table
+        for local, epsilon in _few(spent.tiers):
+            table.add_row(f"{local:g}", f"{epsilon:.4f}", str(spent.grade))
+        if spent.asymptotic is not None:
+            table.add_row("GSPA Thm 5", f"{spent.asymptotic:.4f}", "ASYMPTOTIC")
+        return table
+
+
+def _few(tiers: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    return tiers if len(tiers) <= 8 else [*tiers[:4], *tiers[-4:]]
+
+
+def _certificate(spent: Spending | None) -> dict[str, Any] | None:
+    if spent is None:
+        return None
+    return {
+        "epsilon": spent.epsilon,
+        "delta": spent.delta,
+        "grade": str(spent.grade),
+        "method": spent.method,
+        "tiers": [{"local_epsilon": local, "epsilon": epsilon} for local, epsilon in spent.tiers],
+        "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],
+    }
+
+
+def plot(outcomes: Sequence[Outcome], file: Path) -> None:
+    """Draws accuracy against epochs, and against the certified epsilon."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (by_epoch, by_epsilon) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    for outcome in outcomes:
+        accuracy = [100 * record.accuracy for record in outcome.records]
+        (drawn,) = by_epoch.plot([record.epoch for record in outcome.records], accuracy, label=outcome.title)
+        spent = [one.epsilon for one in outcome.spending if one is not None]
+        if spent:
+            by_epsilon.plot(spent, accuracy[-len(spent) :], color=drawn.get_color(), label=outcome.title)
+    by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
+    by_epsilon.set(xlabel="certified central ε", ylabel="accuracy, %", title="accuracy against what it costs")
+    by_epsilon.set_xscale("log")
+    for axes in (by_epoch, by_epsilon):
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(fontsize="small")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=130)
+    pyplot.close(figure)

@@ -1,0 +1,123 @@
+"""Training without a network: the same estimators and certificates as a deployed run, vectorised over the users.
+
+A simulation protects nobody: whoever runs it holds all data, and its noise comes from torch's generator. The law of the
+estimated gradient is that of the deployed run (a test compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from analyzer.vectors import gaussian_mean, hemisphere_mean
+from client.gradients import FlatModel
+from deploy.training.datasets import Dataset, Examples
+from deploy.training.descent import Descent, StepRule
+
+__all__ = ["hemisphere_reports", "silo_epochs", "user_epochs"]
+
+_ENTRIES_AT_ONCE = 2**25
+
+
+def hemisphere_reports(
+    vectors: torch.Tensor, clipping_norm: float, epsilons: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """Returns a hemisphere report a row, float32 (n, d), for rows of length at most clipping_norm (client.vectors)."""
+    device = vectors.device
+    lengths = torch.linalg.vector_norm(vectors, dim=1)
+    point = torch.randn(vectors.shape, generator=generator, device=device)
+    point /= torch.linalg.vector_norm(point, dim=1, keepdim=True)
+    draws = torch.rand((3, len(vectors)), generator=generator, device=device)
+    forward = torch.where(draws[0] < 0.5 + lengths / (2 * clipping_norm), 1.0, -1.0)
+    inner = (point * vectors).sum(dim=1)
+    # A zero vector has no side: it is given one by chance.
+    side = torch.where(lengths > 0, torch.sign(inner) * forward, torch.where(draws[1] < 0.5, 1.0, -1.0))
+    kept = torch.where(draws[2] < torch.sigmoid(epsilons.to(device)), 1.0, -1.0)
+    return point * (side * kept)[:, None]
+
+
+def user_epochs(
+    model: FlatModel,
+    dataset: Dataset,
+    epsilons: torch.Tensor | None,
+    clipping_norm: float,
+    rule: StepRule,
+    epochs: int,
+    *,
+    batch_size: int = 0,
+    seed: int = 0,
+) -> Iterator[tuple[int, Descent]]:
+    """Trains on users who hold one example each and report a hemisphere vector; yields (epoch, descent) after each.
+
+    Args:
+        epsilons: float64 (n,), the users' local budgets per step; None: clipped gradients without noise.
+        batch_size: users per step, each of whom answers once an epoch; 0: all of them in one step.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    descent, count = Descent(model.initial, rule), len(dataset.train)
+    if epsilons is not None and len(epsilons) != count:
+        raise ValueError(f"{len(epsilons)} budgets for {count} users; allowed is one each")
+    size = batch_size or count
+    for epoch in range(1, epochs + 1):
+        order = torch.randperm(count, generator=generator)
+        for start in range(0, count, size):
+            chosen = order[start : start + size]
+            wishes = None if epsilons is None else epsilons[chosen]
+            part = dataset.train.part(chosen)
+            descent.step(_user_gradient(model, descent.parameters, part, wishes, clipping_norm, generator))
+        yield epoch, descent
+
+
+def _user_gradient(
+    model: FlatModel,
+    parameters: torch.Tensor,
+    users: Examples,
+    epsilons: torch.Tensor | None,
+    clipping_norm: float,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    if epsilons is None:
+        return model.mean_clipped(parameters, users.features, users.targets, clipping_norm)
+    total = torch.zeros(model.dimension, dtype=torch.float64)
+    step = max(1, _ENTRIES_AT_ONCE // model.dimension)
+    for start in range(0, len(users), step):
+        part = users.part(slice(start, start + step))
+        rows = model.clipped(parameters, part.features, part.targets, clipping_norm).cpu()
+        reports = hemisphere_reports(rows, clipping_norm, epsilons[start : start + step], generator)
+        total += reports.sum(dim=0).double()
+    values, counts = torch.unique(epsilons, return_counts=True)
+    tiers = list(zip(values.tolist(), counts.tolist(), strict=True))
+    return torch.from_numpy(hemisphere_mean(total.numpy(), tiers, clipping_norm).mean).float()
+
+
+def silo_epochs(
+    model: FlatModel,
+    dataset: Dataset,
+    sigmas: list[float],
+    clipping_norm: float,
+    rule: StepRule,
+    epochs: int,
+    *,
+    seed: int = 0,
+    progress: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[int, Descent]]:
+    """GSPA, Algorithm 3: clients hold equal shares of the records and answer once an epoch, in secret random order.
+
+    A client sees the current parameters and answers with the mean of its clipped gradients plus N(0, sigma_i^2 I); the
+    step is taken before the next client is asked. Every example is clipped, where the paper clips their mean.
+
+    Args:
+        sigmas: one for each client; 0 for no noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    descent, clients = Descent(model.initial, rule), len(sigmas)
+    shares = torch.chunk(torch.randperm(len(dataset.train), generator=generator), clients)
+    for epoch in range(1, epochs + 1):
+        for client in torch.randperm(clients, generator=generator).tolist():
+            mine = dataset.train.part(shares[client])
+            answer = model.mean_clipped(descent.parameters, mine.features, mine.targets, clipping_norm).cpu().double()
+            answer += sigmas[client] * torch.randn(answer.shape, generator=generator, dtype=torch.float64)
+            descent.step(torch.from_numpy(gaussian_mean(answer.numpy(), [(sigmas[client], 1)]).mean).float())
+            progress()
+        yield epoch, descent

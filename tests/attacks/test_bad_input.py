@@ -1,0 +1,106 @@
+"""Bad input that is meant to cost a service work, memory or its life: the size is checked before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from protocol.onion import Onion
+from protocol.transport import MESSAGE_BYTES
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.attacks import cheaters
+from tests.attacks.arena import arena, crafted
+from tests.support import settings
+
+
+@pytest.mark.asyncio
+async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_stored_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        pool, store = deployment.service("shuffler-1").pool, deployment.service("shuffler-1").store
+        jobs: list[str] = []
+        really = pool.run
+
+        async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
+            jobs.append(getattr(work, "__name__", "opens"))
+            return await really(work, *arguments)
+
+        monkeypatch.setattr(pool, "run", counted)
+        bad = pb.Submission(client_key=bytes(32), envelope=bytes(2000), signature=bytes(64))
+        assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
+        stranger = crafted(terms, 1, 1.0)
+        assert await deployment.submit(terms, [stranger], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
+        assert jobs == []
+        forged = crafted(terms, 1, 1.0)
+        forged.signature = bytes(64)
+        assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
+        assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check
+        assert await store.run(lambda tx: tx.num_submissions(terms.round_id)) == 0
+        await deployment.admit(terms, deployment.seal(terms, 20))
+        publication, _ = await deployment.finish(terms)
+        assert publication.num_reports == 20
+
+
+@pytest.mark.asyncio
+async def test_messages_above_the_cap_and_calls_above_the_count_are_refused_and_others_go_on(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        entry = deployment.deployment.shufflers[0]
+        credentials = grpc.ssl_channel_credentials(entry.tls_certificate.encode())
+        options = [("grpc.ssl_target_name_override", entry.name), ("grpc.max_send_message_length", -1)]
+        async with grpc.aio.secure_channel(entry.public_address or "", credentials, options=options) as channel:
+            stub = stubs.ShufflerStub(channel)
+            huge = pb.SubmitRequest(round_id=terms.round_id, submissions=[pb.Submission(envelope=bytes(MESSAGE_BYTES))])
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Submit(huge)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            for count in (0, 2001):
+                many = pb.SubmitRequest(round_id=terms.round_id, submissions=[pb.Submission()] * count)
+                answer = await cheaters.refused(stub.Submit(many))
+                assert answer is not None
+                assert answer.code.name == "BAD_REQUEST"
+            raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+            raw = channel.unary_unary("/croupier.protocol.v1.Shuffler/Submit")
+            with pytest.raises(grpc.aio.AioRpcError):
+                await raw(b"\xff" * 1000)
+        await deployment.admit(terms, deployment.seal(terms, 20))
+        publication, _ = await deployment.finish(terms)
+        assert publication.num_reports == 20
+
+
+@pytest.mark.asyncio
+async def test_a_hops_deliveries_of_a_wrong_size_or_place_are_refused_before_they_are_stored(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
+        for change in (
+            {"ciphertexts": b""},
+            {"ciphertexts": bytes(size - 1)},
+            {"ciphertexts": bytes(3 * size + 1)},
+            {"chunk_index": 7},
+            {"chunk_count": 0},
+            {"lane": pb.LANE_JOINT},
+            {"lane": 99},
+        ):
+            request = pb.DeliverRequest(
+                round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=bytes(size)
+            )
+            for field, value in change.items():
+                setattr(request, field, value)
+            answer = await cheaters.refused(stub.Deliver(request))
+            assert answer is not None
+            assert answer.code.name == "BAD_REQUEST", change
+        store = deployment.service("shuffler-2").store
+        assert await store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
+        await deployment.admit(terms, deployment.seal(terms, 20))
+        publication, _ = await deployment.finish(terms)
+        assert publication.num_reports == 20

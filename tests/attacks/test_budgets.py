@@ -1,0 +1,191 @@
+"""Lying about the budget, and averaging over rounds or over retries."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from accountant import BinaryRandomizedResponse, Budgets, certify
+from accountant.service import AccountantService
+from client.fleet import run_fleet
+from client.outbox import Outbox
+from client.submission import Participant, new_client_key, seal_one
+from protocol.envelope import HOP_ACCOUNTANT, open_many
+from protocol.errors import Code, Refusal
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, decode_budget
+from protocol.questions import encode_report
+from protocol.service import ENVELOPE_KEY
+from protocol.v1 import messages_pb2 as pb
+from protocol.workers import WorkerPool
+from tests.attacks import cheaters
+from tests.attacks.arena import arena, crafted
+from tests.support import BIT, make_kit, settings
+
+OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
+
+
+class BelievesEverybody(AccountantService):
+    """An accountant without its defence: every positive number is a budget."""
+
+    async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
+        label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
+        opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
+        return Counter(decode_budget(plain)[0] for plain in opened if plain is not None), 0, 0.0
+
+
+@pytest.mark.asyncio
+async def test_a_budget_off_the_grid_above_its_ceiling_or_below_its_floor_makes_its_client_dishonest(
+    tmp_path: Path,
+) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 60, wish=2.0))
+        await deployment.admit(terms, [crafted(terms, 1, epsilon) for epsilon in OFF_THE_GRID])
+        wrong_delta = [crafted(terms, 1, 1.0, delta) for delta in (0.1, math.nan)]
+        onion = Onion(terms)
+        scrap = struct.pack(">d", 1.0) + b"\xff" * 8
+        await deployment.admit(
+            terms,
+            [
+                *wrong_delta,
+                sign_submission(terms.round_id, onion.wrap(encode_report(1), scrap).envelope, new_client_key()),
+            ],
+        )
+        _, certificate = await deployment.finish(terms)
+        liars = len(OFF_THE_GRID) + 3
+        assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (60, liars, liars)
+        assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(2.0, 60)]
+        expected = certify(
+            Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=liars
+        ).epsilon
+        assert certificate.epsilon == expected
+
+
+@pytest.mark.asyncio
+async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) -> None:
+    """They claim to add almost only noise, and send a constant: a certificate that counts them is a false one."""
+    true = certify(Budgets.from_tiers([(2.0, 30)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
+    certified = []
+    for accountant in (BelievesEverybody, AccountantService):
+        async with arena(tmp_path / accountant.__name__, 1, {"accountant": accountant}) as deployment:
+            terms = await deployment.operator.open_round(settings())
+            await deployment.admit(terms, deployment.seal(terms, 30, wish=2.0))
+            await deployment.admit(terms, [crafted(terms, 1, 0.01) for _ in range(170)])
+            _, certificate = await deployment.finish(terms)
+            certified.append(certificate.epsilon)
+    assert certified[0] < true / 2
+    assert certified[1] >= true
+
+
+@pytest.mark.asyncio
+async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
+    """They claim the smallest budget, whose noise hides others best; f takes away just those that would hide best."""
+    true = certify(Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
+    async with arena(tmp_path, 1) as deployment:
+        certified = []
+        for f in (0, 20):
+            terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=f))
+            await deployment.admit(terms, deployment.seal(terms, 60, wish=2.0))
+            await deployment.admit(terms, [crafted(terms, 1, 0.5) for _ in range(20)])
+            _, certificate = await deployment.finish(terms)
+            certified.append(certificate.epsilon)
+        assert certified[0] < 0.9 * true
+        assert certified[1] == pytest.approx(true, rel=1e-6)  # two upper bounds of one number
+
+
+def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
+    terms = make_kit().terms
+    for wish in (0.4999, 0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="wished epsilon"):
+            seal_one(terms, Onion(terms), Participant(1, wish))
+
+
+@pytest.mark.asyncio
+async def test_the_ledger_stops_who_averages_over_rounds(tmp_path: Path) -> None:
+    """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing."""
+    granted: dict[str, list[bool]] = {}
+    for name, limit in (("free", ""), ("limited", "\n[privacy_limit]\ntotal_epsilon = 0.4\ntotal_delta = 3e-4\n")):
+        granted[name] = []
+        async with arena(tmp_path / name, 1, more=limit) as deployment:
+            for number in range(5):
+                terms = await deployment.operator.open_round(settings(), f"round-{number}")
+                await deployment.admit(terms, deployment.seal(terms, 150))
+                publication, certificate = await deployment.finish(terms)
+                assert bool(publication.values) is certificate.granted
+                granted[name].append(certificate.granted)
+                if number == 1:
+                    await deployment.inside.stop("accountant")
+                    await deployment.inside.start("accountant")
+            if limit:
+                assert "the ledger would reach" in certificate.refusals[-1]
+                keys = await deployment.service("accountant").store.run(lambda tx: tx.keys("round-4"))
+                assert keys == {}
+    assert granted["free"] == [True] * 5
+    assert granted["limited"][0] is True
+    assert granted["limited"][-1] is False
+    assert granted["limited"] == sorted(granted["limited"], reverse=True)
+
+
+class LosesAnswers(cheaters.CheatingShuffler):
+    """Takes every submission and says that it is not there, in the hope of a second, freshly randomized one."""
+
+    async def Submit(self, request: pb.SubmitRequest, context: cheaters.Context) -> pb.SubmitResponse:  # noqa: N802
+        self.bodies = [*getattr(self, "bodies", []), request.SerializeToString(deterministic=True)]
+        answer = await super().Submit(request, context)
+        if len(self.bodies) < 5:
+            raise Refusal(Code.STORE_FAILED)
+        return answer
+
+
+@pytest.mark.asyncio
+async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes_again(tmp_path: Path) -> None:
+    """Also from a client that is started anew. Of one that randomizes again it would have five coins instead of one."""
+    pool = WorkerPool(1)
+    async with arena(tmp_path, 1, {"shuffler-1": LosesAnswers}) as deployment:
+        terms = await deployment.operator.open_round(settings(BIT))
+        victim = {"victim": Participant(1, 0.5)}
+        for _ in range(2):
+            outbox = Outbox(tmp_path / "outbox.db")
+            await run_fleet(
+                deployment.channel, terms, victim, outbox=outbox, pool=pool, enrol=deployment.operator.enrol
+            )
+            with outbox._engine.begin() as db:  # as if the client had died before it noted the answer
+                db.execute(sa.text("UPDATE sealed SET acknowledged = 0"))
+            outbox.close()
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, LosesAnswers)
+        assert len(hop.bodies) == 6
+        assert len(set(hop.bodies)) == 1
+        without_a_memory = {seal_one(terms, Onion(terms), victim["victim"]).submission for _ in range(5)}
+        assert len(without_a_memory) == 5
+    pool.close()
+
+
+@pytest.mark.asyncio
+async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        key = new_client_key()
+        first, second = crafted(terms, 0, 0.5, key=key), crafted(terms, 1, 2.0, key=key)
+        await deployment.admit(terms, [first, *deployment.seal(terms, 25)])
+        assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
+        assert await deployment.submit(terms, [first, second]) == [
+            pb.SUBMISSION_CODE_ACCEPTED,
+            pb.SUBMISSION_CODE_ALREADY_EXISTS,
+        ]
+        await deployment.inside.stop("shuffler-1")
+        await deployment.inside.start("shuffler-1")
+        assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users) == (26, 26)
+        assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(0.5, 1), (1.0, 25)]

@@ -1,0 +1,126 @@
+"""Flooding: filling a batch around one victim, with clients that do not exist, exist twice, or are the attacker's."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from client.submission import new_client_key
+from protocol.errors import Code
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from tests.attacks import cheaters
+from tests.attacks.arena import Arena, arena, crafted
+from tests.support import settings
+
+FAKES = 19
+
+
+async def surround(
+    deployment: Arena, terms: RoundTerms, victims_report: int, fakes: int = FAKES, *, enrol: bool
+) -> list[int]:
+    """One victim, and as many fakes as the minimum batch needs, whose reports the attacker knows."""
+    await deployment.admit(terms, [crafted(terms, victims_report, 1.0)])
+    codes = await deployment.submit(terms, [crafted(terms, 0, 1.0) for _ in range(fakes)], enrol=enrol)
+    return list(codes)
+
+
+@pytest.mark.asyncio
+async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        codes = await surround(deployment, terms, 1, enrol=False)
+        assert codes == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT] * FAKES
+        answer = await deployment.operator.close_round(terms.round_id)
+        assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_OPEN, 1)
+        assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+async def test_registered_fakes_would_uncover_a_report_and_are_what_the_number_of_dishonest_clients_is_for(
+    tmp_path: Path,
+) -> None:
+    """Where anybody may enrol, subtraction reads the victim's report. With f = 99 the round is refused."""
+    naive = settings(min_batch_size=100, epsilon_max=0.9)
+    async with arena(tmp_path, 2) as deployment:
+        estimates = []
+        for report in (0, 1):
+            terms = await deployment.operator.open_round(naive)
+            await surround(deployment, terms, report, 99, enrol=True)
+            publication, certificate = await deployment.finish(terms)
+            assert certificate.granted
+            estimates.append(publication.values[0].estimate)
+        assert estimates[1] - estimates[0] > 0.01  # one report of a hundred: the attacker reads it off
+        terms = await deployment.operator.open_round(dataclasses.replace(naive, dishonest=99))
+        await surround(deployment, terms, 1, 99, enrol=True)
+        publication, certificate = await deployment.finish(terms)
+        assert certificate.epsilon == certificate.everyone_else_colludes_epsilon == 1.0
+        assert not certificate.granted
+        assert not publication.values
+
+
+@pytest.mark.asyncio
+async def test_copies_of_one_envelope_are_no_crowd_although_different_clients_send_them(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        (victim,) = deployment.seal(terms, 1)
+        copies = [sign_submission(terms.round_id, victim.envelope, new_client_key()) for _ in range(FAKES)]
+        await deployment.admit(terms, [victim, *copies])
+        answer = await deployment.operator.close_round(terms.round_id)
+        assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_CLOSED, FAKES + 1)
+        assert "1 of them open; the round needs 20" in await deployment.problem("shuffler-1", terms)
+        assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        key = new_client_key()
+        codes = await deployment.submit(terms, [crafted(terms, 0, 1.0, key=key) for _ in range(20)])
+        assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_ALREADY_EXISTS] * 19
+        (token,) = await deployment.operator.issue_tokens(1)
+        many = [crafted(terms, 0, 1.0) for _ in range(20)]
+        with_token = [sign_submission(terms.round_id, one.envelope, new_client_key(), token) for one in many]
+        codes = await deployment.submit(terms, with_token, enrol=False)
+        assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_TOKEN_USED] * 19
+        answer = await deployment.operator.close_round(terms.round_id)
+        assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_OPEN, 2)
+
+
+class MixesTooFew(cheaters.CheatingShuffler):
+    """A first hop that closes and mixes a batch below the minimum."""
+
+    async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
+        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
+        return pb.ROUND_STATE_CLOSED, 0
+
+    def _too_few(self, terms: RoundTerms, lanes: object) -> str:
+        return ""
+
+
+@pytest.mark.asyncio
+async def test_a_batch_below_the_minimum_is_stopped_by_the_next_hop_when_the_first_mixes_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 19))
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.problem("shuffler-1", terms)
+        cheater = deployment.service("shuffler-1")
+        assert isinstance(cheater, MixesTooFew)
+        assert {name: refusal.code for name, refusal in cheater.caught.items()} == {"shuffler-2": Code.SHORT_BATCH}
+        assert await deployment.nothing_is_published(terms)
+
+
+@pytest.mark.asyncio
+async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))
+        await deployment.admit(terms, deployment.seal(terms, 20))
+        codes = await deployment.submit(terms, [crafted(terms, 0, 1.0) for _ in range(50)])
+        assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] * 5 + [pb.SUBMISSION_CODE_ROUND_FULL] * 45
+        _, certificate = await deployment.finish(terms)
+        assert certificate.num_users == 25

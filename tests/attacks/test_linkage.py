@@ -1,0 +1,154 @@
+"""Linkage: everybody but one hop joins to find whose report is whose, or which report had which budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from client.submission import Participant, seal_one
+from deploy.operator import RoundSettings
+from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, decode_budget
+from protocol.questions import Question
+from protocol.randomness import SystemRandom
+from protocol.service import ENVELOPE_KEY, RELEASE_KEY
+from protocol.v1 import messages_pb2 as pb
+from shuffler.mix import permute
+from shuffler.service import ShufflerService
+from tests.attacks import cheaters
+from tests.attacks.arena import Arena, arena, crafted
+from tests.support import settings
+
+GRID = (0.5, 1.0, 2.0)
+LETTERS = Question("letters", "krr", k=3)
+CLIENTS = 90
+CHANCE = 60
+"""Guessing by position is right for 30 of 90 on average, and for 60 or more with a probability below 1e-10."""
+ROUND = RoundSettings(LETTERS, GRID, min_batch_size=20, epsilon_max=4.0, delta=1e-4)
+Keys = Mapping[tuple[str, str], bytes]
+
+
+async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
+    found = {}
+    for name in deployment.deployment.chain:
+        pairs = await deployment.service(name).store.run(lambda tx: tx.keys(terms.round_id))
+        found.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
+    return found
+
+
+def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop: int) -> list[int]:
+    """Returns the reports in their order, opened with the keys of hop `from_hop` and of everybody behind it."""
+    places = [(f"shuffler-{hop}", ENVELOPE_KEY, hop) for hop in range(from_hop, terms.num_hops + 1)]
+    places += [("accountant", RELEASE_KEY, HOP_RELEASE), ("analyzer", ENVELOPE_KEY, HOP_ANALYZER)]
+    opened = list(reports)
+    for name, purpose, hop in places:
+        label = Onion(terms).layer(pb.LANE_REPORT, hop).label
+        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, purpose], label, opened)]
+    return [terms.question.decode_report(plain) for plain in opened]
+
+
+def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_hop: int) -> list[float]:
+    places = [(f"shuffler-{hop}", hop) for hop in range(from_hop, terms.num_hops + 1)]
+    opened = list(parameters)
+    for name, hop in [*places, ("accountant", HOP_ACCOUNTANT)]:
+        label = Onion(terms).layer(pb.LANE_PARAMETER, hop).label
+        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, ENVELOPE_KEY], label, opened)]
+    return [decode_budget(plain)[0] for plain in opened]
+
+
+class CuriousHop(ShufflerService):
+    """Works as it should and keeps both lanes in the order in which they came."""
+
+    async def HandOver(  # noqa: N802
+        self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> pb.HandOverResponse:
+        terms = await self.terms(request.round_id)
+        self.seen = {lane: await self.lane_in(terms, lane) for lane in self.lanes_in}
+        return await super().HandOver(request, context)
+
+
+def one_order_for_both(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
+    order = permute([bytes([index]) for index in range(CLIENTS)], SystemRandom())
+    for lane, batch in lanes.items():
+        lanes[lane] = [batch[index[0]] for index in order]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("separately", [True, False])
+async def test_all_roles_behind_an_honest_first_hop_cannot_pair_reports_with_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separately: bool
+) -> None:
+    """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
+    if not separately:
+        monkeypatch.setattr("shuffler.service._permute_all", one_order_for_both)
+    async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
+        terms = await deployment.operator.open_round(ROUND)
+        keys = await keys_of_all(deployment, terms)
+        await deployment.admit(terms, [crafted(terms, index % 3, GRID[index % 3]) for index in range(CLIENTS)])
+        await deployment.finish(terms)
+        hop = deployment.service("shuffler-2")
+        assert isinstance(hop, CuriousHop)
+        letters = letters_of(terms, hop.seen[pb.LANE_REPORT], keys, 2)
+        budgets = budgets_of(terms, hop.seen[pb.LANE_PARAMETER], keys, 2)
+    right = sum(GRID[letter] == budget for letter, budget in zip(letters, budgets, strict=True))
+    assert sorted(letters) == sorted(index % 3 for index in range(CLIENTS))
+    assert right == CLIENTS if not separately else right < CHANCE
+
+
+class RemembersWhoIsWho(cheaters.CheatingShuffler):
+    """A first hop that notes in which order it passes on whose report."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        self.passed_on = list(lanes[pb.LANE_REPORT])
+
+
+class CuriousAnalyzer(cheaters.TrustingAnalyzer):
+    """Keeps the reports in the order in which they came."""
+
+    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+        self.seen = await self.lane_in(terms, pb.LANE_REPORT)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("honest", [True, False])
+async def test_a_first_hop_and_an_analyzer_cannot_follow_a_client_through_one_honest_hop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
+) -> None:
+    if not honest:
+        monkeypatch.setattr("shuffler.service._permute_all", lambda lanes: None)
+    cast = {"shuffler-1": RemembersWhoIsWho, "analyzer": CuriousAnalyzer}
+    async with arena(tmp_path, 2, cast) as deployment:
+        terms = await deployment.operator.open_round(ROUND)
+        keys = await keys_of_all(deployment, terms)
+        await deployment.admit(terms, [crafted(terms, index % 3, 1.0) for index in range(CLIENTS)])
+        await deployment.finish(terms)
+        hop, analyzer = deployment.service("shuffler-1"), deployment.service("analyzer")
+        assert isinstance(hop, RemembersWhoIsWho)
+        assert isinstance(analyzer, CuriousAnalyzer)
+    truth = letters_of(terms, hop.passed_on, keys, 2)
+    guess = letters_of(terms, analyzer.seen, keys, 3)
+    right = sum(one == other for one, other in zip(truth, guess, strict=True))
+    assert right == CLIENTS if not honest else right < CHANCE
+    inside = {one[start : start + 16] for one in analyzer.seen for start in range(0, len(one), 16)}
+    outside = {one[start : start + 16] for one in hop.passed_on for start in range(0, len(one), 16)}
+    assert not inside & outside  # a layer less, nothing looks as it did
+
+
+@pytest.mark.asyncio
+async def test_a_wish_is_no_fingerprint_because_only_grid_budgets_travel(tmp_path: Path) -> None:
+    """Thirty people with thirty wishes: the accountant sees one tier, and what is off the grid shows nobody either."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        onion = Onion(terms)
+        wishes = [0.5 + index / 100 for index in range(30)]
+        sealed = [seal_one(terms, onion, Participant(1, wish)) for wish in wishes]
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
+        await deployment.admit(terms, [crafted(terms, 1, 0.7319)])
+        _, certificate = await deployment.finish(terms)
+        assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(0.5, 30)]
+        assert certificate.invalid_budgets == 1
+        assert b"0.7319" not in certificate.SerializeToString()

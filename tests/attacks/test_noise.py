@@ -1,0 +1,149 @@
+"""Noise side channels: whatever protects somebody is drawn from the operating system, and exactly."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import client.submission
+from client.randomizers import randomize
+from deploy.operator import RoundSettings
+from protocol.questions import Question
+from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom
+from shuffler.mix import permute
+from tests.attacks.arena import arena
+
+HOUSE = Path(client.submission.__file__).parents[1]
+PROTECTING = ("protocol", "client", "shuffler", "accountant", "analyzer")
+QUESTIONS = [
+    Question("letter", "krr", k=64),
+    Question("mean", "onebit", low=0.0, high=1.0),
+    Question("lattice", "laplace", low=0.0, high=1.0, lattice=1 << 31),
+    Question("normal", "gaussian", low=0.0, high=1.0, lattice=1000, local_delta=1e-6),
+]
+
+
+def reports(question: Question, source: RandomSource, count: int = 400) -> list[int]:
+    return [randomize(question, 0, 0.5, source) for _ in range(count)]
+
+
+def after_seeding(draw: Callable[[], list[int]]) -> tuple[list[int], list[int]]:
+    """Returns what is drawn in two worlds in which the attacker has set every generator that can be set."""
+    python, numpy = random.getstate(), np.random.get_state()
+    worlds = []
+    for _ in range(2):
+        random.seed(1)
+        np.random.seed(1)
+        worlds.append(draw())
+    random.setstate(python)
+    np.random.set_state(numpy)
+    return worlds[0], worlds[1]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.randomizer)
+def test_whoever_can_seed_every_generator_of_the_process_predicts_no_report(question: Question) -> None:
+    """400 reports come out alike by chance with a probability far below 1e-9."""
+    one, other = after_seeding(lambda: reports(question, SystemRandom()))
+    assert one != other
+    one, other = after_seeding(lambda: reports(question, SeededRandomForTests(1)))
+    drawn_by_opendp = question.randomizer in ("laplace", "gaussian")
+    assert (one == other) is not drawn_by_opendp  # a seeded source would be predicted; OpenDP takes none from outside
+
+
+def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever owns it predicts everything; so nothing else goes in."""
+    for question in QUESTIONS[:2]:
+        worlds = []
+        for _ in range(2):
+            stream = random.Random(7)
+            monkeypatch.setattr(os, "urandom", lambda count, stream=stream: stream.randbytes(count))
+            worlds.append(reports(question, SystemRandom()))
+        assert worlds[0] == worlds[1]
+
+
+@pytest.mark.asyncio
+async def test_a_running_deployment_draws_reports_and_permutations_from_the_operating_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[type] = []
+
+    def watched_randomize(question: Question, value: float, epsilon: float, source: RandomSource) -> int:
+        used.append(type(source))
+        return randomize(question, value, epsilon, source)
+
+    def watched_permute(batch: list[bytes], source: RandomSource) -> list[bytes]:
+        used.append(type(source))
+        return permute(batch, source)
+
+    monkeypatch.setattr("client.submission.randomize", watched_randomize)
+    monkeypatch.setattr("shuffler.service.permute", watched_permute)
+    async with arena(tmp_path, 2) as deployment:
+        question = RoundSettings(QUESTIONS[0], (0.5, 1.0), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
+        terms = await deployment.operator.open_round(question)
+        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.finish(terms)
+    assert used == [SystemRandom] * (20 + 2 * 2)  # every report; both lanes at both hops
+
+
+def names_used(file: Path) -> set[str]:
+    """Returns every dotted name and every import of a source file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            found.add(ast.unparse(node))
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+    return found
+
+
+def test_no_seeded_generator_is_within_reach_of_what_protects_anybody() -> None:
+    """`random` spreads retries over time; numpy's generators serve the accountant's search for a stronger attack, whose
+    result is a lower bound and releases nothing.
+    """
+    found: dict[str, set[str]] = {}
+    for package in PROTECTING:
+        for file in sorted((HOUSE / package).rglob("*.py")):
+            names = names_used(file)
+            if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
+                found[str(file.relative_to(HOUSE))] = names
+    searches = {name for name in found if name.startswith("accountant/") and "attack" in name}
+    assert set(found) - searches == {"protocol/randomness.py", "protocol/transport.py"}
+    assert {name for name in found["protocol/transport.py"] if name.startswith("random.")} == {"random.uniform"}
+    assert "SeededRandomForTests" not in found["protocol/transport.py"]
+
+
+def came_from(value: int, report: float, scale: float) -> bool:
+    """Whether a textbook sampler, value ± scale·log(u) with u a multiple of 2^-53, can have made the report."""
+    distance = abs(Fraction(report) - value)
+    middle = round(math.exp(-float(distance) / scale) * 2**53)
+    steps = range(max(1, middle - 64), min(2**53, middle + 64))
+    return any(value + sign * scale * math.log(step * 2.0**-53) == report for step in steps for sign in (1, -1))
+
+
+def test_the_low_bits_of_a_report_do_not_tell_the_value() -> None:
+    """Mironov 2012: of floating-point Laplace noise they do. Reports here are integers, and any value can make any."""
+    source = random.Random(11)
+    scale = 2.0
+    told, wrong = 0, 0
+    for _ in range(300):
+        report = 0 + source.choice((1, -1)) * scale * math.log(source.randrange(1, 2**53) * 2.0**-53)
+        told += not came_from(1, report, scale)
+        wrong += not came_from(0, report, scale)
+    assert wrong == 0
+    assert told > 60  # for many users the attacker is certain, whatever their epsilon
+    lattice = Question("lattice", "laplace", low=0.0, high=1.0, lattice=4)
+    seen = [{randomize(lattice, value, 2.0, SystemRandom()) for _ in range(4000)} for value in (0.0, 1.0)]
+    assert all(isinstance(report, int) for one in seen for report in one)
+    assert seen[0] & seen[1] >= set(range(-2, 7))  # each of them 4,000 times missing: below 1e-9

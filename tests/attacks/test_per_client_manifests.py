@@ -1,0 +1,129 @@
+"""Tagging a victim with a manifest, or keys, of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from client.rounds import accept_manifest, fetch_terms
+from client.submission import Participant, seal_one
+from protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
+from protocol.errors import Code, Refusal, SignatureError, refusal_of
+from protocol.identity import Kind
+from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.onion import Onion
+from protocol.service import ServiceSetup
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from tests.attacks import cheaters
+from tests.attacks.arena import arena
+from tests.support import settings
+
+
+class TagsAVictim(cheaters.CheatingShuffler):
+    """Shows one victim terms of its own: hop 1 under a key of the victim's own, and a budget that hides nothing.
+
+    Whoever believes it is mixed among the others, in the place of one of them.
+    """
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.tag: KeyPair | None = None
+        self.victim: tuple[RoundTerms, bytes] | None = None
+
+    def altered(self, terms: RoundTerms) -> bytes:
+        self.tag = self.tag or generate_key_pair(terms.suite)
+        manifest = pb.Manifest.FromString(terms.payload)
+        manifest.hops[0].public_key = self.tag.public
+        manifest.budget_grid.append(pb.LocalBudget(epsilon=20.0))
+        return canonical(manifest)
+
+    async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
+        answer = await super().GetRound(request, context)
+        answer.manifest.payload = self.altered(await self.terms(request.round_id))
+        kept = [one for one in answer.manifest.signatures if one.signer != self.name]
+        del answer.manifest.signatures[:]
+        answer.manifest.signatures.extend([self.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
+        return answer
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        if self.victim and self.tag:
+            onion = Onion(self.victim[0])
+            opened = open_sealed(terms.suite, self.tag.private, onion.joint.label, self.victim[1])
+            lanes[pb.LANE_REPORT][0], lanes[pb.LANE_PARAMETER][0] = onion.split(opened)
+
+
+@pytest.mark.asyncio
+async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        with pytest.raises(SignatureError, match=r"signature of .* on the manifest is wrong"):
+            await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, TagsAVictim)
+        alone = hop.identity.signed(Kind.MANIFEST, hop.altered(terms))
+        with pytest.raises(SignatureError, match="lacks the signature of accountant, analyzer, shuffler-2"):
+            accept_manifest(alone, deployment.deployment)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("bound", [True, False])
+async def test_a_client_that_verified_nothing_would_still_not_get_past_an_honest_hop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
+) -> None:
+    """Its layers name the other manifest. Without that name in them, the unprotected report would go all the way."""
+    if not bound:
+        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+    async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, TagsAVictim)
+        believed = parse_terms(hop.altered(terms))
+        sealed = seal_one(believed, Onion(believed), Participant(1, 20.0))
+        hop.victim = believed, pb.Submission.FromString(sealed.submission).envelope
+        publication, certificate = await deployment.finish(terms)
+    assert publication.num_reports == (29 if bound else 30)
+    assert certificate.dishonest == (2 if bound else 1)  # a drop in each lane; or a budget off the grid
+    assert certificate.invalid_budgets == (0 if bound else 1)
+
+
+@pytest.mark.asyncio
+async def test_no_service_signs_a_second_manifest_for_a_round_not_even_for_the_operator(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        for alter in ("epsilon_max", "dishonest", "min_batch_size"):
+            second = pb.Manifest.FromString(terms.payload)
+            setattr(second, alter, 3)
+            for name in deployment.deployment.chain:
+                with pytest.raises(grpc.aio.AioRpcError) as answer:
+                    await deployment.operator._control(name).Sign(rpc.SignRequest(manifest=canonical(second)))
+                refusal = refusal_of(answer.value)
+                assert refusal is not None
+                assert refusal.code is Code.CONFLICT
+
+
+@pytest.mark.asyncio
+async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> None:
+    """A hop that sends its victim to a round of its own: well signed, but not the one that everybody is in."""
+
+    class Misleads(cheaters.CheatingShuffler):
+        async def GetRound(  # noqa: N802
+            self, request: rpc.GetRoundRequest, context: cheaters.Context
+        ) -> rpc.GetRoundResponse:
+            return await super().GetRound(rpc.GetRoundRequest(round_id="lonely"), context)
+
+    async with arena(tmp_path, 1, {"shuffler-1": Misleads}) as deployment:
+        await deployment.operator.open_round(settings(), "lonely")
+        await deployment.operator.open_round(settings(), "everybody")
+        with pytest.raises(Refusal, match="asked for round 'everybody', got 'lonely'"):
+            await fetch_terms(deployment.channel, deployment.deployment, "everybody")
+
+
+def test_an_unbound_label_is_what_the_real_one_is_not() -> None:
+    one, other = (Label("round", bytes([number]) * 32, pb.LANE_JOINT, 1, b"key") for number in (1, 2))
+    assert one.info() != other.info()
+    unbound = cheaters.UnboundLabel("round", bytes(32), pb.LANE_JOINT, 1, b"key")
+    assert unbound.info() == cheaters.UnboundLabel("other", bytes(32), pb.LANE_REPORT, 2, b"yek").info()

@@ -1,0 +1,206 @@
+"""Tagging, malleability, and replay: in the same round, in another round, in the other lane, at another hop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from client.submission import new_client_key
+from protocol.errors import Code, Refusal
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.store import Transaction
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.attacks import cheaters
+from tests.attacks.arena import arena
+from tests.support import settings
+
+Drops = dict[pb.Lane.ValueType, dict[str, int]]
+
+
+@pytest.mark.asyncio
+async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(tmp_path: Path) -> None:
+    """The network replays a submission: to the same round, to another one, and there under a name of its own."""
+    async with arena(tmp_path, 1) as deployment:
+        first = await deployment.operator.open_round(settings(), "first")
+        second = await deployment.operator.open_round(settings(), "second")
+        submissions = deployment.seal(first, 30)
+        for _ in range(2):
+            await deployment.admit(first, submissions)
+        await deployment.admit(second, deployment.seal(second, 30))
+        replayed = await deployment.submit(second, submissions[:1])
+        assert replayed == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
+        stolen = sign_submission("second", submissions[0].envelope, new_client_key())
+        await deployment.admit(second, [stolen])
+        for terms in (first, second):
+            publication, certificate = await deployment.finish(terms)
+            assert (publication.num_reports, certificate.num_users) == (30, 30)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("dropping", [True, False])
+async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropping: bool
+) -> None:
+    """A registered attacker sends the victim's bytes as its own, nine times. Were hops not to look, the sinks would."""
+    if not dropping:
+        monkeypatch.setattr("shuffler.service.open_layer", cheaters.open_layer_with_repeats)
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        submissions = deployment.seal(terms, 30)
+        copies = [sign_submission(terms.round_id, submissions[0].envelope, new_client_key()) for _ in range(9)]
+        await deployment.admit(terms, [*submissions, *copies])
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users) == (30, 30)
+        repeated = [drop.count for drop in publication.drops if drop.reason == "repeated"]
+        assert repeated == ([] if dropping else [9])  # nine more of the victim would have been published
+        reasons = {
+            drop.reason: drop.count
+            for signed in certificate.commitments[:2]
+            for drop in pb.Commitment.FromString(signed.payload).drops
+        }
+        assert reasons == ({"repeated": 9} if dropping else {})
+
+
+class Replays(cheaters.CheatingShuffler):
+    """Keeps one client's ciphertexts of the first round and puts them into the place of another's in the second."""
+
+    kept: Mapping[pb.Lane.ValueType, bytes] | None = None
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: Drops) -> None:
+        if self.kept is None:
+            self.kept = {lane: batch[0] for lane, batch in lanes.items()}
+            return
+        for lane, batch in lanes.items():
+            batch[0] = self.kept[lane]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("bound", [True, False])
+async def test_what_was_sealed_for_one_round_opens_in_no_other_even_under_the_same_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
+) -> None:
+    cheaters.same_keys_every_round(monkeypatch)
+    if not bound:
+        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+    async with arena(tmp_path, 2, {"shuffler-1": Replays}) as deployment:
+        for number in (1, 2):
+            terms = await deployment.operator.open_round(settings(), f"round-{number}")
+            await deployment.admit(terms, deployment.seal(terms, 30))
+            publication, certificate = await deployment.finish(terms)
+            if number == 1:
+                assert (publication.num_reports, certificate.dishonest) == (30, 0)
+        assert (publication.num_reports, certificate.dishonest) == ((29, 2) if bound else (30, 0))
+
+
+class FlipsABit(cheaters.CheatingShuffler):
+    """Marks the victim's report so as to recognise it later."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: Drops) -> None:
+        marked = bytearray(lanes[pb.LANE_REPORT][0])
+        marked[-1] ^= 1
+        lanes[pb.LANE_REPORT][0] = bytes(marked)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("at", "dishonest"), [("shuffler-1", 1), ("shuffler-2", 0)])
+async def test_a_marked_report_opens_for_nobody_and_is_counted_in_the_open(
+    tmp_path: Path, at: str, dishonest: int
+) -> None:
+    """The mark leaves no trace but the count of drops; what the analyzer finds spoilt is in the publication."""
+    async with arena(tmp_path, 2, {at: FlipsABit}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 30, dishonest)
+        spoilt = [(drop.reason, drop.count) for drop in publication.drops]
+        assert spoilt == ([] if at == "shuffler-1" else [("does-not-open", 1)])
+
+
+class CrossesLanes(cheaters.CheatingShuffler):
+    """Sends budgets in the report lane: the analyzer would learn them beside each other."""
+
+    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+        other = pb.LANE_PARAMETER if lane == pb.LANE_REPORT else pb.LANE_REPORT
+        super().put_output(tx, round_id, other, ciphertexts)
+
+
+class PassesOnUnopened(cheaters.CheatingShuffler):
+    """Sends what was sealed for itself to the next hop."""
+
+    async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+        self.unopened = await super().lane_in(terms, lane)
+        return self.unopened
+
+    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+        super().put_output(tx, round_id, lane, self.unopened if lane == pb.LANE_PARAMETER else ciphertexts)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("cheat", "at"), [(CrossesLanes, "shuffler-1"), (PassesOnUnopened, "shuffler-2")])
+async def test_ciphertexts_of_another_lane_or_hop_have_not_the_size_of_this_one(
+    tmp_path: Path, cheat: type[cheaters.CheatingShuffler], at: str
+) -> None:
+    async with arena(tmp_path, 3, {at: cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.operator.close_round(terms.round_id)
+        assert "every ciphertext here has" in await deployment.problem(at, terms)
+        assert await deployment.nothing_is_published(terms)
+
+
+class SubstitutesItsOwnLane(cheaters.CheatingShuffler):
+    """Puts something of the right size, but sealed for the other lane under the same key, into the report lane."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: Drops) -> None:
+        onion = Onion(terms)
+        hop_2 = onion.layer(pb.LANE_PARAMETER, 2)
+        as_report = dataclasses.replace(hop_2, plain_size=onion.layer(pb.LANE_REPORT, 2).plain_size)
+        inner = cheaters.own_report(terms, 2)
+        lanes[pb.LANE_REPORT][0] = onion._seal([as_report], inner)[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("bound", [True, False])
+async def test_the_lane_is_part_of_what_a_layer_is_sealed_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
+) -> None:
+    if not bound:
+        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+    async with arena(tmp_path, 2, {"shuffler-1": SubstitutesItsOwnLane}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+        assert (publication.num_reports, certificate.dishonest) == ((29, 1) if bound else (30, 0))
+
+
+class DeliversTwice(cheaters.CheatingShuffler):
+    """After the hand-over it tries again, with other reports."""
+
+    answer: Refusal | None = None
+
+    async def _deliver(self, terms: RoundTerms) -> None:
+        await super()._deliver(terms)
+        other = b"".join(cheaters.own_report(terms, 1) for _ in range(30))
+        stub = stubs.DeliveryStub(self.channel_to("shuffler-2"))
+        request = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=other)
+        self.answer = await cheaters.refused(stub.Deliver(request))
+
+
+@pytest.mark.asyncio
+async def test_a_hop_cannot_deliver_another_batch_after_the_first(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": DeliversTwice}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, deployment.seal(terms, 30))
+        publication, _ = await deployment.finish(terms)
+        assert publication.num_reports == 30
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, DeliversTwice)
+        await deployment.until(lambda: hop.answer is not None)
+        assert hop.answer is not None
+        assert hop.answer.code is Code.CONFLICT

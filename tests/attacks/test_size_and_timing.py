@@ -1,0 +1,176 @@
+"""What ciphertexts give away without being opened: their size, their order, and when they travel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from client.submission import Participant, seal_one
+from protocol.batches import ciphertext_hashes
+from protocol.envelope import SUITES
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.questions import Question
+from protocol.store import Transaction
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from shuffler.service import ShufflerService
+from tests.attacks import cheaters
+from tests.attacks.arena import WAIT_S, arena, crafted
+from tests.support import make_kit, settings
+
+QUESTIONS = [
+    Question("bit", "rr"),
+    Question("letter", "krr", k=1000, labels=tuple(f"a letter with the number {n}" for n in range(1000))),
+    Question("mean", "onebit", low=-1e9, high=1e9),
+    Question("lattice", "laplace", low=0.0, high=1.0, lattice=1 << 31),
+    Question("normal", "gaussian", low=0.0, high=1.0, lattice=1000, local_delta=1e-6),
+]
+
+
+def extremes(question: Question) -> list[float]:
+    if question.randomizer in ("rr", "krr"):
+        return [0, (question.k or 2) - 1]
+    return list(question.interval)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.randomizer)
+def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Question, suite: str) -> None:
+    terms = make_kit(3, question, suite).terms
+    onion = Onion(terms)
+    sizes = set()
+    for value in extremes(question):
+        for wish in (0.5, 1.9, 1e6):
+            raw = seal_one(terms, onion, Participant(value, wish))
+            sizes.add((len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.trail)))
+    assert len(sizes) == 1
+    assert sizes.pop()[0] == onion.joint.sealed_size
+
+
+@pytest.mark.asyncio
+async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        for change in (b"", b"\0", b"\0" * 1000):
+            odd = crafted(terms, 1, 1.0)
+            odd.envelope = odd.envelope[:-1] if not change else odd.envelope + change
+            assert await deployment.submit(terms, [odd]) == [pb.SUBMISSION_CODE_WRONG_SIZE]
+        await deployment.operator.close_round(terms.round_id)
+        assert await deployment.nothing_is_published(terms)
+
+
+class Listener(ShufflerService):
+    """The second hop, and whoever watches what comes to it and when."""
+
+    arrived = 0
+
+    async def Deliver(self, request: pb.DeliverRequest, context: cheaters.Context) -> pb.DeliverResponse:  # noqa: N802
+        self.arrived += 1
+        return await super().Deliver(request, context)
+
+
+class StopsHalfway(cheaters.CheatingShuffler):
+    """Sends the first chunk of each lane, and the rest only later: those in it could be watched alone."""
+
+    def __init__(self, setup: object) -> None:
+        super().__init__(setup)  # type: ignore[arg-type]
+        self.go_on = asyncio.Event()
+
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
+        request = pb.DeliverRequest(
+            round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
+        )
+        await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).Deliver(request))
+        if lane == pb.LANE_PARAMETER:
+            handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
+            request_over = pb.HandOverRequest.FromString(handover)
+            self.early = await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).HandOver(request_over))
+            await self.go_on.wait()
+            await super().send_lane(terms, receiver, pb.LANE_REPORT)
+        return await super().send_lane(terms, receiver, lane) if self.go_on.is_set() else 0
+
+
+@pytest.mark.asyncio
+async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.service._CHUNK_BYTES", 1000)
+    async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        watcher = deployment.service("shuffler-2")
+        first = deployment.service("shuffler-1")
+        assert isinstance(watcher, Listener)
+        assert isinstance(first, StopsHalfway)
+        for _ in range(3):
+            await deployment.admit(terms, deployment.seal(terms, 6))
+            answer = await deployment.operator.close_round(terms.round_id)
+            assert answer.state == pb.ROUND_STATE_OPEN  # fewer than 20: held
+        assert watcher.arrived == 0
+        await deployment.admit(terms, deployment.seal(terms, 12))
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.until(lambda: hasattr(first, "early"))
+        assert watcher.arrived == 2
+        assert first.early is not None
+        assert first.early.code.name == "BAD_BATCH"
+        assert "is not complete" in first.early.hint
+        row = await watcher.store.run(lambda tx: tx.round(terms.round_id))
+        assert row.state == pb.ROUND_STATE_OPEN
+        assert (
+            await deployment.service("analyzer").store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT))
+            is None
+        )
+        first.go_on.set()
+        publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
+        assert publication.num_reports == 30
+
+
+def in_the_order_of_arrival(self: Transaction, round_id: str) -> list[bytes]:
+    import sqlalchemy as sa
+
+    rows = self.connection.execute(
+        sa.text("SELECT envelope FROM submissions WHERE round_id = :name ORDER BY rowid"), {"name": round_id}
+    )
+    return list(rows.scalars())
+
+
+def fixed_points(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    return sum(a == b for a, b in zip(one, other, strict=True))
+
+
+class SeesItsInput(Listener):
+    """Keeps the hashes of the report lane in the order in which it came."""
+
+    async def HandOver(self, request: pb.HandOverRequest, context: cheaters.Context) -> pb.HandOverResponse:  # noqa: N802
+        terms = await self.terms(request.round_id)
+        lane = await self.lane_in(terms, pb.LANE_REPORT)
+        self.seen = [ciphertext_hashes([ciphertext])[0] for ciphertext in lane]
+        return await super().HandOver(request, context)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("mixing", [True, False])
+async def test_who_comes_first_is_not_first_in_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixing: bool
+) -> None:
+    """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""
+    if not mixing:
+        monkeypatch.setattr("shuffler.service._permute_all", lambda lanes: None)
+        monkeypatch.setattr(Transaction, "envelopes", in_the_order_of_arrival)
+    async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        onion = Onion(terms)
+        sealed = [seal_one(terms, onion, Participant(1, 1.0)) for _ in range(100)]
+        for one in range(0, 100, 10):
+            some = [pb.Submission.FromString(each.submission) for each in sealed[one : one + 10]]
+            await deployment.admit(terms, some)
+        await deployment.finish(terms)
+        hop = deployment.service("shuffler-2")
+        assert isinstance(hop, SeesItsInput)
+        came = [each.trail[:32] for each in sealed]
+        assert set(hop.seen) == set(came)
+        assert fixed_points(hop.seen, came) == 100 if not mixing else fixed_points(hop.seen, came) < 12

@@ -1,0 +1,160 @@
+"""Randomizers for vectors: exact sides, unbiased means, the variance that is claimed, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, kstest
+
+from analyzer.vectors import hemisphere_length, hemisphere_mean
+from client.randomizers import flip_threshold
+from client.vectors import clipped, gaussian, hemisphere, normals
+from protocol.randomness import SeededRandomForTests, SystemRandom
+
+DIMENSIONS = [2, 60, 1000]
+
+
+class Steered:
+    """A source whose point and sign are fixed, and whose last two coins are chosen."""
+
+    def __init__(self, seed: int, sign: int, forward: int, flip: int) -> None:
+        self._inner = SeededRandomForTests(seed)
+        self._draws = iter([forward, sign, flip])
+
+    def block(self, length: int) -> bytes:
+        return self._inner.block(length)
+
+    def bits64(self) -> int:
+        return next(self._draws)
+
+    def below(self, bound: int) -> int:
+        raise AssertionError(bound)
+
+
+def test_normals_are_normal() -> None:
+    drawn = normals(20_001, SeededRandomForTests(1))
+    assert drawn.shape == (20_001,)
+    assert kstest(drawn, "norm").pvalue > 1e-4
+    assert abs(float(np.corrcoef(drawn[:10_000], drawn[10_000:20_000])[0, 1])) < 0.05
+    assert normals(3, SystemRandom()).tolist() != normals(3, SystemRandom()).tolist()
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 60])
+def test_a_report_and_its_opposite_change_places_with_the_point(dimension: int) -> None:
+    """The guarantee in floating point: over the sign of the point, each side has exactly its share of the coins."""
+    never, always = 2**64 - 1, 0
+    rng = np.random.default_rng(dimension)
+    for seed, vector in enumerate([*rng.normal(size=(20, dimension)), *(np.eye(dimension) * 1e-30)]):
+        reports = Counter(
+            (hemisphere(vector, 10.0, 1.0, Steered(seed, sign, always, flip)).tobytes(), flip)
+            for sign, flip in itertools.product((0, 1), (never, always))
+        )
+        kept = {report for report, flip in reports if flip == never}
+        flipped = {report for report, flip in reports if flip == always}
+        assert len(kept) == len(flipped) == 1  # whichever sign the point had
+        towards = np.frombuffer(kept.pop(), dtype=np.float32)
+        assert np.array_equal(-towards, np.frombuffer(flipped.pop(), dtype=np.float32))
+        assert float(towards.astype(float) @ vector) > 0
+
+
+def test_a_point_on_the_border_is_on_either_side_with_the_same_chance() -> None:
+    """A sum of exactly zero: whatever the vector, report and opposite are equally likely over the sign of the point."""
+    vector = np.zeros(4)
+    vector[3] = 1.0
+
+    class OnTheBorder(Steered):
+        def block(self, length: int) -> bytes:
+            # Box and Muller: the angles of the second half make the last normal exactly 0 where its radius is 0.
+            words = np.full(length // 8, 1 << 63, dtype="<u8")
+            words[length // 16 - 1] = 2**64 - 1
+            return words.tobytes()
+
+    reports = Counter(
+        hemisphere(vector, 1.0, 1.0, OnTheBorder(0, sign, 0, flip)).tobytes()
+        for sign, flip in itertools.product((0, 1), (0, 2**64 - 1))
+    )
+    assert sorted(reports.values()) == [2, 2]
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_reports_have_length_one_and_their_side_with_the_right_chance(dimension: int) -> None:
+    source, rng = SeededRandomForTests(dimension), np.random.default_rng(dimension)
+    vector = rng.normal(size=dimension)
+    vector *= 2.0 / np.linalg.norm(vector)
+    count, epsilon = 3000, 1.5
+    reports = np.array([hemisphere(vector, 2.0, epsilon, source) for _ in range(count)])
+    assert reports.dtype == np.float32
+    assert np.abs(np.linalg.norm(reports, axis=1) - 1).max() < 1e-6
+    towards = int((reports @ vector > 0).sum())
+    share = 1 - flip_threshold(epsilon) / 2**64
+    assert abs(towards - count * share) < 5 * math.sqrt(count * share * (1 - share))
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@pytest.mark.parametrize("length", [0.0, 0.3, 1.0])
+def test_the_mean_is_the_vector_and_the_variance_what_is_claimed(dimension: int, length: float) -> None:
+    source, count, epsilon, clipping_norm = SeededRandomForTests(7), 4000, 2.0, 3.0
+    vector = np.zeros(dimension)
+    vector[0] = length * clipping_norm
+    reports = np.array([hemisphere(vector, clipping_norm, epsilon, source) for _ in range(count)], dtype=np.float64)
+    found = hemisphere_mean(reports.sum(axis=0), [(epsilon, count)], clipping_norm)
+    errors = (found.mean - vector) / found.standard_error
+    # A coordinate of the mean direction varies a little less than the others; none varies more.
+    assert float(errors @ errors) < chi2.ppf(1 - 1e-6, dimension)
+    assert float(errors[1:] @ errors[1:]) > chi2.ppf(1e-6, dimension - 1)
+    scale = clipping_norm * hemisphere_length(dimension) / math.tanh(epsilon / 2)
+    assert found.standard_error == pytest.approx(scale / math.sqrt(dimension * count))
+
+
+def test_the_length_of_a_hemisphere_is_the_inverse_of_the_mean_of_a_coordinate() -> None:
+    assert hemisphere_length(1) == pytest.approx(1.0)
+    assert hemisphere_length(2) == pytest.approx(math.pi / 2)
+    assert hemisphere_length(3) == pytest.approx(2.0)
+    assert hemisphere_length(10**6) == pytest.approx(math.sqrt(math.pi * 10**6 / 2), rel=1e-6)
+    with pytest.raises(ValueError, match="dimension is 0"):
+        hemisphere_length(0)
+    with pytest.raises(ValueError, match="no reports"):
+        hemisphere_mean(np.zeros(3), [], 1.0)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_gaussian_reports_are_the_clipped_vector_plus_the_noise(dimension: int) -> None:
+    vector = np.full(dimension, 5.0)
+    reports = np.array([gaussian(vector, 1.0, 0.5) for _ in range(max(20, 20_000 // dimension))], dtype=np.float64)
+    noise = (reports - 1 / math.sqrt(dimension)).ravel()
+    assert kstest(noise / 0.5, "norm").pvalue > 1e-4
+
+
+def test_clipping_scales_only_what_is_too_long() -> None:
+    assert clipped(np.array([3.0, 4.0]), 10.0).tolist() == [3.0, 4.0]
+    assert clipped(np.array([3.0, 4.0]), 1.0) == pytest.approx([0.6, 0.8])
+    assert clipped(np.array([1e200, 1e200]), 1.0) == pytest.approx([math.sqrt(0.5)] * 2)
+    assert clipped(np.zeros(2), 1.0).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("vector", "norm", "epsilon", "message"),
+    [
+        (np.array([1.0, math.nan]), 1.0, 1.0, "1 of the vector's 2 entries are not finite"),
+        (np.array([math.inf]), 1.0, 1.0, "not finite"),
+        (np.zeros((2, 2)), 1.0, 1.0, r"shape \(2, 2\)"),
+        (np.zeros(0), 1.0, 1.0, r"shape \(0,\)"),
+        (np.ones(2), 0.0, 1.0, "clipping_norm is 0.0"),
+        (np.ones(2), 1.0, 0.0, "epsilon is 0.0"),
+        (np.ones(2), 1.0, 21.0, "epsilon is 21.0"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused(
+    vector: np.ndarray[tuple[int, ...], np.dtype[np.float64]], norm: float, epsilon: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        hemisphere(vector, norm, epsilon, SystemRandom())
+
+
+def test_noise_without_a_scale_is_refused() -> None:
+    with pytest.raises(ValueError, match="sigma is 0"):
+        gaussian(np.ones(2), 1.0, 0.0)

@@ -1,0 +1,83 @@
+"""The documentation is true: every TOML sample loads, every command exists, every setting and metric is described."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from deploy.cli import app
+from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from deploy.metrics import PrometheusMetrics
+from protocol.deployment import load_deployment
+from protocol.service_directory import SETTINGS_FILE, Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+OPERATIONS = ROOT / "docs" / "operations.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("README.md"))]
+
+
+def fenced(page: Path, language: str) -> list[str]:
+    blocks = re.findall(rf"^ *```{language}\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(r"^   ", "", block, flags=re.MULTILINE) for block in blocks]
+
+
+SAMPLES = [(page, sample) for page in PAGES for sample in fenced(page, "toml")]
+
+
+@pytest.mark.parametrize(("page", "sample"), SAMPLES, ids=lambda value: getattr(value, "name", None))
+def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, tmp_path: Path) -> None:
+    (first, *_) = sample.splitlines()
+    if SETTINGS_FILE in first:
+        (tmp_path / SETTINGS_FILE).write_text(sample)
+        assert load_settings(tmp_path) != Settings()
+    else:
+        assert DEPLOYMENT_FILE in first
+        make_deployment(tmp_path / "d", "clinic", 1)
+        with (tmp_path / "d" / DEPLOYMENT_FILE).open("a") as file:
+            file.write(sample)
+        assert load_deployment(tmp_path / "d" / DEPLOYMENT_FILE).privacy_limit is not None
+
+
+def test_there_are_samples_and_the_first_names_every_setting() -> None:
+    assert len(SAMPLES) >= 3
+    described = set(tomllib.loads(fenced(OPERATIONS, "toml")[0]))
+    assert described == set(Settings.model_fields)
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line for block in fenced(page, "(?:sh)?") for line in block.splitlines()]
+    inline = re.findall(r"`(croupier [^`]+)`", page.read_text())
+    return [line.partition("#")[0].split("&&")[0].strip() for line in lines if line.startswith("croupier ")] + inline
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_is_written_down_exists_with_its_options(page: Path) -> None:
+    for line in commands(page):
+        words = shlex.split(line)[1:]
+        here: Any = typer.main.get_command(app)
+        while words and hasattr(here, "commands"):
+            name = words.pop(0)
+            assert name in here.commands, line
+            here = here.commands[name]
+        known = {option for parameter in here.params for option in parameter.opts}
+        for word in words:
+            if word.startswith("--"):
+                assert word in known, line
+
+
+def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
+    rows = re.findall(r"^\| `(croupier_\w+)` \| ([\w, ]*)\|", OPERATIONS.read_text(), re.MULTILINE)
+    described = {name: set(labels.replace(",", " ").split()) for name, labels in rows}
+    shown: dict[str, set[str]] = {}
+    for family in PrometheusMetrics().registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        if name.startswith("croupier_"):
+            shown[name] = labels
+    assert described == shown

@@ -1,0 +1,82 @@
+"""The ledger's backup: taken while the accountant runs, restored before it starts, and believed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.keygen import make_deployment
+from deploy.ledger import backup_ledger, restore_ledger, spent
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from tests.integration.test_rounds import Table, people, table
+from tests.support import BIT, settings
+
+LIMIT = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
+
+
+async def play(at: Table, name: str) -> pb.Certificate:
+    terms: RoundTerms = await at.operator.open_round(settings(), name)
+    await at.submit(terms, people(BIT, 150, seed=1))
+    return (await at.finish(terms))[1]
+
+
+@pytest.mark.asyncio
+async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, LIMIT) as at:
+        directory, rounds = at.inside.directory, 0
+        while (await play(at, f"round-{rounds}")).granted:
+            rounds += 1
+            backup = tmp_path / f"ledger-{rounds}.json"
+            assert await asyncio.to_thread(backup_ledger, directory, backup) == rounds
+        numbers = at.inside.running["accountant"]._metrics.registry
+        assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "ledger"}) == 1
+        assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "granted"}) == rounds
+        before = spent(directory, 3e-4)
+        assert rounds >= 2
+        with pytest.raises(ValueError, match="in use by another process"):
+            restore_ledger(directory, backup)
+
+        await at.inside.stop("accountant")
+        for file in (directory / "accountant").glob("rounds.db*"):
+            file.unlink()
+        for _ in range(2):
+            assert restore_ledger(directory, backup) == rounds
+        assert spent(directory, 3e-4) == before
+        await at.inside.start("accountant")
+        certificate = await play(at, "after-the-restore")
+        assert not certificate.granted
+        assert "the ledger would reach" in certificate.refusals[-1]
+
+
+def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
+    directory, backup = tmp_path / "deployment", tmp_path / "ledger.json"
+    make_deployment(directory, "clinic", 1)
+    with pytest.raises(ValueError, match="does not exist; run this where the accountant's directory is"):
+        backup_ledger(directory, backup)
+    entry = {"local_epsilon": 1.0, "local_delta": 0.0, "count": 9, "epsilon": 0.5, "delta": 1e-6, "profile": []}
+    one_round = {"round_id": "r", "batch_digest": "00", "entries": [entry]}
+    good = {"deployment": "clinic", "rounds": [one_round]}
+    bad: list[tuple[dict[str, object], str]] = [
+        ({"deployment": "other"}, "is of deployment 'other', this is 'clinic'"),
+        ({"rounds": [{"round_id": "r"}]}, "is no backup of a ledger"),
+        ({"rounds": [one_round | {"entries": [entry | {"epsilon": -1.0}]}]}, "is no backup of a ledger"),
+        ({"rounds": [one_round | {"batch_digest": "xy"}]}, "is no backup of a ledger"),
+    ]
+    for change, message in bad:
+        backup.write_text(json.dumps(good | change))
+        with pytest.raises(ValueError, match=message):
+            restore_ledger(directory, backup)
+    backup.write_text(json.dumps(good))
+    assert restore_ledger(directory, backup) == 1
+    backup.write_text(json.dumps(good | {"rounds": [one_round | {"batch_digest": "01"}]}))
+    with pytest.raises(ValueError, match="is in the ledger with another batch or cost"):
+        restore_ledger(directory, backup)
+    again = tmp_path / "again.json"
+    assert backup_ledger(directory, again) == 1
+    assert json.loads(again.read_text()) == good
+    with pytest.raises(ValueError, match="a backup does not replace another"):
+        backup_ledger(directory, again)

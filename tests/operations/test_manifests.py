@@ -1,0 +1,298 @@
+"""The examples under deploy/ are right: Kubernetes against its schemas, systemd by its own checker, alerts against what
+the services really show. What they say about croupier itself is read with the real loaders."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from kubernetes_validate import utils as kubernetes_schemas
+
+from deploy.metrics import PrometheusMetrics
+from protocol.service_directory import Settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+UNIT = DEPLOY / "systemd" / "croupier@.service"
+OPERATIONS = DEPLOY.parent / "docs" / "operations.md"
+CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
+PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
+# Who calls whom in a deployment of two hops: each lane's next place, and the accountant's grant.
+CALLS = {
+    ("shuffler-1", "shuffler-2"),
+    ("shuffler-2", "accountant"),
+    ("shuffler-2", "analyzer"),
+    ("accountant", "analyzer"),
+}
+
+
+# ------------------------------------------------------------- Kubernetes
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+def resources() -> list[dict[str, Any]]:
+    names = documents(KUBERNETES / "kustomization.yaml")[0]["resources"]
+    return [document for name in names for document in documents(KUBERNETES / name)]
+
+
+def of_kind(kind: str) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in resources() if one["kind"] == kind}
+
+
+def test_the_kustomization_names_every_manifest() -> None:
+    names = documents(KUBERNETES / "kustomization.yaml")[0]["resources"]
+    assert {*names, "kustomization.yaml"} == {file.name for file in KUBERNETES.glob("*.yaml")}
+
+
+@pytest.mark.parametrize("version", kubernetes_schemas.all_versions()[-4:])
+def test_every_manifest_meets_the_schema_of_kubernetes(version: str) -> None:
+    for document in resources():
+        kubernetes_schemas.validate(document, version, strict=True)
+
+
+def test_the_schema_check_can_fail() -> None:
+    (broken,) = documents(KUBERNETES / "settings.yaml")
+    broken["dta"] = broken.pop("data")
+    with pytest.raises(kubernetes_schemas.ValidationError):
+        kubernetes_schemas.validate(broken, kubernetes_schemas.latest_version(), strict=True)
+
+
+def test_the_kustomization_can_be_built() -> None:
+    """By kustomize itself, where it is installed."""
+    (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
+    assert set(kustomization) == {"apiVersion", "kind", "namespace", "resources"}
+    names = [(one["kind"], one["metadata"]["name"]) for one in resources()]
+    assert len(names) == len(set(names))
+    if shutil.which("kubectl"):
+        done = subprocess.run(["kubectl", "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True)
+        built = list(yaml.safe_load_all(done.stdout))
+        assert sorted((one["kind"], one["metadata"]["name"]) for one in built) == sorted(names)
+        assert {one["metadata"].get("namespace", "croupier") for one in built} == {"croupier"}
+
+
+def test_all_stateful_sets_are_alike_but_for_the_name_and_the_public_port() -> None:
+    sets = of_kind("StatefulSet")
+    assert set(sets) == set(CHAIN)
+    alike = set()
+    for name, one in sets.items():
+        (container,) = one["spec"]["template"]["spec"]["containers"]
+        public = [port for port in container["ports"] if port["name"] == "public"]
+        assert bool(public) == (name in ("shuffler-1", "analyzer"))
+        container["ports"] = [port for port in container["ports"] if port["name"] != "public"]
+        alike.add(yaml.safe_dump(one).replace(name, "NAME"))
+    assert len(alike) == 1
+
+
+def test_pods_are_hardened_and_probed_on_the_health_port() -> None:
+    for name, one in of_kind("StatefulSet").items():
+        assert one["spec"]["replicas"] == 1
+        pod = one["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["command"] == ["croupier", "serve", name, "--dir", "/var/lib/croupier"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["automountServiceAccountToken"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["readinessProbe"]["grpc"] == {"port": ADMIN}
+        assert container["livenessProbe"]["grpc"] == {"port": ADMIN, "service": "live"}
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        own = {f"/var/lib/croupier/{name}/{file}" for file in ("service.toml", "identity.key", "tls.key", "tls.crt")}
+        assert own | {f"/var/lib/croupier/{name}", "/var/lib/croupier/deployment.toml"} <= mounted
+        secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert secrets == {f"{name}-keys", f"{name}-storage-key"}
+
+
+def test_the_settings_of_the_pods_are_settings() -> None:
+    (config,) = of_kind("ConfigMap").values()
+    settings = Settings.model_validate(tomllib.loads(config["data"]["service.toml"]))
+    ports = {PEERS: settings.listen, PUBLIC: settings.public_listen}
+    ports |= {ADMIN: settings.admin_listen, METRICS: settings.metrics_listen}
+    assert all(address == f"0.0.0.0:{port}" for port, address in ports.items())
+    (volume,) = [
+        mount
+        for mount in of_kind("StatefulSet")["analyzer"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        if mount["name"] == "storage-key"
+    ]
+    assert settings.storage_key == f"file:{volume['mountPath']}/storage.key"
+
+
+def allowed(direction: str, peer: str) -> set[tuple[str, str, int]]:
+    """Returns (caller, callee, port) for everything that the policies of one direction let pass between components."""
+    found = set()
+    for policy in of_kind("NetworkPolicy").values():
+        here = policy["spec"]["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/component", "any")
+        for rule in policy["spec"].get(direction) or []:
+            sources = rule.get(peer) or [{"everybody": True}]
+            for source in sources:
+                labels = source.get("podSelector", {}).get("matchLabels", {})
+                there = labels.get("app.kubernetes.io/component", "any" if labels else "outside")
+                for port in rule["ports"]:
+                    pair = (there, here) if direction == "ingress" else (here, there)
+                    found.add((*pair, port["port"]))
+    return found
+
+
+def test_the_network_lets_only_the_predecessor_reach_a_hop() -> None:
+    expected = {(caller, callee, PEERS) for caller, callee in CALLS}
+    operator = {("operator", callee, PEERS) for callee in CHAIN}
+    clients = {("outside", callee, PUBLIC) for callee in ("shuffler-1", "analyzer")}
+    assert allowed("ingress", "from") == expected | operator | clients | {("outside", "any", METRICS)}
+    names = {("any", "outside", 53)}
+    assert allowed("egress", "to") == expected | names | {("operator", "any", PEERS), ("operator", "any", PUBLIC)}
+    deny = of_kind("NetworkPolicy")["deny-everything"]["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for policy in of_kind("NetworkPolicy").values():
+        for rule in policy["spec"].get("ingress", []):
+            if rule["ports"] == [{"port": METRICS, "protocol": "TCP"}]:
+                (source,) = rule["from"]
+                assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+
+# ------------------------------------------------------------- systemd
+
+
+def unit(tmp_path: Path) -> Path:
+    """Returns the unit of one service, with a program that exists here."""
+    file = tmp_path / "croupier@shuffler-1.service"
+    file.write_text(UNIT.read_text().replace("/opt/croupier/bin/croupier", sys.executable))
+    return file
+
+
+def directives() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        if line and not line.startswith(("#", "[")):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_the_unit_is_hardened_stops_gracefully_and_gets_its_key_as_a_credential() -> None:
+    lines = directives()
+    expected = {
+        "ExecStart": "/opt/croupier/bin/croupier serve %i --dir /var/lib/croupier",
+        "LoadCredential": "storage-key:/etc/croupier/%i.storage-key",
+        "StateDirectory": "croupier croupier/%i",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "CapabilityBoundingSet": "",
+        "LimitCORE": "0",
+        "Type": "notify",
+        "KillMode": "mixed",
+    }
+    assert {name: lines[name] for name in expected} == {name: [value] for name, value in expected.items()}
+    assert 'storage_key = "file:/run/credentials/croupier@shuffler-1.service/storage-key"' in UNIT.read_text()
+
+
+def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> None:
+    known = {
+        "Unit": "Description Documentation Wants After",
+        "Service": "Type ExecStart LoadCredential User Group StateDirectory StateDirectoryMode UMask Restart "
+        "RestartSec TimeoutStartSec KillMode KillSignal TimeoutStopSec LimitCORE MemorySwapMax NoNewPrivileges "
+        "CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices ProtectClock "
+        "ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables "
+        "ProtectProc RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality "
+        "SystemCallArchitectures SystemCallFilter SystemCallErrorNumber LimitNOFILE",
+        "Install": "WantedBy",
+    }
+    section = ""
+    for line in UNIT.read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            assert line.partition("=")[0] in known[section].split(), line
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    """Where systemd is installed."""
+    file = unit(tmp_path)
+    assert f"ExecStart={sys.executable} serve %i" in file.read_text()
+    if shutil.which("systemd-analyze") is None:
+        return
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
+    subprocess.run(exposure, capture_output=True, check=True)
+    file.write_text(file.read_text().replace("ProtectHome", "ProtectHouse"))
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert "ProtectHouse" in done.stderr
+
+
+# ------------------------------------------------------------- Prometheus
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = documents(DEPLOY / "prometheus" / "alerts.yml")[0]["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def shown() -> dict[str, dict[str, set[str]]]:
+    """Returns the names of all series that a fresh service shows, with the values of their labels."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for family in PrometheusMetrics().registry.collect():
+        for sample in family.samples:
+            labels = found.setdefault(sample.name, {})
+            for name, value in sample.labels.items():
+                labels.setdefault(name, set()).add(value)
+    return found
+
+
+def selectors(expression: str) -> list[Any]:
+    """Returns every selector of series in an expression."""
+    found: list[Any] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append(node)
+
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    return found
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, Any]) -> None:
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
+    series = shown() | {"up": {"job": {"croupier"}}}
+    found = selectors(rule["expr"])
+    assert found
+    for selector in found:
+        assert selector.name in series, f"{selector.name} is shown by no service"
+        for matcher in selector.matchers.matchers:
+            values = matcher.value.split("|")
+            assert set(values) <= series[selector.name][matcher.name], f"{selector.name} never has {matcher}"
+
+
+def test_every_incident_that_an_alert_names_is_in_the_playbook() -> None:
+    headings = {line.lstrip("# ") for line in OPERATIONS.read_text().splitlines() if line.startswith("#")}
+    for rule in rules():
+        for heading in re.findall(r"'([A-Z][^']+)'", rule["annotations"]["description"]):
+            assert heading in headings
+
+
+def test_every_alert_has_its_own_name_and_promtool_sees_them_fire() -> None:
+    """Where Prometheus is installed."""
+    names = [rule["alert"] for rule in rules()]
+    assert len(names) == len(set(names))
+    fire = Path(__file__).parent / "alerts_test.yml"
+    tested = set(re.findall(r"Croupier\w+", fire.read_text()))
+    assert tested <= set(names)
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "rules", str(DEPLOY / "prometheus" / "alerts.yml")], check=True)
+        subprocess.run(["promtool", "test", "rules", str(fire)], check=True)

@@ -1,0 +1,98 @@
+"""Data sets, features and models from files: what they hold, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from deploy.training.datasets import load_dataset, with_features
+from deploy.training.models import load_model
+
+
+def idx(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_mnist(directory: Path) -> None:
+    rng = np.random.default_rng(1)
+    for part, count in (("train", 60_000), ("t10k", 10_000)):
+        images = np.zeros((count, 28, 28), dtype=np.uint8)
+        images[:, 3, 5] = rng.integers(0, 256, count)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        (directory / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images), 1))
+        (directory / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+
+
+def test_digits_are_split_the_same_way_every_time() -> None:
+    first, second = load_dataset("digits"), load_dataset("digits")
+    assert [len(part) for part in (first.train, first.validation, first.test)] == [1297, 200, 300]
+    assert torch.equal(first.train.features, second.train.features)
+    assert first.train.features.shape[1] == 64
+    assert 0 <= float(first.train.features.min()) < float(first.train.features.max()) <= 1
+
+
+def test_mnist_is_read_from_idx_files_packed_or_not(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    found = load_dataset("mnist", tmp_path)
+    assert [len(part) for part in (found.train, found.validation, found.test)] == [55_000, 5_000, 10_000]
+    assert found.train.features.shape == (55_000, 784)
+    assert found.test.targets[:12].tolist() == [*range(10), 0, 1]
+    assert int((found.train.features.sum(dim=0) > 0).sum()) == 1
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09nine")
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte is no IDX file"):
+        load_dataset("mnist", tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte \(or .gz\) does not exist"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_the_cosine_transform_is_one_and_does_not_look_at_the_data() -> None:
+    digits = load_dataset("digits")
+    changed = with_features(digits, "dct")
+    # All 64 frequencies of an 8 x 8 image: an orthonormal change of coordinates, times 4/8.
+    assert torch.allclose(changed.train.features.norm(dim=1), digits.train.features.norm(dim=1) / 2, atol=1e-4)
+    shifted = with_features(digits, "dct").test.features
+    assert torch.equal(shifted, changed.test.features)
+    assert torch.allclose(changed.train.features[:, 0], digits.train.features.mean(dim=1) * 8 / 2, atol=1e-4)
+
+
+def test_principal_components_are_those_of_the_training_data() -> None:
+    found = with_features(load_dataset("digits"), "pca").train.features
+    assert found.shape == (1297, 60)
+    assert torch.allclose(found.mean(dim=0), torch.zeros(60), atol=1e-3)
+
+
+def test_unknown_names_and_broken_model_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="dataset is 'cifar'; allowed are digits, mnist"):
+        load_dataset("cifar")
+    with pytest.raises(ValueError, match="features is 'sift'"):
+        with_features(load_dataset("digits"), "sift")
+    with pytest.raises(ValueError, match="model is 'transformer'; allowed are softmax, relu"):
+        load_model("transformer", 4, 2)
+    with pytest.raises(ValueError, match=r"none.py does not exist"):
+        load_model(str(tmp_path / "none.py"), 4, 2)
+    file = tmp_path / "mine.py"
+    file.write_text("colour = 'red'")
+    with pytest.raises(ValueError, match="does not define model"):
+        load_model(str(file), 4, 2)
+    file.write_text("def model(inputs, classes): return 3")
+    with pytest.raises(ValueError, match=r"returns int; it must be a torch.nn.Module"):
+        load_model(str(file), 4, 2)
+
+
+def test_a_model_may_come_from_a_file_with_its_own_loss(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n"
+        "def model(inputs, classes): return torch.nn.Linear(inputs, classes, bias=False)\n"
+        "def loss(outputs, targets): return (outputs[:, 0] - targets).square().mean()\n"
+    )
+    model = load_model(str(file), 4, 2)
+    assert model.dimension == 8
+    rows = model.per_example(torch.zeros(8), torch.ones(3, 4), torch.tensor([1, 0, 2]))
+    assert rows[:, 0].tolist() == [-2.0, 0.0, -4.0]

@@ -1,0 +1,129 @@
+"""The simulation: the same law as the clients' reports, and a training that learns, privately and not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ks_2samp
+
+from analyzer.vectors import hemisphere_mean
+from client.vectors import hemisphere
+from deploy.training.datasets import Dataset, load_dataset, with_features
+from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.models import load_model
+from deploy.training.privacy import SiloSpending
+from deploy.training.simulation import hemisphere_reports, silo_epochs, user_epochs
+from protocol.randomness import SystemRandom
+
+RULE = StepRule(8.0, averaging=0.3)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return with_features(load_dataset("digits"), "dct")
+
+
+def test_simulated_and_real_reports_have_the_same_law() -> None:
+    """Of the estimated gradient, coordinate by coordinate, and of the side that each report is on."""
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(6, 12))
+    vectors *= np.array([0.0, 0.2, 0.5, 0.8, 1.0, 1.0])[:, None] / np.linalg.norm(vectors, axis=1)[:, None]
+    epsilons = np.array([0.5, 1.0, 2.0, 0.5, 1.0, 2.0])
+    tiers, source, generator = [(0.5, 2), (1.0, 2), (2.0, 2)], SystemRandom(), torch.Generator().manual_seed(5)
+    count = 1500
+
+    def real() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        rows = [hemisphere(vector, 1.0, epsilon, source) for vector, epsilon in zip(vectors, epsilons, strict=True)]
+        return np.array(rows, dtype=np.float64)
+
+    def simulated() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        rows = hemisphere_reports(torch.from_numpy(vectors).float(), 1.0, torch.from_numpy(epsilons), generator)
+        return rows.double().numpy()
+
+    runs = [np.array([draw() for _ in range(count)]) for draw in (real, simulated)]
+    means = [np.array([hemisphere_mean(run.sum(axis=0), tiers, 1.0).mean for run in runs_]) for runs_ in runs]
+    for coordinate in range(12):
+        assert ks_2samp(means[0][:, coordinate], means[1][:, coordinate]).pvalue > 1e-5
+    for user in range(1, 6):
+        towards = [float((run[:, user] @ vectors[user] > 0).mean()) for run in runs]
+        assert abs(towards[0] - towards[1]) < 5 * math.sqrt(0.5 / count)
+
+
+def test_noise_goes_down_with_the_users_and_their_budgets(digits: Dataset) -> None:
+    """The parameters after one step, against the step without noise: as far off as the estimator claims."""
+    model, count = load_model("softmax", 64, 10), len(digits.train)
+    (_, exact), *_ = user_epochs(model, digits, None, 1.0, StepRule(1.0), 1)
+    for epsilon in (1.0, 4.0):
+        wishes = torch.full((count,), epsilon, dtype=torch.float64)
+        (_, noisy), *_ = user_epochs(model, digits, wishes, 1.0, StepRule(1.0), 1)
+        claimed = hemisphere_mean(np.zeros(model.dimension), [(epsilon, count)], 1.0).standard_error
+        off = float(torch.linalg.vector_norm(noisy.parameters - exact.parameters))
+        assert off == pytest.approx(claimed * math.sqrt(model.dimension), rel=0.2)
+
+
+def test_it_learns(digits: Dataset) -> None:
+    model, accuracies = load_model("softmax", 64, 10), []
+    for wishes in (None, torch.full((len(digits.train),), 4.0, dtype=torch.float64)):
+        *_, (epoch, descent) = user_epochs(model, digits, wishes, 1.0, RULE, 12)
+        assert (epoch, descent.steps) == (12, 12)
+        accuracies.append(evaluate(model, descent.average, digits.validation)[1])
+    assert accuracies[0] > accuracies[1] > 0.5
+    assert accuracies[0] > 0.75
+
+
+def test_small_batches_take_more_steps(digits: Dataset) -> None:
+    small = replace(digits, train=digits.train.part(slice(0, 250)))
+    wishes = torch.full((250,), 8.0, dtype=torch.float64)
+    *_, (_, descent) = user_epochs(load_model("softmax", 64, 10), small, wishes, 1.0, RULE, 2, batch_size=100)
+    assert descent.steps == 6
+    with pytest.raises(ValueError, match="3 budgets for 250 users"):
+        next(user_epochs(load_model("softmax", 64, 10), small, wishes[:3], 1.0, RULE, 1))
+
+
+def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
+    model, calls = load_model("softmax", 64, 10), []
+    spending = SiloSpending([(2.0, 1e-5)] * 10, 1e-5)
+    sigma = spending.noise(2.0, 1e-5) * 2 * 2.0 / (len(digits.train) // 10)
+    accuracies = []
+    for noise in (0.0, sigma):
+        run = silo_epochs(model, digits, [noise] * 10, 2.0, StepRule(1.0), 3, progress=lambda: calls.append(1))
+        *_, (_, descent) = run
+        assert descent.steps == 30
+        accuracies.append(evaluate(model, descent.parameters, digits.validation)[1])
+    assert len(calls) == 60
+    assert accuracies[0] > 0.6
+    assert accuracies[0] >= accuracies[1] > 0.3
+
+
+def test_a_step_that_is_none_is_not_taken() -> None:
+    descent = Descent(torch.zeros(3), StepRule(1.0))
+    with pytest.raises(ValueError, match="not finite"):
+        descent.step(torch.tensor([0.0, torch.inf, 0.0]))
+    with pytest.raises(ValueError, match=r"shape \(2,\), not \(3,\)"):
+        descent.step(torch.zeros(2))
+    assert descent.steps == 0
+    with pytest.raises(ValueError, match="learning_rate is 0"):
+        StepRule(0.0)
+    with pytest.raises(ValueError, match="momentum is 1"):
+        StepRule(1.0, momentum=1.0)
+    with pytest.raises(ValueError, match="averaging is 0"):
+        StepRule(1.0, averaging=0.0)
+
+
+def test_a_descent_goes_on_where_it_was() -> None:
+    rule = StepRule(0.5, 0.9, decaying=True, averaging=0.5)
+    gradients = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    whole, first, second = (Descent(torch.zeros(4), rule) for _ in range(3))
+    for gradient in gradients:
+        whole.step(gradient)
+    for gradient in gradients[:3]:
+        first.step(gradient)
+    second.restore(first.state())
+    for gradient in gradients[3:]:
+        second.step(gradient)
+    assert torch.equal(whole.parameters, second.parameters)
+    assert torch.equal(whole.average, second.average)
