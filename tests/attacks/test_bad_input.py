@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from protocol.limits import MESSAGE_BYTES
 from protocol.onion import Onion
-from protocol.transport import MESSAGE_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from tests.attacks import cheaters
