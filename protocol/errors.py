@@ -24,8 +24,13 @@ TRANSIENT = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.ABORTED,
+    grpc.StatusCode.CANCELLED,
 )
-"""What a failed call may be repeated for."""
+"""What a failed call may be repeated for.
+
+CANCELLED is what gRPC answers for a server that is too busy to take a call up; a call that its caller gives up fails
+with asyncio's CancelledError instead.
+"""
 _LONGEST_DETAILS = 500  # characters, of which one can cost 12 bytes of the 8 KiB
 
 
