@@ -144,6 +144,7 @@ async def _serve(name: str, directory: Path, workers: int | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _log.info("starting")
     running = RunningService(name, directory, workers=workers)
     await running.start()
     sys.stdout.write(json.dumps({"ready": name}) + "\n")

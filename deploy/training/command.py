@@ -24,8 +24,27 @@ __all__ = ["add_commands"]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds `train` to the command line."""
+    """Adds `train` and `sgd-results` to the command line."""
     app.command()(train)
+    app.command("sgd-results")(sgd_results)
+
+
+def sgd_results(
+    data: Annotated[Path | None, typer.Option(help="Directory of MNIST's IDX files; downloaded if absent.")] = None,
+    page: Annotated[Path, typer.Option(help="The page whose tables are written anew.")] = Path("docs/sgd.md"),
+    out: Annotated[Path, typer.Option(help="For sgd.json.")] = Path("out"),
+    epochs: Annotated[int, typer.Option(help="Fewer than the settings have, for a look.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Repeat every row of docs/sgd.md: the paper's experiment, and 60,000 users with certified central epsilon."""
+    with plain_errors():
+        from rich.console import Console
+
+        from deploy.training.results import write_page
+
+        say = Console(stderr=True)
+        outcomes = write_page(page, out, data, lambda line: say.print(line, highlight=False), epochs)
+        show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
 
 
 def train(
@@ -38,7 +57,7 @@ def train(
     budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the users' local budgets per epoch.")] = "4:1",
     private: Annotated[bool, typer.Option(help="Without: clipped gradients and no noise, for comparison.")] = True,
     epochs: Annotated[int, typer.Option(help="Every user answers once an epoch.")] = 20,
-    batch_size: Annotated[int, typer.Option(help="simulation: users per step; 0: all of them.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Users per step, each once an epoch; 0: all of them.")] = 0,
     clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
     learning_rate: Annotated[float, typer.Option()] = 8.0,
     momentum: Annotated[float, typer.Option()] = 0.0,
@@ -110,9 +129,9 @@ def train(
         if simulate:
             parameters = _simulate(run, batch_size, seed)
         else:
-            if wishes is None or batch_size:
-                raise ValueError("a deployed run has noise and one batch an epoch; --simulate allows for others")
-            parameters = _deploy(run, directory, hops, out, delta, epsilon_limit)
+            if wishes is None:
+                raise ValueError("a deployed run has noise; without it there is only --simulate")
+            parameters = _deploy(run, directory, hops, out, delta, epsilon_limit, batch_size)
         outcome.save(out, parameters)
         torch.set_grad_enabled(True)
         stopped = [outcome.stopped] if outcome.stopped else []
@@ -189,7 +208,8 @@ def _batches(wishes: torch.Tensor, size: int) -> list[Any]:
         values = torch.unique(wishes)
         if len(values) > 1:
             raise ValueError(f"batch_size is {size} with {len(values)} different budgets; allowed is one budget, or 0")
-        sizes = {size, len(wishes) % size} - {0}
+        batches = -(-len(wishes) // size)
+        sizes = {len(wishes) // batches, -(-len(wishes) // batches)}
         return [Budgets.from_tiers([(float(values[0]), one)]) for one in sizes]
     values, counts = torch.unique(wishes, return_counts=True)
     return [Budgets.from_tiers(list(zip(values.tolist(), counts.tolist(), strict=True)))]
@@ -230,7 +250,7 @@ def _simulate(run: _Run, batch_size: int, seed: int) -> torch.Tensor:
 
 
 def _deploy(
-    run: _Run, directory: Path | None, hops: int, out: Path, delta: float, epsilon_limit: float
+    run: _Run, directory: Path | None, hops: int, out: Path, delta: float, epsilon_limit: float, batch_size: int
 ) -> torch.Tensor:
     """Runs every step as a round, on a running deployment or on one of its own."""
     from deploy.keygen import DEPLOYMENT_FILE, write_deployment
@@ -238,7 +258,7 @@ def _deploy(
     from protocol.deployment import PrivacyLimit
 
     if directory is not None:
-        return asyncio.run(_steps(run, directory, out, delta))
+        return asyncio.run(_steps(run, directory, out, delta, batch_size))
     with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
         local = LocalDeployment(Path(scratch) / "deployment", hops)
         if epsilon_limit:
@@ -248,12 +268,12 @@ def _deploy(
         run.say(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
         try:
             local.up()
-            return asyncio.run(_steps(run, local.directory, out, delta))
+            return asyncio.run(_steps(run, local.directory, out, delta, batch_size))
         finally:
             local.down()
 
 
-async def _steps(run: _Run, directory: Path, out: Path, delta: float) -> torch.Tensor:
+async def _steps(run: _Run, directory: Path, out: Path, delta: float, batch_size: int) -> torch.Tensor:
     import torch
 
     from deploy.operator import RoundSettings
@@ -265,18 +285,31 @@ async def _steps(run: _Run, directory: Path, out: Path, delta: float) -> torch.T
     grid = tuple(torch.unique(wishes).tolist())
 
     def settings(question: Question) -> RoundSettings:
-        return RoundSettings(question, grid, delta=delta, epsilon_max=20.0, min_batch_size=max(2, len(wishes) // 2))
+        return RoundSettings(
+            question, grid, delta=delta, epsilon_max=20.0, min_batch_size=max(2, (batch_size or len(wishes)) // 2)
+        )
 
     pool = WorkerPool()
     await pool.warm()
     deployed = DeployedRun(
-        directory, out, run.model, run.name, run.examples.train, wishes, run.clipping_norm, run.rule, settings, pool
+        directory,
+        out,
+        run.model,
+        run.name,
+        run.examples.train,
+        wishes,
+        run.clipping_norm,
+        run.rule,
+        settings,
+        pool,
+        batch_size,
     )
     done = run.model.initial
     try:
-        async for report in deployed.steps(run.epochs):
+        async for report in deployed.steps(run.epochs * deployed.steps_per_epoch):
             done = report.descent.average
-            run.note(report.step, report.step, done)
+            if report.step % deployed.steps_per_epoch == 0:
+                run.note(report.step // deployed.steps_per_epoch, report.step, done)
     except NotGrantedError as error:
         run.outcome.stopped = f"the accountant refused the next step: {error}"
         if not run.outcome.records:

@@ -57,6 +57,7 @@ class DeployedRun:
         directory: the deployment's. out: where the checkpoint is kept.
         users: one example each; wishes: their local epsilons, float64 (n,).
         name: of the model, for the manifest.
+        batch_size: users per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
     """
 
     directory: Path
@@ -69,6 +70,18 @@ class DeployedRun:
     rule: StepRule
     settings: Callable[[Question], RoundSettings]
     pool: WorkerPool
+    batch_size: int = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches that all users make."""
+        return -(-len(self.users) // (self.batch_size or len(self.users)))
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Returns the users of a step, the first being 0: int64, ascending."""
+        epoch, part = divmod(step, self.steps_per_epoch)
+        order = torch.randperm(len(self.users), generator=torch.Generator().manual_seed(epoch))
+        return order.tensor_split(self.steps_per_epoch)[part].sort().values
 
     async def steps(self, count: int) -> AsyncIterator[StepReport]:
         """Takes the steps that are left of `count`, yielding after each.
@@ -124,15 +137,17 @@ class DeployedRun:
     async def _submit(
         self, operator: Operator, terms: RoundTerms, descent: Descent, keys: list[bytes], outbox: Outbox
     ) -> None:
-        rows = self.model.clipped(descent.parameters, self.users.features, self.users.targets, self.clipping_norm)
+        chosen = self.batch(descent.steps)
+        mine = self.users.part(chosen)
+        rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
         vectors = rows.cpu().double().numpy()
         users = {
-            str(index): Participant(vector, float(wish), key)
-            for index, (vector, wish, key) in enumerate(zip(vectors, self.wishes.tolist(), keys, strict=True))
+            str(index): Participant(vector, float(self.wishes[index]), keys[index])
+            for index, vector in zip(chosen.tolist(), vectors, strict=True)
         }
 
         async def enrol(client_keys: Any) -> None:
-            if descent.steps == 0:
+            if descent.steps < self.steps_per_epoch:
                 await operator.enrol(client_keys)
 
         async with public_channel(operator.deployment.shufflers[0]) as channel:

@@ -58,11 +58,9 @@ def user_epochs(
     descent, count = Descent(model.initial, rule), len(dataset.train)
     if epsilons is not None and len(epsilons) != count:
         raise ValueError(f"{len(epsilons)} budgets for {count} users; allowed is one each")
-    size = batch_size or count
+    batches = -(-count // (batch_size or count))
     for epoch in range(1, epochs + 1):
-        order = torch.randperm(count, generator=generator)
-        for start in range(0, count, size):
-            chosen = order[start : start + size]
+        for chosen in torch.randperm(count, generator=generator).tensor_split(batches):
             wishes = None if epsilons is None else epsilons[chosen]
             part = dataset.train.part(chosen)
             descent.step(_user_gradient(model, descent.parameters, part, wishes, clipping_norm, generator))

@@ -68,7 +68,7 @@ def test_an_honest_chain_is_accepted() -> None:
         (lambda c: setattr(c[0].drops[0], "reason", "repeated"), "for different reasons"),
         (lambda c: setattr(c[0], "round_id", "other"), "another round or manifest"),
         (lambda c: setattr(c[0], "manifest_hash", b"other"), "another round or manifest"),
-        (lambda c: setattr(c[0], "lane", pb.LANE_PARAMETER), "it says hop 1, LANE_PARAMETER"),
+        (lambda c: setattr(c[0], "lane", pb.LANE_PARAMETER), "it says hop 1, lane 3"),
         (lambda c: setattr(c[2], "hop", 1), "it says hop 1"),
     ],
 )

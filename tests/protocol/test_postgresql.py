@@ -58,8 +58,11 @@ class Wire:
 
     def _relay(self, near: socket.socket, far: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(near, selectors.EVENT_READ, far)
-            selector.register(far, selectors.EVENT_READ, near)
+            try:
+                selector.register(near, selectors.EVENT_READ, far)
+                selector.register(far, selectors.EVENT_READ, near)
+            except ValueError:  # cut before this thread has come to it
+                return
             while True:
                 for key, _ in selector.select():
                     try:

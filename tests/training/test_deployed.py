@@ -105,6 +105,18 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
 
 
 @pytest.mark.asyncio
+async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
+    async with training(tmp_path) as (run, _):
+        run.batch_size = 25
+        batches = [run.batch(step).tolist() for step in range(6)]
+        for epoch in (batches[:3], batches[3:]):
+            assert sorted(user for batch in epoch for user in batch) == list(range(USERS))
+        assert batches[:3] != batches[3:]
+        counts = [report.certificate.num_users async for report in run.steps(4)]
+        assert counts == [20, 20, 20, 20]
+
+
+@pytest.mark.asyncio
 async def test_a_checkpoint_of_another_fleet_is_refused(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         assert [report.step async for report in run.steps(1)] == [1]

@@ -53,14 +53,15 @@ def test_every_example_is_clipped_before_they_are_averaged() -> None:
     features, targets = examples()
     features[0] *= 1000
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
-    rows = model.per_example(model.initial, features, targets)
-    short = model.clipped(model.initial, features, targets, 0.5)
+    start = torch.zeros(model.dimension)  # where no example is classified already
+    rows = model.per_example(start, features, targets)
+    short = model.clipped(start, features, targets, 0.5)
     lengths = torch.linalg.vector_norm(rows, dim=1)
     assert float(lengths.max()) > 100
     expected = rows * torch.clamp(0.5 / lengths, max=1.0)[:, None]
     assert torch.allclose(short, expected, atol=1e-6)
     assert float(torch.linalg.vector_norm(short, dim=1).max()) <= 0.5 * (1 + 1e-6)
-    mean = model.mean_clipped(model.initial, features, targets, 0.5)
+    mean = model.mean_clipped(start, features, targets, 0.5)
     assert torch.allclose(mean, expected.mean(dim=0), atol=1e-6)
 
 
@@ -68,9 +69,9 @@ def test_one_record_moves_the_mean_by_no_more_than_is_charged(monkeypatch: pytes
     features, targets = examples(20)
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
     monkeypatch.setattr("client.gradients._EXAMPLES_AT_ONCE", 6 * model.dimension)
-    before = model.mean_clipped(model.initial, features, targets, 2.0)
+    before = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)
     features[4], targets[4] = -1e4, (targets[4] + 1) % 3
-    after = model.mean_clipped(model.initial, features, targets, 2.0)
+    after = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)
     assert 0 < float(torch.linalg.vector_norm(after - before)) <= 2 * 2.0 / 20 * (1 + 1e-5)
 
 

@@ -1,0 +1,159 @@
+"""The results of docs/sgd.md: the paper's setting with and without noise, and users with hemisphere reports.
+
+Every row is a simulation with the estimators and certificates of a deployed run. Step sizes and the number of epochs of
+the user-level rows were chosen on the validation split (docs/sgd.md says how); the test examples are looked at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from accountant.budgets import Budgets
+from deploy.training.datasets import Dataset, Examples, load_dataset, with_features
+from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.models import load_model
+from deploy.training.outcome import EpochRecord, Outcome, plot
+from deploy.training.privacy import SiloSpending, Spending, UserSpending
+from deploy.training.simulation import silo_epochs, user_epochs
+
+__all__ = ["SETTINGS", "Setting", "run_setting", "write_page"]
+
+_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
+_CLIENTS, _SILO_CLIP, _SILO_DELTA = 100, 2.0, 1e-5
+_USER_DELTA = 1e-6
+_BUDGET_SEED = 2024
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row. unit: what a client is: a silo of many records, or a user with one example.
+
+    budgets: of the clients, in words; local: returns them, float64 (n,); None for no noise.
+    """
+
+    name: str
+    unit: Literal["record", "user"]
+    model: str
+    features: str
+    epochs: int
+    rule: StepRule
+    local: Callable[[int], np.ndarray[Any, np.dtype[np.float64]]] | None
+    claimed: str = ""
+
+
+def _uniform(low: float, high: float) -> Callable[[int], np.ndarray[Any, np.dtype[np.float64]]]:
+    return lambda count: np.random.default_rng(_BUDGET_SEED).uniform(low, high, count)
+
+
+def _constant(value: float) -> Callable[[int], np.ndarray[Any, np.dtype[np.float64]]]:
+    return lambda count: np.full(count, value)
+
+
+def _thirds(count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([1.0, 2.0, 4.0])[np.random.default_rng(_BUDGET_SEED).permutation(count) % 3]
+
+
+_PAPER, _USER = StepRule(0.05), StepRule(4.0, 0.5, averaging=0.2)
+SETTINGS = (
+    Setting("no noise", "record", "relu", "pca", 50, _PAPER, None, "96.78 %"),
+    Setting("constant 0.5", "record", "relu", "pca", 50, _PAPER, _constant(0.5), "94.8 %"),
+    Setting("U(0.01, 2)", "record", "relu", "pca", 50, _PAPER, _uniform(0.01, 2.0), "93.5 %"),
+    Setting("U(0.5, 1)", "record", "relu", "pca", 50, _PAPER, _uniform(0.5, 1.0), "the best with noise"),
+    Setting("no noise", "user", "softmax", "dct", 60, _USER, None),
+    Setting("all 4", "user", "softmax", "dct", 60, _USER, _constant(4.0)),
+    Setting("a third each 1, 2, 4", "user", "softmax", "dct", 60, _USER, _thirds),
+    Setting("all 2", "user", "softmax", "dct", 60, _USER, _constant(2.0)),
+    Setting("all 1", "user", "softmax", "dct", 60, _USER, _constant(1.0)),
+)
+
+
+def _final(dataset: Dataset) -> Dataset:
+    """Returns the data set with the validation examples among the training ones: the choices have been made."""
+    parts = (dataset.train, dataset.validation)
+    train = Examples(torch.cat([one.features for one in parts]), torch.cat([one.targets for one in parts]))
+    return replace(dataset, train=train)
+
+
+def run_setting(
+    setting: Setting, dataset: Dataset, say: Callable[[str], None], *, epochs: int = 0, seed: int = 0
+) -> Outcome:
+    """Trains, and returns accuracy and cost after every epoch; progress is said line by line.
+
+    dataset: before its features are taken. epochs: fewer than the setting's, for a look.
+    """
+    examples = _final(with_features(dataset, setting.features))
+    model = load_model(setting.model, examples.train.features.shape[1], examples.classes)
+    count, many = len(examples.train), epochs or setting.epochs
+    outcome = Outcome(f"{setting.unit}: {setting.name}", {"model": setting.model, "dimension": model.dimension})
+    steps: Iterator[tuple[int, Descent]]
+    cost: Callable[[int], Spending | None] = lambda _: None  # noqa: E731 (one of three)
+    if setting.unit == "record":
+        share, sigmas = count // _CLIENTS, [0.0] * _CLIENTS
+        if setting.local is not None:
+            local = [(float(epsilon), _SILO_DELTA) for epsilon in setting.local(_CLIENTS)]
+            silo = SiloSpending(local, _SILO_DELTA)
+            sigmas = [2 * _SILO_CLIP / share * silo.noise(*pair) for pair in local]
+            cost = silo.after
+        steps = silo_epochs(model, examples, sigmas, _SILO_CLIP, setting.rule, many, seed=seed)
+    else:
+        wishes = None
+        if setting.local is not None:
+            values = setting.local(count)
+            wishes = torch.from_numpy(values)
+            tiers = [
+                (float(value), int(number))
+                for value, number in zip(*np.unique(values, return_counts=True), strict=True)
+            ]
+            cost = UserSpending([Budgets.from_tiers(tiers)], model.dimension, _USER_DELTA).after
+        steps = user_epochs(model, examples, wishes, 1.0, setting.rule, many, seed=seed)
+    for epoch, descent in steps:
+        loss, accuracy = evaluate(model, descent.average, examples.test)
+        outcome.add(EpochRecord(epoch, descent.steps, loss, accuracy), cost(epoch))
+        say(f"{outcome.title}: {outcome.line()}")
+    return outcome
+
+
+def _row(setting: Setting, outcome: Outcome) -> str:
+    spent, last = outcome.spending[-1], outcome.records[-1]
+    reached = f"{100 * last.accuracy:.2f} %"
+    if spent is None:
+        return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | not private | |"
+    asymptotic = "" if spent.asymptotic is None else f"{spent.asymptotic:.3g}"
+    return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {spent.epsilon:.4g} | {asymptotic} |"
+
+
+def write_page(page: Path, out: Path, data: Path | None, say: Callable[[str], None], epochs: int = 0) -> list[Outcome]:
+    """Runs every setting on MNIST, and writes the tables into the page, the plots beside it, all numbers into `out`."""
+    dataset = load_dataset("mnist", data)
+    outcomes = [run_setting(setting, dataset, say, epochs=epochs) for setting in SETTINGS]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "sgd.json").write_text(json.dumps([one.document() for one in outcomes], indent=1), encoding="utf-8")
+    lines: list[str] = []
+    for unit, title in (
+        ("record", f"100 clients with 600 records each, one record protected, δ = {_SILO_DELTA:g}"),
+        ("user", f"60,000 users with one example each, the user protected, δ = {_USER_DELTA:g}"),
+    ):
+        chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
+        plot([found for _, found in chosen], page.parent / f"sgd-{unit}.png")
+        dimension = chosen[0][1].setting["dimension"]
+        lines += [
+            f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",
+            "",
+            "| local ε per epoch | epochs | test accuracy | claimed | central ε, CERTIFIED | GSPA Thm 5, ASYMPTOTIC |",
+            "|---|---|---|---|---|---|",
+            *(_row(setting, found) for setting, found in chosen),
+            "",
+            f"![accuracy](sgd-{unit}.png)",
+            "",
+        ]
+    text = page.read_text(encoding="utf-8")
+    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
+    page.write_text(f"{before}{_BEGIN}\n{chr(10).join(lines)}{_END}{after}", encoding="utf-8")
+    return outcomes
