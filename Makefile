@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo test faults fuzz check protos bench clean
+.PHONY: help demo train test faults fuzz check protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
+	@echo "make train   install, train a model on shuffled gradients"
 	@echo "make test    install, run every test"
 	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
@@ -24,6 +25,9 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/croupier demo
+
+train: $(VENV)/.installed-sgd
+	$(BIN)/croupier train $(ARGS)
 
 bench: $(VENV)/.installed-demo
 	$(BIN)/croupier bench-accountant

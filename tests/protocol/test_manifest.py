@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from deploy.keygen import make_deployment
 from protocol.deployment import PrivacyLimit
 from protocol.errors import Code, Refusal
 from protocol.manifest import canonical, parse_terms, question_message
-from protocol.questions import Question
+from protocol.questions import Question, VectorTask
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
@@ -39,6 +40,7 @@ def test_what_is_written_is_read_back() -> None:
         Question("c", "onebit", low=-1.5, high=4.0),
         Question("d", "laplace", low=0.0, high=1.0, lattice=100),
         Question("e", "gaussian", low=0.0, high=1.0, lattice=100, local_delta=1e-6),
+        Question("f", "hemisphere", vector=VectorTask(2, 1.5, "model", bytes(8))),
     ):
         terms = make_kit(hops=3, question=question).terms
         assert terms.question == question
@@ -61,6 +63,11 @@ def _grid(*epsilons: float, delta: float = 0.0) -> Callable[[pb.Manifest], None]
 
 def _question(**fields: object) -> Callable[[pb.Manifest], None]:
     return lambda manifest: manifest.question.CopyFrom(pb.Question(**fields))  # type: ignore[arg-type]
+
+
+def _vector(**fields: Any) -> pb.VectorTask:
+    given: dict[str, Any] = {"dimension": 2, "clipping_norm": 1.0, "parameters": bytes(8)} | fields
+    return pb.VectorTask(**given)
 
 
 def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
@@ -115,6 +122,15 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9), "local_delta is 0"),
         (_question(name="q", randomizer="gaussian", low=0, high=1, lattice=9, local_delta=1e-6), "it must be 1e-06"),
         (_question(name="", randomizer="rr"), "name is ''"),
+        (_question(name="q", randomizer="hemisphere"), "vector is missing"),
+        (_question(name="q", randomizer="rr", vector=_vector()), "rr has no vector"),
+        (_question(name="q", randomizer="hemisphere", vector=_vector(dimension=0)), "dimension is 0; allowed are 1"),
+        (_question(name="q", randomizer="hemisphere", vector=_vector(dimension=1 << 19)), "dimension is 524288"),
+        (_question(name="q", randomizer="hemisphere", vector=_vector(clipping_norm=0)), "clipping_norm is 0.0"),
+        (
+            _question(name="q", randomizer="hemisphere", vector=_vector(parameters=b"x")),
+            "have 1 bytes; 2 of them have 8",
+        ),
         (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),

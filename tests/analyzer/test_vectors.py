@@ -1,0 +1,40 @@
+"""Vector reports at the analyzer: what is taken for one, and the means of different budgets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analyzer.vectors import decode_unit_vector, gaussian_mean, hemisphere_length, hemisphere_mean
+
+
+def test_only_unit_vectors_are_reports() -> None:
+    """A longer one would let a single client move the mean as far as it likes."""
+    good = np.array([0.6, -0.8], dtype="<f4")
+    assert decode_unit_vector(2, good.tobytes()).tolist() == good.tolist()
+    for values in ([6.0, 8.0], [0.0, 0.0], [math.nan, 0.6], [math.inf, 0.0], [0.6, 0.79]):
+        with pytest.raises(ValueError, match="allowed is 1"):
+            decode_unit_vector(2, np.array(values, dtype="<f4").tobytes())
+    for size in (0, 7, 9, 12):
+        with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):
+            decode_unit_vector(2, bytes(size))
+
+
+def test_budgets_are_weighted_by_what_their_reports_show() -> None:
+    tiers = [(0.5, 300), (4.0, 100)]
+    shown = sum(count * math.tanh(epsilon / 2) for epsilon, count in tiers)
+    # The mean of the sum of the reports of 400 users who all hold the vector (C, 0, 0).
+    expected = np.array([shown / hemisphere_length(3), 0.0, 0.0])
+    found = hemisphere_mean(expected, tiers, 2.5)
+    assert found.mean == pytest.approx([2.5, 0.0, 0.0])
+    assert found.standard_error == pytest.approx(2.5 * hemisphere_length(3) / shown * math.sqrt(400 / 3))
+
+
+def test_gaussian_means_have_the_noise_of_their_scales() -> None:
+    found = gaussian_mean(np.array([8.0, -4.0]), [(1.0, 3), (2.0, 1)])
+    assert found.mean.tolist() == [2.0, -1.0]
+    assert found.standard_error == pytest.approx(math.sqrt(7) / 4)
+    with pytest.raises(ValueError, match="no reports"):
+        gaussian_mean(np.zeros(2), [])
