@@ -88,7 +88,8 @@ class FlatModel:
         found: torch.Tensor = self._gradients(
             self._checked(parameters), features.to(self._device), targets.to(self._device)
         )
-        bad = int((~torch.isfinite(found)).any(dim=1).sum())
+        # A sum is finite only if every entry is; it is read once, where a test of every entry would be written, too.
+        bad = int((~torch.isfinite(found.sum(dim=1))).sum())
         if bad:
             raise ValueError(f"the gradients of {bad} of {len(features)} examples are not finite numbers")
         return found
@@ -98,9 +99,7 @@ class FlatModel:
     ) -> torch.Tensor:
         """Returns `per_example`, every row scaled down to length clipping_norm where it is longer. float32 (m, d)."""
         rows = self.per_example(parameters, features, targets)
-        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        short: torch.Tensor = rows * (clipping_norm / lengths.clamp(min=clipping_norm))
-        return short
+        return rows * _shares(rows, clipping_norm)[:, None]
 
     def mean_clipped(
         self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor, clipping_norm: float
@@ -113,5 +112,13 @@ class FlatModel:
         total = torch.zeros(self.dimension, device=self._device)
         for start in range(0, max(1, len(features)), step):
             part = slice(start, start + step)
-            total += self.clipped(parameters, features[part], targets[part], clipping_norm).sum(dim=0)
+            rows = self.per_example(parameters, features[part], targets[part])
+            total += _shares(rows, clipping_norm) @ rows
         return total / len(features)
+
+
+def _shares(rows: torch.Tensor, clipping_norm: float) -> torch.Tensor:
+    """Returns what each row has to be multiplied with so that it is no longer than clipping_norm; at most 1."""
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    shares: torch.Tensor = clipping_norm / lengths.clamp(min=clipping_norm)
+    return shares

@@ -54,7 +54,7 @@ def train(
     model: Annotated[
         str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")
     ] = "softmax",
-    budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the users' local budgets per epoch.")] = "4:1",
+    budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the users' local budgets per epoch.")] = "2:1",
     private: Annotated[bool, typer.Option(help="Without: clipped gradients and no noise, for comparison.")] = True,
     epochs: Annotated[int, typer.Option(help="Every user answers once an epoch.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Users per step, each once an epoch; 0: all of them.")] = 0,

@@ -60,7 +60,7 @@ def _thirds(count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([1.0, 2.0, 4.0])[np.random.default_rng(_BUDGET_SEED).permutation(count) % 3]
 
 
-_PAPER, _USER = StepRule(0.05), StepRule(4.0, 0.5, averaging=0.2)
+_PAPER, _USER = StepRule(0.05), StepRule(10.0, 0.5, averaging=0.2)
 SETTINGS = (
     Setting("no noise", "record", "relu", "pca", 50, _PAPER, None, "96.78 %"),
     Setting("constant 0.5", "record", "relu", "pca", 50, _PAPER, _constant(0.5), "94.8 %"),

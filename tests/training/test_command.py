@@ -28,7 +28,7 @@ def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
     assert found["certificate"]["grade"] == "CERTIFIED"
     assert found["history"][0]["epsilon"] < found["history"][1]["epsilon"] == found["certificate"]["epsilon"] < 4
     assert found["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
-    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (650,)
+    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
     assert json.loads((tmp_path / "training.json").read_text()) == found
     assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
 

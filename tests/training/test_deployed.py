@@ -36,7 +36,7 @@ async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[Deplo
             DeployedRun(
                 inside.directory,
                 directory / "out",
-                load_model("softmax", 64, 10),
+                load_model("softmax", 63, 10),
                 "softmax",
                 digits.train.part(slice(0, USERS)),
                 wishes,
