@@ -11,16 +11,19 @@ import json
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 __all__ = [
     "BAD_INPUT",
+    "HERE",
     "NOT_ACCEPTED",
     "NOT_CERTIFIED",
     "REFUSED",
     "UNREACHABLE",
+    "Directory",
     "Json",
     "RandomizerOption",
     "fail",
@@ -31,6 +34,8 @@ __all__ = [
 
 BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
 
+HERE = Path("croupier-local")
+Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RandomizerOption = Annotated[
     str, typer.Option(help="rr, krr, onebit or laplace; for bounds also gaussian, hemisphere.")
