@@ -58,6 +58,7 @@ def train(
     private: Annotated[bool, typer.Option(help="Without: clipped gradients and no noise, for comparison.")] = True,
     epochs: Annotated[int, typer.Option(help="Every user answers once an epoch.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Users per step, each once an epoch; 0: all of them.")] = 0,
+    order: Annotated[str, typer.Option(help="batch, or sequential: one user a step, in a secret order.")] = "batch",
     clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
     learning_rate: Annotated[float, typer.Option()] = 8.0,
     momentum: Annotated[float, typer.Option()] = 0.0,
@@ -93,6 +94,10 @@ def train(
         _check_device(device)
         if watch not in ("validation", "test"):
             raise ValueError(f"watch is {watch!r}; allowed are validation and test")
+        if order not in ("batch", "sequential"):
+            raise ValueError(f"order is {order!r}; allowed are batch and sequential")
+        if order == "sequential" and (batch_size or not simulate):
+            raise ValueError("order is 'sequential'; that has no batch_size, and there is only --simulate for it")
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
         say = Console(stderr=True)
@@ -113,7 +118,8 @@ def train(
             "learning_rate": learning_rate,
             "momentum": momentum,
             "averaging": averaging,
-            "batch_size": batch_size or count,
+            "order": order,
+            "batch_size": 1 if order == "sequential" else batch_size or count,
             "watched": watch,
             "mode": "simulation" if simulate else "deployed",
         }
@@ -121,13 +127,14 @@ def train(
         spending = None
         if wishes is not None:
             say.print(f"certifying one epoch of {count} users, d = {flat.dimension} …")
+            # In a secret order every user of the epoch hides every other (docs/accounting.md, 2.1): one batch of all.
             spending = UserSpending(_batches(wishes, batch_size or count), flat.dimension, delta)
             epochs = _within(spending, epsilon_limit, epochs, outcome)
         run = _Run(
             examples, flat, Path(model).stem, wishes, clipping_norm, rule, epochs, watch, spending, outcome, say.print
         )
         if simulate:
-            parameters = _simulate(run, batch_size, seed)
+            parameters = _simulate(run, 1 if order == "sequential" else batch_size, seed)
         else:
             if wishes is None:
                 raise ValueError("a deployed run has noise; without it there is only --simulate")

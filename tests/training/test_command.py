@@ -40,6 +40,15 @@ def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     assert "the next one would cost" in found["stopped"]
 
 
+def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) -> None:
+    rule = ("--epochs", "2", "--learning-rate", "0.02", "--averaging", "0.01", "--budgets", "4:1")
+    found = train("--simulate", "--order", "sequential", *rule, "--out", tmp_path / "a")
+    assert [epoch["steps"] for epoch in found["history"]] == [1297, 2594]
+    together = train("--simulate", *rule, "--out", tmp_path / "b")
+    assert found["certificate"]["epsilon"] == together["certificate"]["epsilon"]
+    assert found["history"][1]["accuracy"] > 0.3
+
+
 def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
     found = train("--simulate", "--no-private", "--epochs", "2", "--batch-size", "400", "--out", tmp_path)
     assert found["certificate"] is None
@@ -56,6 +65,8 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
         (("--dataset", "cifar"), "allowed are digits, mnist"),
         (("--device", "abacus"), "device is 'abacus', which is not here"),
         (("--epochs", "0"), "epochs is 0"),
+        (("--order", "random"), "order is 'random'; allowed are batch and sequential"),
+        (("--order", "sequential"), "there is only --simulate for it"),
         (("--watch", "luck"), "watch is 'luck'"),
         (("--no-private",), "a deployed run has noise"),
         (("--simulate", "--learning-rate", "-1"), "learning_rate is -1"),
