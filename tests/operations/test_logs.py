@@ -138,7 +138,8 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
         ):
             command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-            (line,) = [json.loads(one) for one in done.stderr.splitlines()]
+            *before, line = [json.loads(one) for one in done.stderr.splitlines()]
+            assert [one["event"] for one in before] in ([], ["starting"])
             assert message in line["event"]
             assert (line["level"], done.returncode) == ("CRITICAL", code)
 

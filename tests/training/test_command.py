@@ -34,7 +34,7 @@ def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
 
 
 def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
-    found = train("--simulate", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
+    found = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
     assert 1 <= len(found["history"]) < 9
     assert found["history"][-1]["epsilon"] <= 2.2
     assert "the next one would cost" in found["stopped"]
