@@ -31,8 +31,11 @@ class Convolutional(torch.nn.Module):
         return outputs
 
 
-@pytest.mark.parametrize("module", [torch.nn.Linear(5, 3), Convolutional()], ids=["linear", "convolutional"])
-def test_they_are_those_of_a_plain_loop(module: torch.nn.Module) -> None:
+@pytest.mark.parametrize("kind", ["linear", "convolutional"])
+def test_they_are_those_of_a_plain_loop(kind: str) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        module = torch.nn.Linear(5, 3) if kind == "linear" else Convolutional()
     features, targets = examples()
     model = FlatModel(module, CROSS_ENTROPY)
     parameters = model.initial + 0.1
@@ -46,7 +49,7 @@ def test_they_are_those_of_a_plain_loop(module: torch.nn.Module) -> None:
     for row, one, target in zip(found, features, targets, strict=True):
         loss = CROSS_ENTROPY(module(one.unsqueeze(0)), target.unsqueeze(0))
         plain = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(module.parameters()))])
-        assert torch.allclose(row, plain, atol=1e-6)
+        assert torch.allclose(row, plain, rtol=1e-4, atol=1e-5)
 
 
 def test_every_example_is_clipped_before_they_are_averaged() -> None:
