@@ -27,9 +27,10 @@ __all__ = ["add_commands"]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds `train` and `sgd-results` to the command line."""
+    """Adds `train`, `sgd-results` and `bench-training` to the command line."""
     app.command()(train)
     app.command("sgd-results")(sgd_results)
+    app.command("bench-training")(bench_training)
 
 
 def sgd_results(
@@ -48,6 +49,38 @@ def sgd_results(
         say = Console(stderr=True)
         outcomes = write_page(page, out, data, lambda line: say.print(line, highlight=False), epochs)
         show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
+
+
+def bench_training(
+    epochs: Annotated[int, typer.Option(help="Measured through the deployment; ten times as many simulated.")] = 5,
+    hops: Annotated[int, typer.Option(help="Shufflers of the deployment on loopback.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Measure an epoch of the digits through a deployment on loopback, and the same epoch simulated."""
+    with plain_errors():
+        from rich.console import Console
+
+        from deploy.local import LocalDeployment
+        from deploy.training.bench import bench
+
+        if epochs < 1:
+            raise ValueError(f"epochs is {epochs}; allowed is at least 1")
+        say = Console(stderr=True)
+        with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
+            local = LocalDeployment(Path(scratch) / "deployment", hops)
+            try:
+                local.up()
+                found = asyncio.run(
+                    bench(local.directory, Path(scratch) / "training", epochs, lambda line: say.print(line))
+                )
+            finally:
+                local.down()
+        show(
+            as_json,
+            found,
+            f"{found['users']} users, d = {found['dimension']}: an epoch takes {found['deployed_s_per_epoch']:.2f} s "
+            f"deployed and {found['simulated_s_per_epoch']:.4f} s simulated, {found['ratio']:.0f} times faster",
+        )
 
 
 def train(

@@ -141,8 +141,11 @@ def write_page(page: Path, out: Path, data: Path | None, say: Callable[[str], No
     (out / "sgd.json").write_text(json.dumps([one.document() for one in outcomes], indent=1), encoding="utf-8")
     lines: list[str] = []
     for unit, title in (
-        ("record", f"100 clients with 600 records each, one record protected, δ = {_SILO_DELTA:g}"),
-        ("user", f"60,000 users with one example each, the user protected, δ = {_USER_DELTA:g}"),
+        (
+            "record",
+            f"simulated: 100 clients with 600 records each, neighbours differ in one record, δ = {_SILO_DELTA:g}",
+        ),
+        ("user", f"simulated: 60,000 users with one example each, neighbours differ in one user, δ = {_USER_DELTA:g}"),
     ):
         chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
         plot([found for _, found in chosen], page.parent / f"sgd-{unit}.png")
