@@ -44,10 +44,11 @@ def sgd_results(
     with plain_errors():
         from rich.console import Console
 
+        from deploy.training.datasets import load_dataset
         from deploy.training.results import write_page
 
-        say = Console(stderr=True)
-        outcomes = write_page(page, out, data, lambda line: say.print(line, highlight=False), epochs)
+        say, dataset = Console(stderr=True), load_dataset("mnist", data)
+        outcomes = write_page(page, out, dataset, lambda line: say.print(line, highlight=False), epochs)
         show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
 
 

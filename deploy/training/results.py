@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from deploy.training.datasets import Dataset, Examples, load_dataset, with_features
+from deploy.training.datasets import Dataset, Examples, with_features
 from deploy.training.descent import Descent, StepRule, evaluate
 from deploy.training.models import load_model
 from deploy.training.outcome import EpochRecord, Outcome, plot
@@ -133,19 +133,17 @@ def _row(setting: Setting, outcome: Outcome) -> str:
     return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {cost} | {asymptotic} |"
 
 
-def write_page(page: Path, out: Path, data: Path | None, say: Callable[[str], None], epochs: int = 0) -> list[Outcome]:
-    """Runs every setting on MNIST, and writes the tables into the page, the plots beside it, all numbers into `out`."""
-    dataset = load_dataset("mnist", data)
+def write_page(page: Path, out: Path, dataset: Dataset, say: Callable[[str], None], epochs: int = 0) -> list[Outcome]:
+    """Runs every setting, and writes the tables into the page, the plots beside it, all numbers into `out`."""
     outcomes = [run_setting(setting, dataset, say, epochs=epochs) for setting in SETTINGS]
     out.mkdir(parents=True, exist_ok=True)
     (out / "sgd.json").write_text(json.dumps([one.document() for one in outcomes], indent=1), encoding="utf-8")
     lines: list[str] = []
+    count = len(_final(dataset).train)
+    silos, users = f"{_CLIENTS} clients with {count // _CLIENTS} records each", f"{count:,} users with one example each"
     for unit, title in (
-        (
-            "record",
-            f"simulated: 100 clients with 600 records each, neighbours differ in one record, δ = {_SILO_DELTA:g}",
-        ),
-        ("user", f"simulated: 60,000 users with one example each, neighbours differ in one user, δ = {_USER_DELTA:g}"),
+        ("record", f"simulated: {silos}, neighbours differ in one record, δ = {_SILO_DELTA:g}"),
+        ("user", f"simulated: {users}, neighbours differ in one user, δ = {_USER_DELTA:g}"),
     ):
         chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
         plot([found for _, found in chosen], page.parent / f"sgd-{unit}.png")

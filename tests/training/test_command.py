@@ -72,6 +72,16 @@ def test_the_same_command_twice_is_one_training_where_the_deployment_stays(tmp_p
         local.down()
 
 
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+def test_both_modes_are_measured_with_the_same_numbers() -> None:
+    command = [sys.executable, "-m", "deploy.cli", "bench-training", "--epochs", "1", "--hops", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout)
+    assert (found["users"], found["dimension"], found["epochs"]) == (1297, 640, 1)
+    assert found["ratio"] == found["deployed_s_per_epoch"] / found["simulated_s_per_epoch"] > 0
+
+
 def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     found = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
     assert 1 <= len(found["history"]) < 9
