@@ -394,7 +394,7 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
     progress = deployed.resume()
 
     def spent(taken: int | None = None) -> Spending:
-        return spending.after(progress.epochs(steps, taken), progress.unreleased)
+        return spending.after(progress.epochs(steps, taken), progress.unreleased(steps))
 
     for record in progress.history:
         run.note(record, spent(record.steps))

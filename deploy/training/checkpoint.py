@@ -46,10 +46,11 @@ class Progress:
     history: list[EpochRecord] = field(default_factory=list)
     disposed: int = 0
 
-    @property
-    def unreleased(self) -> int:
-        """How many answers everybody may have made that were never opened."""
-        return self.disposed + (bool(self.round_id) and self.round_id not in self.answered)
+    def unreleased(self, steps_per_epoch: int) -> int:
+        """How many answers, beside one in each of `epochs`, somebody may have made that were never opened."""
+        waiting = bool(self.round_id) and self.round_id not in self.answered
+        begun = -(-(len(self.answered) + waiting) // steps_per_epoch)
+        return self.disposed + begun - len(self.epochs(steps_per_epoch))
 
     def epochs(self, steps_per_epoch: int, steps: int | None = None) -> list[tuple[Batch, ...]]:
         """Returns the batches of the first steps, or of all, by epoch; the last epoch may be incomplete."""

@@ -99,7 +99,7 @@ class Outcome:
         if not self.records:
             raise ValueError("no epoch has been trained; there is nothing to show")
         last, spent = self.records[-1], self.spending[-1]
-        title = f"{self.title}: after {last.epoch} epochs, accuracy {100 * last.accuracy:.2f} %"
+        title = f"{self.title}: after {last.epoch} epochs ({last.steps} steps), accuracy {100 * last.accuracy:.2f} %"
         table = Table(title=f"{title}, simulated" if self.simulated else title)
         for heading in ("local ε per epoch", "central ε", "grade"):
             table.add_column(heading, justify="right")

@@ -75,8 +75,8 @@ class Conditions:
             lines.append("the code of the model file looks at no private data, and mixes no two examples")
         if self.simulated:
             lines.append(
-                "simulated: nobody was protected by this run; this is what a deployed run of the same numbers would be "
-                "certified for"
+                "simulated: nobody was protected by this run; epsilon and grade are what a deployed run of the same "
+                "numbers would have"
             )
         return tuple(lines)
 
