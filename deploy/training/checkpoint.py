@@ -129,5 +129,6 @@ class Checkpoint:
             "keys": torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8),
         }
         fresh = self._file.with_suffix(".new")
+        fresh.touch(mode=0o600)  # the clients' private keys are in it
         torch.save(state, fresh)
         fresh.replace(self._file)

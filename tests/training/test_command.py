@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from accountant import certify
 from deploy.local import LocalDeployment
+from deploy.operator import RoundSettings
+from deploy.training.datasets import load_dataset, with_features
+from deploy.training.deployed import DeployedRun
+from deploy.training.descent import StepRule
+from deploy.training.models import load_model
+from protocol.workers import WorkerPool
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
@@ -26,6 +34,31 @@ def shown(*arguments: str | Path) -> str:
     command = [sys.executable, "-m", "deploy.cli", "train", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return " ".join((done.stdout + done.stderr).split())
+
+
+async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -> None:
+    """The first step of the training that the command calls so, of which hop 1 admits 700 users."""
+    digits, pool = with_features(load_dataset("digits"), "dct"), WorkerPool()
+    run = DeployedRun(
+        directory=directory,
+        out=out,
+        model=load_model("softmax", 63, 10),
+        name="softmax",
+        users=digits.train,
+        watched=digits.validation,
+        wishes=torch.full((len(digits.train),), 2.0, dtype=torch.float64),
+        clipping_norm=setting["clipping_norm"],
+        rule=StepRule(setting["learning_rate"], setting["momentum"], averaging=setting["averaging"]),
+        settings=lambda question: RoundSettings(
+            question, (2.0,), delta=1e-5, epsilon_max=20.0, min_batch_size=700, max_batch_size=700
+        ),
+        pool=pool,
+        setting=setting,
+    )
+    try:
+        assert [report.certificate.num_users async for report in run.steps(run.resume(), 1)] == [700]
+    finally:
+        pool.close()
 
 
 @pytest.mark.processes
@@ -68,6 +101,12 @@ def test_the_same_command_twice_is_one_training_where_the_deployment_stays(tmp_p
         stopped = train("--epochs", "5", "--epsilon-limit", str(limit), *same)
         assert stopped["history"] == more["history"]
         assert "with the next one the training would cost" in stopped["stopped"]
+        # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of 1,297.
+        asyncio.run(one_step_of_700(local.directory, tmp_path / "fewer", first["setting"]))
+        fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
+        certified = certify([2.0] * 700, "hemisphere", delta=1e-5, attack=False)
+        assert certified.epsilon <= fewer["certificate"]["epsilon"] * (1 + 1e-9) <= 1.03 * certified.epsilon
+        assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
     finally:
         local.down()
 

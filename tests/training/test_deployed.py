@@ -248,3 +248,4 @@ async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:
         assert again.history == first.history
         assert [record.epoch for record in again.history] == [1, 2]
         assert again.keys == first.keys
+        assert (run.out / "checkpoint.pt").stat().st_mode & 0o077 == 0  # private keys are in it
