@@ -142,10 +142,10 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str) -> rpc.CloseResponse:
-        """Ends admission at hop 1; the rest of the round runs by itself."""
+    async def close_round(self, round_id: str, *, end_turns: bool = False) -> rpc.CloseResponse:
+        """Ends admission at hop 1, and the turns if so asked; the rest of the round runs by itself."""
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id)
+        request = rpc.CloseRequest(round_id=round_id, end_turns=end_turns)
         return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:

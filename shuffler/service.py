@@ -115,14 +115,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                     state = pb.ROUND_STATE_DISPOSED
                     tx.forget(terms.round_id)
                 tx.update_round(terms.round_id, state=state)
-            elif state == pb.ROUND_STATE_IN_TURNS:
-                tx.put_document(terms.round_id, TURNS_ENDED, b"1")
             return state, count
 
-        state, count = await self.store.run(step)
-        if state == pb.ROUND_STATE_IN_TURNS:
-            await self._attendance.end(terms.round_id)
-        return state, count
+        return await self.store.run(step)
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -465,6 +460,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         state, count = await self.close(terms)
+        if request.end_turns and state == pb.ROUND_STATE_IN_TURNS:
+            await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_ENDED, b"1"))
+            await self._attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:
             self.wake(terms.round_id)
         return rpc.CloseResponse(state=state, num_clients=count)

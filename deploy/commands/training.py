@@ -7,6 +7,7 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,11 +98,15 @@ def train(
     batch_size: Annotated[int, typer.Option(help="Users per step, each once an epoch; 0: all of them.")] = 0,
     order: Annotated[str, typer.Option(help="batch, or sequential: one user a step, in a secret order.")] = "batch",
     clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
-    learning_rate: Annotated[float, typer.Option()] = 8.0,
+    turn_s: Annotated[float, typer.Option(help="sequential: how long each user has, in seconds.")] = 0.1,
+    learning_rate: Annotated[float | None, typer.Option(help="Default: 8, sequential: 0.02.")] = None,
     momentum: Annotated[float, typer.Option()] = 0.0,
     averaging: Annotated[
-        float, typer.Option(help="Weight of the newest parameters in what is kept; 1: no average.")
-    ] = 0.3,
+        float | None,
+        typer.Option(
+            help="Weight of the newest parameters in what is kept; 1: no average. Default: 0.3, sequential: 1."
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="Of the whole training.")] = 1e-5,
     epsilon_limit: Annotated[
         float, typer.Option(help="Stop before the certified epsilon exceeds this; 0: never.")
@@ -132,8 +137,15 @@ def train(
             raise ValueError(f"watch is {watch!r}; allowed are validation and test")
         if order not in ("batch", "sequential"):
             raise ValueError(f"order is {order!r}; allowed are batch and sequential")
-        if order == "sequential" and (batch_size or not simulate):
-            raise ValueError("order is 'sequential'; that has no batch_size, and there is only --simulate for it")
+        sequential = order == "sequential"
+        if sequential and batch_size:
+            raise ValueError(f"batch_size is {batch_size}; order sequential has none: one user answers a step")
+        if not 0.001 <= turn_s <= 600:
+            raise ValueError(f"turn_s is {turn_s:g}; allowed are 0.001..600 seconds")
+        if learning_rate is None:
+            learning_rate = 0.02 if sequential else 8.0
+        if averaging is None:
+            averaging = 1.0 if sequential else 0.3
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
         if not (simulate or private):
@@ -162,7 +174,8 @@ def train(
             "momentum": momentum,
             "averaging": averaging,
             "order": order,
-            "batch_size": 1 if order == "sequential" else batch_size or count,
+            "turn_s": turn_s if sequential and not simulate else None,
+            "batch_size": 1 if sequential else batch_size or count,
             "seed": seed,
             "watched": watch,
             "mode": "simulation" if simulate else "deployed",
@@ -175,7 +188,9 @@ def train(
             clipping_norm=clipping_norm,
             rule=rule,
             epochs=epochs,
-            batch_size=1 if order == "sequential" else batch_size,
+            batch_size=batch_size,
+            sequential=sequential,
+            turn_s=turn_s,
             seed=seed,
             watched=watch,
             epsilon_limit=epsilon_limit,
@@ -183,7 +198,7 @@ def train(
             say=say.print,
         )
         if wishes is not None:
-            conditions = Conditions(features, model.endswith(".py"), order == "sequential", simulate)
+            conditions = Conditions(features, model.endswith(".py"), sequential, simulate)
             say.print(f"planning for {count} users who all answer, d = {flat.dimension} …")
             run.plan(UserSpending(flat.dimension, delta, conditions), _batches(wishes, batch_size or count))
         parameters = _simulate(run) if simulate else _deploy(run, directory, hops, out)
@@ -205,6 +220,8 @@ class _Run:
     rule: StepRule
     epochs: int
     batch_size: int
+    sequential: bool
+    turn_s: float
     seed: int
     watched: str
     epsilon_limit: float
@@ -319,6 +336,7 @@ def _simulate(run: _Run) -> torch.Tensor:
         run.rule,
         run.epochs,
         batch_size=run.batch_size,
+        sequential=run.sequential,
         seed=run.seed,
     ):
         done = descent.average
@@ -357,7 +375,7 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
     import torch
 
     from deploy.operator import RoundSettings
-    from deploy.training.deployed import DeployedRun, NotGrantedError
+    from deploy.training.deployed import DeployedRun, NotGrantedError, TurnsRun
     from protocol.questions import Question
     from protocol.workers import WorkerPool
 
@@ -371,11 +389,13 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
             grid,
             delta=spending.delta,
             epsilon_max=20.0,
-            min_batch_size=max(2, (run.batch_size or count) // 2),
+            # In turns the round is granted for the fewest who may answer, so few may be missing.
+            min_batch_size=max(2, count * 9 // 10 if run.sequential else (run.batch_size or count) // 2),
         )
 
     pool = WorkerPool()
-    deployed = DeployedRun(
+    in_turns = partial(TurnsRun, period_ms=round(1000 * run.turn_s))
+    deployed = (in_turns if run.sequential else DeployedRun)(
         directory=directory,
         out=state,
         model=run.model,
@@ -393,11 +413,11 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
     steps = deployed.steps_per_epoch
     progress = deployed.resume()
 
-    def spent(taken: int | None = None) -> Spending:
-        return spending.after(progress.epochs(steps, taken), progress.unreleased(steps))
+    def spent(epoch: int | None = None) -> Spending:
+        return spending.after(progress.epochs(steps)[:epoch], progress.unreleased(steps))
 
     for record in progress.history:
-        run.note(record, spent(record.steps))
+        run.note(record, spent(record.epoch))
 
     def another() -> bool:
         """Whether there is an epoch to train, and one more like the last one would keep the limit."""
@@ -419,11 +439,13 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
             async for _ in deployed.steps(progress, (len(progress.history) + 1) * steps):
                 pass
             run.note(progress.history[-1], spent())
+            for user, why in list(deployed.without_gradient.items())[:3]:
+                run.say(f"user {user} had no gradient: {why}", highlight=False)
     except NotGrantedError as error:
         run.outcome.stopped = f"the accountant refused the next step: {error}"
         if not progress.answered:
             raise ValueError(run.outcome.stopped) from error
-        run.outcome.end(deployed.record(progress.descent), spent())
+        run.outcome.end(deployed.record(progress), spent())
     finally:
         pool.close()
     return progress.descent.average

@@ -52,9 +52,9 @@ class Progress:
         begun = -(-(len(self.answered) + waiting) // steps_per_epoch)
         return self.disposed + begun - len(self.epochs(steps_per_epoch))
 
-    def epochs(self, steps_per_epoch: int, steps: int | None = None) -> list[tuple[Batch, ...]]:
-        """Returns the batches of the first steps, or of all, by epoch; the last epoch may be incomplete."""
-        batches = list(self.answered.values())[:steps]
+    def epochs(self, steps_per_epoch: int) -> list[tuple[Batch, ...]]:
+        """Returns the batches by epoch; the last epoch may be incomplete."""
+        batches = list(self.answered.values())
         return [tuple(batches[at : at + steps_per_epoch]) for at in range(0, len(batches), steps_per_epoch)]
 
 

@@ -1,15 +1,17 @@
 """Training through a deployment: every step is a round, its question the gradient at the current parameters.
 
-All users of the fleet answer every step, with the same keys; the analyzer publishes the mean vector, after the
-certificate. What has been reached is written down before every step, together with the name of the step's round, so
-that a run that was killed goes on: users who have sealed a submission for that round never make a second one.
+All users of the fleet answer every round, with the same keys; the analyzer publishes the mean vector, after the
+certificate. Or they take turns (`TurnsRun`): a round is an epoch then, in which the analyzer takes a step after every
+user, and publishes where that has led. What has been reached is written down before every round, together with its
+name, so that a run that was killed goes on: users who have made a report for that round never make a second one.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from client.gradients import FlatModel
 from client.outbox import Outbox
 from client.rounds import fetch_terms
 from client.submission import Participant, new_client_key
+from client.turns import Attendee, take_turns
 from deploy.keygen import DEPLOYMENT_FILE
 from deploy.operator import Operator, RoundSettings
 from deploy.training.checkpoint import Checkpoint, Progress
@@ -31,23 +34,23 @@ from deploy.training.privacy import Batch
 from protocol.deployment import load_deployment
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question, Turns, VectorTask
 from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
 
-__all__ = ["DeployedRun", "NotGrantedError", "StepReport"]
+__all__ = ["DeployedRun", "NotGrantedError", "StepReport", "TurnsRun"]
 
 _WAIT_S = 300.0
 
 
 class NotGrantedError(Exception):
-    """The accountant has refused a step: above the policy of the round, or of the ledger."""
+    """The accountant has refused a round: above its policy, or that of the ledger."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step: the round, its certificate, and where the training is now."""
+    """One round: its certificate, and where the training is now."""
 
     step: int
     round_id: str
@@ -66,6 +69,7 @@ class DeployedRun:
         name: of the model, for the manifest.
         setting: what is trained, as JSON; a checkpoint with another one is refused.
         batch_size: users per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
+        without_gradient: users whose gradient could not be used in the newest epoch, and why; they reported nothing.
     """
 
     directory: Path
@@ -81,6 +85,7 @@ class DeployedRun:
     pool: WorkerPool
     setting: Mapping[str, Any]
     batch_size: int = 0
+    without_gradient: dict[str, str] = field(default_factory=dict)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -107,11 +112,15 @@ class DeployedRun:
         setting = dict(self.setting) | {"dimension": self.model.dimension, "users": len(self.users)}
         return Checkpoint(self.out / "checkpoint.pt", setting, load_deployment(self.directory / DEPLOYMENT_FILE))
 
+    def rounds_taken(self, progress: Progress) -> int:
+        """Returns how many rounds have led to where the training is."""
+        return progress.descent.steps
+
     async def steps(self, progress: Progress, count: int) -> AsyncIterator[StepReport]:
-        """Takes the steps that are left of `count`, yielding after each; `progress` goes along.
+        """Takes the rounds that are left of `count`, yielding after each; `progress` goes along.
 
         Raises:
-            NotGrantedError: the accountant refused a round, of which nothing was opened.
+            NotGrantedError: the accountant refused a round, of which nothing is published.
             Refusal: SHORT_BATCH if too few users answered a step; BAD_BATCH if a round has no gradient.
             ValueError: gradients are not finite.
         """
@@ -128,44 +137,58 @@ class DeployedRun:
                         await operator.enrol(sorted(unknown))
                         enrolled.update(unknown)
 
-                while descent.steps < count:
-                    round_id = progress.round_id or f"train-{self.name}-{descent.steps + 1}-{secrets.token_hex(4)}"
+                while (taken := self.rounds_taken(progress)) < count:
+                    round_id = progress.round_id or f"train-{self.name}-{taken + 1}-{secrets.token_hex(4)}"
                     progress.round_id = round_id
                     checkpoint.save(progress)
                     terms = await self._open(operator, round_id, descent)
                     fleet = await self._submit(operator, terms, progress, outbox, enrol)
                     await self._close(operator, terms, progress, checkpoint, fleet)
+                    await self._attend(operator, terms, progress, outbox)
                     publication, certificate = await operator.result(round_id, _WAIT_S)
+                    if certificate.granted or certificate.num_answers:
+                        # Released, so paid for, whatever comes of it.
+                        progress.answered[round_id] = Batch.of(certificate)
+                        checkpoint.save(progress)
                     if not certificate.granted:
                         raise NotGrantedError("; ".join(certificate.refusals))
-                    # Released, so paid for, whatever comes of it.
-                    progress.answered[round_id] = Batch.of(certificate)
-                    checkpoint.save(progress)
                     if not publication.vector:
                         raise Refusal(Code.BAD_BATCH, "; ".join(publication.notes))
-                    gradient = np.frombuffer(publication.vector, dtype="<f4")
-                    descent.step(torch.from_numpy(gradient.astype(np.float32)))
+                    published = torch.from_numpy(np.frombuffer(publication.vector, dtype="<f4").astype(np.float32))
+                    self._learn(descent, published, publication.num_reports)
                     progress.round_id = ""
-                    if descent.steps % self.steps_per_epoch == 0:
-                        progress.history.append(self.record(descent))
+                    if (taken + 1) % self.steps_per_epoch == 0:
+                        progress.history.append(self.record(progress))
                     checkpoint.save(progress)
-                    yield StepReport(descent.steps, round_id, certificate, progress)
+                    yield StepReport(taken + 1, round_id, certificate, progress)
         finally:
             outbox.close()
 
-    def record(self, descent: Descent) -> EpochRecord:
-        """Returns how good the model is after the newest step, which may be in the middle of an epoch."""
-        loss, accuracy = evaluate(self.model, descent.average, self.watched)
-        return EpochRecord(-(-descent.steps // self.steps_per_epoch), descent.steps, loss, accuracy)
+    def record(self, progress: Progress) -> EpochRecord:
+        """Returns how good the model is after the newest round, which may be in the middle of an epoch."""
+        loss, accuracy = evaluate(self.model, progress.descent.average, self.watched)
+        epoch = -(-len(progress.answered) // self.steps_per_epoch)
+        return EpochRecord(epoch, progress.descent.steps, loss, accuracy)
+
+    def _task(self, parameters: bytes) -> VectorTask:
+        """Returns what a round asks for at these parameters."""
+        return VectorTask(self.model.dimension, self.clipping_norm, self.name, parameters)
+
+    def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
+        """Returns what the users of a round submit."""
+        mine = self.users.part(chosen)
+        rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
+        return list(rows.cpu().double().numpy())
+
+    async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
+        """Plays what is left to do for users between the end of admission and the result: nothing, here."""
+
+    def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
+        descent.step(published)
 
     async def _open(self, operator: Operator, round_id: str, descent: Descent) -> RoundTerms:
         """Returns the step's round: a new one, or the one that a killed run has opened before."""
-        task = VectorTask(
-            self.model.dimension,
-            self.clipping_norm,
-            self.name,
-            descent.parameters.detach().numpy().astype("<f4").tobytes(),
-        )
+        task = self._task(descent.parameters.detach().numpy().astype("<f4").tobytes())
         try:
             async with public_channel(operator.deployment.shufflers[0]) as channel:
                 terms = await fetch_terms(channel, operator.deployment, round_id)
@@ -186,13 +209,11 @@ class DeployedRun:
         outbox: Outbox,
         enrol: Callable[[Sequence[bytes]], Any],
     ) -> FleetReport:
-        chosen = self.batch(progress.descent.steps)
-        mine = self.users.part(chosen)
-        rows = self.model.clipped(progress.descent.parameters, mine.features, mine.targets, self.clipping_norm)
-        vectors = rows.cpu().double().numpy()
+        chosen = self.batch(self.rounds_taken(progress))
+        values = self._values(progress.descent, chosen)
         users = {
-            str(index): Participant(vector, float(self.wishes[index]), progress.keys[index])
-            for index, vector in zip(chosen.tolist(), vectors, strict=True)
+            str(index): Participant(value, float(self.wishes[index]), progress.keys[index])
+            for index, value in zip(chosen.tolist(), values, strict=True)
         }
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             return await run_fleet(channel, terms, users, outbox=outbox, pool=self.pool, enrol=enrol)
@@ -214,3 +235,48 @@ class DeployedRun:
             f"round {terms.round_id!r} is {'held' if held else 'disposed of'}: {closed.num_clients} users have "
             f"answered, needed are {terms.manifest.min_batch_size}; hop 1 said {answers or 'nothing new'}",
         )
+
+
+@dataclass
+class TurnsRun(DeployedRun):
+    """The same with one user a step: in every epoch all of them take turns in one round.
+
+    Attributes:
+        period_ms: how long each user has.
+    """
+
+    period_ms: int = 100
+
+    def __post_init__(self) -> None:
+        if self.batch_size or self.rule.momentum or self.rule.averaging != 1:
+            raise ValueError(
+                f"in turns batch_size is {self.batch_size}, momentum {self.rule.momentum:g} and averaging "
+                f"{self.rule.averaging:g}; allowed are 0, 0 and 1: the analyzer takes plain steps"
+            )
+
+    def rounds_taken(self, progress: Progress) -> int:
+        return len(progress.history)
+
+    def _task(self, parameters: bytes) -> VectorTask:
+        return replace(super()._task(parameters), turns=Turns(self.period_ms, self.rule.learning_rate))
+
+    def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
+        return [None] * len(chosen)  # asked for when it is their turn
+
+    async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
+        attendees = {
+            str(index): Attendee(progress.keys[index], float(self.wishes[index]), partial(self._gradient, index))
+            for index in range(len(self.users))
+        }
+        async with public_channel(operator.deployment.shufflers[0]) as channel:
+            taken = await take_turns(channel, terms, operator.deployment, attendees, outbox=outbox)
+        self.without_gradient = taken.without_gradient
+
+    def _gradient(self, index: int, parameters: bytes) -> np.ndarray[Any, np.dtype[np.float64]]:
+        mine = self.users.part(slice(index, index + 1))
+        at = torch.from_numpy(np.frombuffer(parameters, dtype="<f4").astype(np.float32))
+        rows = self.model.clipped(at, mine.features, mine.targets, self.clipping_norm)
+        return rows[0].cpu().double().numpy()
+
+    def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
+        descent.go_on_from(published, num_reports)

@@ -77,6 +77,18 @@ class Descent:
         weight = max(self._rule.averaging, 1 / self.steps)
         self.average = (1 - weight) * self.average + weight * self.parameters.detach()
 
+    def go_on_from(self, parameters: torch.Tensor, steps: int) -> None:
+        """Takes over parameters that so many steps, taken elsewhere by the same rule, have led to.
+
+        Raises:
+            ValueError: the rule has momentum or an average, which are not known for those steps.
+        """
+        if self._rule.momentum or self._rule.averaging != 1 or self._rule.decaying:
+            raise ValueError("steps that are taken elsewhere have no momentum, no average and a constant learning rate")
+        self.parameters.data.copy_(parameters)
+        self.average = self.parameters.detach().clone()
+        self.steps += steps
+
 
 def evaluate(model: FlatModel, parameters: torch.Tensor, examples: Examples) -> tuple[float, float]:
     """Returns (mean cross-entropy, share of right answers)."""

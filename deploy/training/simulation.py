@@ -46,6 +46,7 @@ def user_epochs(
     epochs: int,
     *,
     batch_size: int = 0,
+    sequential: bool = False,
     seed: int = 0,
 ) -> Iterator[tuple[int, Descent]]:
     """Trains on users who hold one example each and report a hemisphere vector; yields (epoch, descent) after each.
@@ -53,17 +54,20 @@ def user_epochs(
     Args:
         epsilons: float64 (n,), the users' local budgets per step; None: clipped gradients without noise.
         batch_size: users per step, each of whom answers once an epoch; 0: all of them in one step.
+        sequential: one user a step, whose budget the analyzer does not know: it takes the average one.
     """
     generator = torch.Generator().manual_seed(seed)
     descent, count = Descent(model.initial, rule), len(dataset.train)
     if epsilons is not None and len(epsilons) != count:
         raise ValueError(f"{len(epsilons)} budgets for {count} users; allowed is one each")
-    batches = -(-count // (batch_size or count))
+    batches = count if sequential else -(-count // (batch_size or count))
+    everyone = None if epsilons is None else _tiers(epsilons)
     for epoch in range(1, epochs + 1):
         for chosen in torch.randperm(count, generator=generator).tensor_split(batches):
             wishes = None if epsilons is None else epsilons[chosen]
             part = dataset.train.part(chosen)
-            descent.step(_user_gradient(model, descent.parameters, part, wishes, clipping_norm, generator))
+            tiers = everyone if sequential or wishes is None else _tiers(wishes)
+            descent.step(_user_gradient(model, descent.parameters, part, wishes, tiers, clipping_norm, generator))
         yield epoch, descent
 
 
@@ -72,10 +76,12 @@ def _user_gradient(
     parameters: torch.Tensor,
     users: Examples,
     epsilons: torch.Tensor | None,
+    tiers: list[tuple[float, int]] | None,
     clipping_norm: float,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    if epsilons is None:
+    """tiers: the budgets among which these users' may be, as the analyzer knows them."""
+    if epsilons is None or tiers is None:
         return model.mean_clipped(parameters, users.features, users.targets, clipping_norm)
     total = torch.zeros(model.dimension, dtype=torch.float64)
     step = max(1, _ENTRIES_AT_ONCE // model.dimension)
@@ -84,9 +90,13 @@ def _user_gradient(
         rows = model.clipped(parameters, part.features, part.targets, clipping_norm).cpu()
         reports = hemisphere_reports(rows, clipping_norm, epsilons[start : start + step], generator)
         total += reports.sum(dim=0).double()
-    values, counts = torch.unique(epsilons, return_counts=True)
-    tiers = list(zip(values.tolist(), counts.tolist(), strict=True))
+    total *= sum(number for _, number in tiers) / len(users)
     return torch.from_numpy(hemisphere_mean(total.numpy(), tiers, clipping_norm).mean).float()
+
+
+def _tiers(epsilons: torch.Tensor) -> list[tuple[float, int]]:
+    values, counts = torch.unique(epsilons, return_counts=True)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def silo_epochs(

@@ -94,7 +94,7 @@ class RoundControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Close(self, request, context):
-        """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more.
+        """Hop 1 only: take no more submissions and start mixing. Again: nothing changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,7 @@ class RoundControlStub:
     Open: _grpc.UnaryUnaryMultiCallable[_services_pb2.OpenRequest, _services_pb2.OpenResponse]
     """Start a round whose manifest all services have signed."""
     Close: _grpc.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]
-    """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
+    """Hop 1 only: take no more submissions and start mixing. Again: nothing changes."""
     Withdraw: _grpc.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]
     """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _grpc.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]
@@ -60,7 +60,7 @@ class RoundControlAsyncStub(RoundControlStub):
     Open: _aio.UnaryUnaryMultiCallable[_services_pb2.OpenRequest, _services_pb2.OpenResponse]  # type: ignore[assignment]
     """Start a round whose manifest all services have signed."""
     Close: _aio.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]  # type: ignore[assignment]
-    """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
+    """Hop 1 only: take no more submissions and start mixing. Again: nothing changes."""
     Withdraw: _aio.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]  # type: ignore[assignment]
     """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _aio.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]  # type: ignore[assignment]
@@ -98,7 +98,7 @@ class RoundControlServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.CloseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.CloseResponse, _abc.Awaitable[_services_pb2.CloseResponse]]:
-        """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
+        """Hop 1 only: take no more submissions and start mixing. Again: nothing changes."""
 
     @_abc_1.abstractmethod
     def Withdraw(

@@ -156,13 +156,19 @@ async def test_the_operator_may_end_the_turns(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         group = people(12)
         terms = await table.gather(group, settings(task(), needed=2))
-        some = asyncio.Event()
-        taking = asyncio.create_task(table.take(terms, group, progress=lambda _: some.set()))
+        some, several = asyncio.Event(), asyncio.Event()
+
+        def progress(_: int) -> None:
+            (several if some.is_set() else some).set()
+
+        taking = asyncio.create_task(table.take(terms, group, progress=progress))
         await asyncio.wait_for(some.wait(), 60)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_IN_TURNS
+        await asyncio.wait_for(several.wait(), 60)  # to close again has changed nothing
+        await table.operator.close_round(terms.round_id, end_turns=True)
         taken = await taking
         _, certificate = await table.result(terms)
-        assert 1 <= taken.report.num_answers < 12
+        assert 2 <= taken.report.num_answers < 12
         assert taken.report.num_skipped == 0
         assert certificate.dishonest == 12 - taken.report.num_answers
 
