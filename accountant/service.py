@@ -29,6 +29,7 @@ from accountant.randomizers import (
     LaplaceMechanism,
     OneBitMean,
     Randomizer,
+    RecordGaussian,
 )
 from accountant.results import Certificate, Grade
 from protocol.batches import read_commitments
@@ -60,6 +61,8 @@ def randomizer_of(question: Question) -> Randomizer:
         return KaryRandomizedResponse(k=question.k or 0)
     if question.randomizer == "gaussian":
         return GaussianMechanism(lattice=question.lattice)
+    if question.vector is not None and question.records_per_client is not None:
+        return RecordGaussian(dimension=question.vector.dimension, records=question.records_per_client)
     if question.vector is not None:
         return HemisphereMechanism(dimension=question.vector.dimension)
     return LaplaceMechanism(lattice=question.lattice)

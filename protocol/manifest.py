@@ -14,6 +14,7 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError
 
+from protocol.calibration import vector_sigma
 from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
@@ -52,6 +53,7 @@ def question_message(question: Question) -> pb.Question:
             model=question.vector.model,
             parameters=question.vector.parameters,
         ),
+        records_per_client=question.records_per_client or 0,
     )
 
 
@@ -69,8 +71,9 @@ def _question(message: pb.Question) -> Question:
         high=message.high if interval else None,
         lattice=message.lattice if randomizer in ("laplace", "gaussian") else None,
         labels=tuple(message.labels),
-        local_delta=message.local_delta if randomizer == "gaussian" else None,
+        local_delta=message.local_delta if randomizer in ("gaussian", "gaussian-vector") else None,
         vector=_vector(message.vector) if message.HasField("vector") else None,
+        records_per_client=message.records_per_client or None,
     )
 
 
@@ -222,6 +225,10 @@ def parse_terms(payload: bytes) -> RoundTerms:
         raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
     try:
         _check(manifest)
-        return RoundTerms(payload, manifest, _question(manifest.question))
+        question = _question(manifest.question)
+        if question.randomizer == "gaussian-vector":
+            for budget in manifest.budget_grid:
+                vector_sigma(question, budget.epsilon)  # a budget that nobody can report with
+        return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
