@@ -16,7 +16,7 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
-from analyzer.estimators import estimate
+from analyzer.estimators import estimate, tiers_of_reports
 from analyzer.vectors import (
     decode_gaussian_vector,
     decode_unit_vector,
@@ -187,10 +187,12 @@ def _answer(
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     if question.vector is not None:
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
+        shares, notes = tiers_of_reports(tiers, len(reports))
+        publication.notes.extend(notes)
         if question.randomizer == "hemisphere":
-            found = hemisphere_mean(total, tiers, question.vector.clipping_norm)
+            found = hemisphere_mean(total, shares, question.vector.clipping_norm)
         else:
-            found = gaussian_mean(total, [(vector_sigma(question, epsilon), count) for epsilon, count in tiers])
+            found = gaussian_mean(total, [(vector_sigma(question, epsilon), count) for epsilon, count in shares])
         publication.vector = found.mean.astype("<f4").tobytes()
         publication.vector_standard_error = found.standard_error
         return

@@ -88,14 +88,14 @@ def _floats(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
     return np.frombuffer(plaintext, dtype="<f4")
 
 
-def _count(tiers: Sequence[tuple[float, int]]) -> int:
+def _count(tiers: Sequence[tuple[float, float]]) -> float:
     count = sum(number for _, number in tiers)
-    if count < 1:
+    if not count > 0:
         raise ValueError("there are no reports, so there is no mean")
     return count
 
 
-def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, int]], clipping_norm: float) -> VectorEstimate:
+def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, float]], clipping_norm: float) -> VectorEstimate:
     """Returns the mean of the users' vectors, each weighted by tanh(v/2), from the sum of their unit vectors.
 
     With equal budgets, or budgets that do not depend on the vectors, that is the mean. tiers: (local epsilon, users).
@@ -109,7 +109,7 @@ def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, int]], clipping_
     return VectorEstimate(total * scale, scale * math.sqrt(count / total.size))
 
 
-def gaussian_mean(total: Vector, scales: Sequence[tuple[float, int]]) -> VectorEstimate:
+def gaussian_mean(total: Vector, scales: Sequence[tuple[float, float]]) -> VectorEstimate:
     """Returns the mean of the users' vectors from the sum of their reports. scales: (sigma, users).
 
     Raises:

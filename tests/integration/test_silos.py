@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from accountant.gaussian import gaussian_sigma
-from client.submission import Participant, seal_one
-from protocol.onion import Onion
+from client.submission import Participant, new_client_key, seal_one, send
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, encode_budget
 from protocol.questions import Question, VectorTask
 from protocol.v1 import messages_pb2 as pb
-from tests.integration.test_rounds import table
+from tests.integration.test_rounds import Table, table
 from tests.support import settings
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
@@ -37,6 +39,15 @@ def true_mean(data: Sequence[Matrix]) -> Matrix:
     shares = [CLIPPING_NORM / np.maximum(CLIPPING_NORM, np.linalg.norm(rows, axis=1)) for rows in data]
     means = [(rows * share[:, None]).mean(axis=0) for rows, share in zip(data, shares, strict=True)]
     return np.asarray(np.mean(means, axis=0))
+
+
+async def send_report(at: Table, terms: RoundTerms, report: bytes, epsilon: float) -> None:
+    """Plays a client that sends what it likes."""
+    envelope = Onion(terms).wrap(report, encode_budget(epsilon, DELTA)).envelope
+    submission = sign_submission(terms.round_id, envelope, new_client_key())
+    await at.operator.enrol([submission.client_key])
+    codes = await send(at.channel, terms.round_id, {"one": submission.SerializeToString()})
+    assert codes == {"one": pb.SUBMISSION_CODE_ACCEPTED}
 
 
 def published(publication: pb.Publication) -> Matrix:
@@ -86,6 +97,46 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
     assert "value of one user" not in told
     assert [(row.name, row.grade) for row in certificate.comparison] == [("GSPA Thm 2", "ASYMPTOTIC")]
     assert 0 < certificate.comparison[0].epsilon < 2.0
+
+
+@pytest.mark.asyncio
+async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Too long, not a number, and infinite; the mean stays that of the others."""
+    data = silos(40, seed=4)
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(QUESTION))
+        await at.submit(terms, [Participant(rows, 1.0) for rows in data])
+        far, nowhere, endless = np.zeros((3, DIMENSION), dtype="<f4")
+        far[0], nowhere[7], endless[9] = 1e6, math.nan, math.inf
+        for bad in (far, nowhere, endless):
+            await send_report(at, terms, bad.tobytes(), 1.0)
+        publication, certificate = await at.finish(terms)
+    assert (certificate.num_users, publication.num_reports) == (43, 40)
+    assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 3)]
+    assert publication.notes == ["40 reports stand beside 43 budgets; the tier counts are scaled to the reports"]
+    assert_close(publication, true_mean(data))
+
+
+@pytest.mark.asyncio
+async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: Path) -> None:
+    """Their budgets are counted among those of the certificate; the estimate took them for reports."""
+    task = VectorTask(2, 1.0, "arrow", bytes(8))
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(Question("arrow", "hemisphere", vector=task)))
+        await at.submit(terms, [Participant(np.array([1.0, 0.0]), 2.0)] * 60)
+        onion = Onion(terms)
+        liars = [
+            sign_submission(terms.round_id, onion.wrap(bytes(8), encode_budget(2.0, 0.0)).envelope, new_client_key())
+            for _ in range(60)
+        ]
+        await at.operator.enrol([one.client_key for one in liars])
+        await send(at.channel, terms.round_id, {str(i): one.SerializeToString() for i, one in enumerate(liars)})
+        publication, certificate = await at.finish(terms)
+    assert (certificate.num_users, publication.num_reports) == (120, 60)
+    assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 60)]
+    # 60 reports of one tier: 1 / (sqrt(2 * 60)) * pi/2 / tanh(1).
+    expected = math.pi / 2 / math.tanh(1.0) / math.sqrt(2 * 60)
+    assert publication.vector_standard_error == pytest.approx(expected, rel=1e-6)
 
 
 NAN_ROW = np.zeros((RECORDS, DIMENSION))
