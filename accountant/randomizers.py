@@ -23,7 +23,7 @@ from accountant.curves import CountCurve, DeltaCurve, Others, Victim
 from accountant.exact_binary import ExactBinaryCurve, is_enumerable
 from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.results import check_count
-from protocol.calibration import gaussian_sigma_steps, unit_sigma
+from protocol.calibration import gaussian_sigma_steps, unit_delta, unit_sigma
 
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
@@ -484,6 +484,13 @@ class RecordGaussian(Randomizer):
             for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
         ]
         return np.ones(local_epsilon.shape), np.square(sigmas)
+
+    def local_profile(self, local_epsilon: float, local_delta: float, points: int) -> tuple[tuple[float, float], ...]:
+        """Points (epsilon, delta) of the local guarantee, rounded up, from 0 to where delta is about 10^-15."""
+        sigma = unit_sigma(local_epsilon, local_delta)
+        grid = np.linspace(0.0, gaussian_epsilon(1 / sigma, 1e-15), points).tolist()
+        deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
+        return tuple(zip(grid, deltas, strict=True))
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """No curve: the reason why."""

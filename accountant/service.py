@@ -19,7 +19,7 @@ import grpc.aio
 
 from accountant.budgets import Budgets
 from accountant.certification import certify, tier_curves
-from accountant.ledger import Entry, Ledger, Limit, profile_of
+from accountant.ledger import PROFILE_POINTS, Entry, Ledger, Limit, profile_of
 from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
@@ -263,6 +263,8 @@ def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: b
         curve = curves.get(tier.local_epsilon)
         known = curve is not None and 0 < tier.epsilon < tier.local_epsilon
         profile = profile_of(curve, tier.epsilon, tier.local_epsilon) if known and curve is not None else ()
+        if with_profiles and isinstance(randomizer, RecordGaussian):
+            profile = randomizer.local_profile(tier.local_epsilon, tier.local_delta, PROFILE_POINTS)
         entries.append(
             Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, certificate.delta, profile)
         )

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from protocol.questions import Question
 
-__all__ = ["ROUNDING", "gaussian_local_delta", "gaussian_sigma_steps", "unit_sigma", "vector_sigma"]
+__all__ = ["ROUNDING", "gaussian_local_delta", "gaussian_sigma_steps", "unit_delta", "unit_sigma", "vector_sigma"]
 
 ROUNDING = 1e-6
 """What rounding may add to the length of a clipped vector and to the sensitivity of a mean, as a share of either."""
@@ -35,27 +35,30 @@ def _normal_delta(mu: float, epsilon: float) -> float:
     return first - second
 
 
+def unit_delta(sigma: float, epsilon: float) -> float:
+    """Returns the delta at epsilon of Gaussian noise on a vector of sensitivity 1, rounded up.
+
+    Exact in any dimension, with the 2-norm (Balle and Wang, ICML 2018, Theorem 8). Either term is good to 10^-12 of
+    itself, which is added: where delta is at least 10^-16 the argument x of erfc is at most 10, good to 4 ulp of 10,
+    and moves erfc by at most 2x + 1.2 times its own error.
+    """
+    first, second = _normal_terms(1 / sigma, epsilon)
+    return first - second + _DELTA_ERROR * (first + second)
+
+
 @lru_cache(maxsize=8192)
 def unit_sigma(epsilon: float, delta: float) -> float:
     """Returns a noise scale with which Gaussian noise makes a vector of sensitivity 1 (epsilon, delta)-private.
 
-    Analytic calibration (Balle and Wang, ICML 2018, Theorem 8, which holds in any dimension with the 2-norm), rounded
-    up: the returned scale was evaluated, and what rounding may have taken from its delta was added. Either term is
-    good to 10^-12 of itself: where it matters (a delta of at least 10^-15) the argument x of erfc is at most 10, good
-    to 4 ulp of 10, and moves erfc by at most 2x + 1.2 times its own error.
+    Analytic calibration, rounded up: `unit_delta` was evaluated at the scale that is returned.
 
     Raises:
         ValueError: epsilon outside (0, 20], delta outside [1e-15, 0.1], or a scale above 10^9.
     """
     if not 0 < epsilon <= 20 or not 1e-15 <= delta <= 0.1:
         raise ValueError(f"local budget is ({epsilon}, {delta}); allowed are 0 < epsilon ≤ 20 and 1e-15 ≤ delta ≤ 0.1")
-
-    def holds(sigma: float) -> bool:
-        first, second = _normal_terms(1 / sigma, epsilon)
-        return first - second + _DELTA_ERROR * (first + second) <= delta
-
     low, high = 0.0, 1.0
-    while not holds(high):
+    while unit_delta(high, epsilon) > delta:
         low, high = high, 2 * high
         if high > _MAX_UNIT_SIGMA:
             raise ValueError(
@@ -64,7 +67,7 @@ def unit_sigma(epsilon: float, delta: float) -> float:
             )
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        low, high = (middle, high) if unit_delta(middle, epsilon) > delta else (low, middle)
     return high
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from accountant.gaussian import gaussian_sigma
+from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from client.submission import Participant, new_client_key, seal_one, send
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
@@ -115,6 +115,24 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
     assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 3)]
     assert publication.notes == ["40 reports stand beside 43 budgets; the tier counts are scaled to the reports"]
     assert_close(publication, true_mean(data))
+
+
+@pytest.mark.asyncio
+async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
+    """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
+    mu = 1 / gaussian_sigma(0.5, DELTA)
+    two, three = (gaussian_epsilon(math.sqrt(rounds) * mu, 1e-4) for rounds in (2, 3))
+    limit = f"\n[privacy_limit]\ntotal_epsilon = {(two + three) / 2}\ntotal_delta = 1e-4\n"
+    async with table(tmp_path, 1, limit) as at:
+        granted = []
+        for number in range(3):
+            terms = await at.operator.open_round(settings(QUESTION), f"silos-{number}")
+            await at.submit(terms, [Participant(rows, 0.5) for rows in silos(20, seed=number)])
+            publication, certificate = await at.finish(terms)
+            granted.append(certificate.granted)
+    assert granted == [True, True, False]
+    assert "the ledger would reach" in certificate.refusals[-1]
+    assert not publication.vector
 
 
 @pytest.mark.asyncio
