@@ -217,3 +217,13 @@ def test_a_round_belongs_to_one_deployment(tmp_path: Path) -> None:
     ]:
         with pytest.raises(Refusal, match=message):
             terms.check_place(elsewhere)
+
+
+@pytest.mark.parametrize("missing", ["vector", "local_delta", "records_per_client"])
+def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
+    parts: dict[str, Any] = {"vector": TASK, "local_delta": 1e-6, "records_per_client": 10}
+    assert Question("q", "gaussian-vector", **parts).report_bytes == 8
+    with pytest.raises(ValueError, match=f"{missing} is missing; gaussian-vector needs it"):
+        Question("q", "gaussian-vector", **parts | {missing: None})
+    with pytest.raises(ValueError, match="lattice is 10, but gaussian-vector has no lattice"):
+        Question("q", "gaussian-vector", lattice=10, **parts)
