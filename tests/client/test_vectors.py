@@ -171,12 +171,16 @@ def silo_question(dimension: int, records: int, clipping_norm: float = 2.0) -> Q
 def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""
     question, rng = silo_question(dimension, 20), np.random.default_rng(dimension)
-    records = rng.normal(size=(20, dimension)) * (3 / math.sqrt(dimension))  # some are clipped, some are not
+    forward = rng.normal(size=dimension)
+    # Some are clipped, some are not; their mean is longer than half the clipping norm.
+    records = np.linspace(1.4, 5.0, 20)[:, None] * forward / np.linalg.norm(forward)
+    records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
     count, sigma = max(60, 20_000 // dimension), vector_sigma(question, 1.0)
     reports = np.array([gaussian_mean_of_records(question, records, 1.0) for _ in range(count)])
     assert reports.dtype == np.float32
     lengths = np.linalg.norm(records, axis=1)
     mean = (records * (2.0 / np.maximum(lengths, 2.0))[:, None]).mean(axis=0)
+    assert 1.5 < float(np.linalg.norm(mean)) < 2.0
     noise = (reports.astype(np.float64) - mean) / sigma
     assert kstest(noise.ravel(), "norm").pvalue > 1e-6
     squares = (noise**2).sum(axis=0)  # of each coordinate
