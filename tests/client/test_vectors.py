@@ -170,10 +170,10 @@ def silo_question(dimension: int, records: int, clipping_norm: float = 2.0) -> Q
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""
-    question, rng = silo_question(dimension, 20), np.random.default_rng(dimension)
+    question, rng = silo_question(dimension, 8), np.random.default_rng(dimension)
     forward = rng.normal(size=dimension)
     # Some are clipped, some are not; their mean is longer than half the clipping norm.
-    records = np.linspace(1.4, 5.0, 20)[:, None] * forward / np.linalg.norm(forward)
+    records = np.linspace(1.4, 5.0, 8)[:, None] * forward / np.linalg.norm(forward)
     records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
     count, sigma = max(60, 20_000 // dimension), vector_sigma(question, 1.0)
     reports = np.array([gaussian_mean_of_records(question, records, 1.0) for _ in range(count)])
