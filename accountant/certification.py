@@ -26,6 +26,7 @@ REPORTED_GROUPS = 4
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 LINKAGES = ("separate", "stratified")
+HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +354,7 @@ def _assumptions(
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,
-        "at least one shuffler is honest: the order of the reports is uniformly random to the observer",
+        HONEST_SHUFFLER,
         f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
         "the multiset of local budgets is public and does not depend on the data",
     ]

@@ -164,6 +164,17 @@ class Ledger:
             ],
         )
 
+    def amend(self, round_id: str, entries: Sequence[Entry]) -> None:
+        """Replaces what a round that is entered costs, when its end has shown it.
+
+        Raises ValueError if the round is not entered.
+        """
+        known = self._rows(_entries.c.round_id == round_id)
+        if not known:
+            raise ValueError(f"round {round_id!r} is not in the ledger; only what is entered can be amended")
+        self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
+        self.enter(round_id, known[0].batch_digest, entries)
+
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
         """Every round as it was entered: its id, its batch and its costs, oldest first."""
         rounds: dict[tuple[str, bytes], list[Entry]] = {}

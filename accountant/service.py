@@ -2,6 +2,7 @@
 
     OPEN ──hand-over──▶ CLOSED ──certify──▶ CERTIFIED ──grant──▶ RELEASED
                                         └──▶ REFUSED   (release key destroyed in the same transaction)
+    in turns:  CERTIFIED ──grant──▶ IN_TURNS ──no more turns: certify who answered──▶ RELEASED | REFUSED
 
 The bounds are `accountant.certify`'s; this room opens budgets, applies the policy of the manifest, and keeps the
 release key, without which no report can be opened.
@@ -18,7 +19,7 @@ from typing import Any
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certification import certify, tier_curves
+from accountant.certification import HONEST_SHUFFLER, certify, tier_curves
 from accountant.ledger import PROFILE_POINTS, Entry, Ledger, Limit, profile_of
 from accountant.planner import plan
 from accountant.randomizers import (
@@ -39,7 +40,7 @@ from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
-from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
+from protocol.service import ENVELOPE_KEY, RELEASE_KEY, TURNS_REPORT, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -49,6 +50,7 @@ __all__ = ["AccountantService", "randomizer_of"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
+_LAST_CERTIFICATE = "last-certificate"
 
 
 def randomizer_of(question: Question) -> Randomizer:
@@ -86,6 +88,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             await self._certify(terms)
         elif row.state == pb.ROUND_STATE_CERTIFIED:
             await self._grant(terms)
+        elif row.state == pb.ROUND_STATE_IN_TURNS:
+            return await self._end_turns(terms)
         else:
             return False
         return True
@@ -114,11 +118,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         Returns the outcome, as `Metrics.certificate` names it.
         """
         outcome = "granted" if certificate.granted else "policy"
-        limit = (
-            None
-            if terms.privacy_limit is None
-            else Limit(terms.privacy_limit.total_epsilon, terms.privacy_limit.total_delta)
-        )
+        limit = _limit(terms)
         entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
@@ -179,22 +179,74 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
+            if granted and terms.question.turns is not None:
+                state = pb.ROUND_STATE_IN_TURNS
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
+
+    # ------------------------------------------------------------- turns
+
+    async def _end_turns(self, terms: RoundTerms) -> bool:
+        """Certifies those who answered once there are no more turns; returns False until then."""
+        read = await self.store.run(
+            lambda tx: [tx.document(terms.round_id, kind) for kind in (_CERTIFICATE, TURNS_REPORT, _LAST_CERTIFICATE)]
+        )
+        first, ended, document = read
+        if first is None or ended is None:
+            return False
+        if document is None:
+            granted = pb.Certificate.FromString(pb.Signed.FromString(first).payload)
+            report = pb.TurnsReport.FromString(pb.Signed.FromString(ended).payload)
+            document = await self._certify_turns(terms, granted, report)
+        signed = pb.Signed.FromString(document)
+        state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
+        analyzer = terms.manifest.analyzer.service
+        stub = stubs.AnalyzerStub(self.channel_to(analyzer))
+        await self.persist(
+            terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
+        )
+        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=state))
+        return True
+
+    async def _certify_turns(self, terms: RoundTerms, first: pb.Certificate, report: pb.TurnsReport) -> bytes:
+        """Returns the signed last certificate, which is durable; the ledger has what it says then."""
+        certificate = await asyncio.to_thread(_after_turns, terms, first, report.num_answers)
+        limit = _limit(terms)
+        async with self._ledger_turn:
+            entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
+            if limit is not None:
+                refusal = await self.store.run(
+                    lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
+                )
+                certificate.refusals.extend([refusal] if refusal else [])
+            certificate.granted = not certificate.refusals
+            document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
+
+            def keep(tx: Transaction) -> None:
+                Ledger(tx.connection).amend(terms.round_id, entries)
+                tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
+
+            await self.store.run(keep)
+        return document
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context
     ) -> rpc.GetCertificateResponse:
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
-            return tx.document(request.round_id, _CERTIFICATE)
+            return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
 
         document = await self.store.run(read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
+
+
+def _limit(terms: RoundTerms) -> Limit | None:
+    limit = terms.privacy_limit
+    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
 
 
 def _certificate(
@@ -209,6 +261,8 @@ def _certificate(
     # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
+    if terms.question.turns is not None:  # whoever does not answer hides nobody
+        dishonest += _most_missing(terms, budgets.total())
     message = pb.Certificate(
         round_id=terms.round_id,
         manifest_hash=terms.hash,
@@ -221,12 +275,47 @@ def _certificate(
     if not budgets:
         message.refusals.append("no budget of this batch is on the grid")
         return message
-    multiset = Budgets.from_tiers(
-        [(epsilon, count, terms.question.local_delta or 0.0) for epsilon, count in sorted(budgets.items())]
+    _certify_into(message, terms, sorted(budgets.items()))
+    message.granted = not message.refusals
+    return message
+
+
+def _most_missing(terms: RoundTerms, num_users: int) -> int:
+    """Returns how many clients may fail to answer in turns before hop 1 ends them."""
+    return max(0, num_users - terms.manifest.min_batch_size)
+
+
+def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> pb.Certificate:
+    """Returns the certificate of a round in turns for those who answered, from the one that it was granted with.
+
+    Hop 1 has said how many; the analyzer publishes nothing unless it has learnt from as many.
+    """
+    message = pb.Certificate(
+        round_id=first.round_id,
+        manifest_hash=first.manifest_hash,
+        batch_digest=first.batch_digest,
+        delta=first.delta,
+        num_users=first.num_users,
+        dishonest=first.dishonest - _most_missing(terms, first.num_users) + max(0, first.num_users - num_answers),
+        invalid_budgets=first.invalid_budgets,
+        commitments=first.commitments,
+        num_answers=num_answers,
     )
+    _certify_into(message, terms, [(tier.local_epsilon, tier.count) for tier in first.tiers])
+    message.granted = not message.refusals
+    return message
+
+
+def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> None:
+    """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it."""
+    manifest, dishonest = terms.manifest, message.dishonest
+    multiset = Budgets.from_tiers([(epsilon, count, terms.question.local_delta or 0.0) for epsilon, count in budgets])
     randomizer = randomizer_of(terms.question)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
+    if terms.question.turns is not None:
+        message.assumptions.remove(HONEST_SHUFFLER)
+        message.assumptions.extend(_assumptions_in_turns(terms, message))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
@@ -244,8 +333,19 @@ def _certificate(
             f"certified epsilon is {certificate.epsilon:.6g}, allowed is {manifest.epsilon_max:.6g}, "
             f"{excess:.3g} too much; {nearest}"
         )
-    message.granted = not message.refusals
-    return message
+
+
+def _assumptions_in_turns(terms: RoundTerms, message: pb.Certificate) -> list[str]:
+    turns, users = terms.question.turns, message.num_users
+    if message.HasField("num_answers"):
+        answered = f"{message.num_answers} of {users} clients answered"
+    else:
+        answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
+    return [
+        "the first shuffler is honest: it drew the order of the clients at random and tells it nobody",
+        f"{answered}, each once, and who does not answer does not depend on the data",
+        f"an answer is passed on {turns.period_ms if turns else 0} ms after it was asked for: its time tells nothing",
+    ]
 
 
 def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: bool) -> list[Entry]:

@@ -1,6 +1,7 @@
 """The analyzer's gRPC service: hold the shuffled reports, and answer the question once they are released.
 
     OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
+    in turns:                     CLOSED ──grant──▶ IN_TURNS ──last grant──▶ PUBLISHED | REFUSED
 
 Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
 checked against the very batch that is held here; without both, nothing here can open a report.
@@ -9,7 +10,8 @@ checked against the very batch that is held here; without both, nothing here can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +43,8 @@ __all__ = ["AnalyzerService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
+_LAST_CERTIFICATE = "last-certificate"
+_MODEL = "model"
 _PUBLICATION = "publication"
 
 
@@ -53,12 +57,19 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return HOP_ANALYZER
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
-        if row.state != pb.ROUND_STATE_CLOSED:
+        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
+        if row.state != pb.ROUND_STATE_CLOSED and not in_turns:
             return False
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, _CERTIFICATE))
+        kind = _LAST_CERTIFICATE if in_turns else _CERTIFICATE
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, kind))
         if document is None:
             return False
-        await self._publish(terms, pb.Signed.FromString(document))
+        signed = pb.Signed.FromString(document)
+        if terms.question.turns is None or in_turns or not pb.Certificate.FromString(signed.payload).granted:
+            await self._publish(terms, signed)
+        else:
+            await self._checked_batch(terms, signed)
+            await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_IN_TURNS))
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
@@ -74,6 +85,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         document = request.certificate.SerializeToString(deterministic=True)
 
         def keep(tx: Transaction) -> None:
+            if certificate.HasField("num_answers"):
+                tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
+                return
             new = tx.document(terms.round_id, _CERTIFICATE) is None
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             if new and certificate.granted:
@@ -110,10 +124,10 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
         drops: dict[str, int] = {}
-        if certificate.granted:
-            sealed = await self.lane_in(terms, pb.LANE_REPORT)
-            if await asyncio.to_thread(digest, sealed) != certificate.batch_digest:
-                raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
+        if certificate.granted and terms.question.turns is not None:
+            await self._answer_in_turns(publication, terms, certificate)
+        elif certificate.granted:
+            sealed = await self._checked_batch(terms, signed)
             reports, drops, cpu_s = await self._open(terms, sealed)
             watch.workers_cpu_s += cpu_s
             publication.drops.extend(drop_counts(drops))
@@ -131,14 +145,60 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
+    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Signed) -> list[bytes]:
+        """Returns the batch that is held here, if the certificate is about it."""
+        sealed = await self.lane_in(terms, pb.LANE_REPORT)
+        if await asyncio.to_thread(digest, sealed) != pb.Certificate.FromString(certificate.payload).batch_digest:
+            raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
+        return sealed
+
+    # ------------------------------------------------------------- turns
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Learns from one answer, once, and says where the model stands; what is no answer changes nothing."""
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
+        if row.state != pb.ROUND_STATE_IN_TURNS:
+            over = terms.question.turns is None or row.state not in (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
+            raise Refusal(Code.WRONG_STATE if over else Code.NOT_READY, "the round takes no answers now")
+        sealed, report = request.ciphertext, None
+        if len(sealed) == Onion(terms).arriving_size(pb.LANE_ANSWER, HOP_ANALYZER):
+            (report,) = _open_both(terms.suite, _places(terms, keys, pb.LANE_ANSWER), [sealed])
+        name = f"answer-{hashlib.sha256(sealed).hexdigest()}"
+
+        def learn(tx: Transaction) -> tuple[pb.Model, bool]:
+            model = _model(tx, terms)
+            if tx.document(terms.round_id, name) is not None:  # hop 1 has not heard that it was learnt from
+                return model, True
+            certificate = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"").payload
+            if report is None or not _learn(model, terms, pb.Certificate.FromString(certificate), report):
+                return model, False
+            tx.put_document(terms.round_id, name, b"learnt")
+            tx.replace_document(terms.round_id, _MODEL, canonical(model))
+            return model, True
+
+        model, learnt = await self.store.run(learn)
+        return pb.RelayResponse(learnt=learnt, model=self.identity.signed(Kind.MODEL, canonical(model)))
+
+    async def _answer_in_turns(
+        self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate
+    ) -> None:
+        """Writes the parameters into the publication, if what is certified is what was learnt from."""
+        model = await self.store.run(lambda tx: _model(tx, terms))
+        if model.num_answers != certificate.num_answers:
+            raise Refusal(
+                Code.BAD_BATCH, f"{model.num_answers} answers were learnt from, certified are {certificate.num_answers}"
+            )
+        publication.num_reports = model.num_answers
+        publication.vector = model.parameters
+
+    # ------------------------------------------------------------- opening
+
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
-        onion = Onion(terms)
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
-        places = [
-            (keys[RELEASE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_RELEASE).label),
-            (keys[ENVELOPE_KEY].private, onion.layer(pb.LANE_REPORT, HOP_ANALYZER).label),
-        ]
+        places = _places(terms, keys, pb.LANE_REPORT)
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
         reports: list[Any] = []
@@ -153,6 +213,44 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             except ValueError:
                 drops["malformed"] += 1
         return reports, drops, cpu_s
+
+
+def _places(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> list[tuple[bytes, Label]]:
+    """Returns the labels of the release layer and of the analyzer's own, each with the key that opens it."""
+    onion = Onion(terms)
+    return [
+        (keys[RELEASE_KEY].private, onion.layer(lane, HOP_RELEASE).label),
+        (keys[ENVELOPE_KEY].private, onion.layer(lane, HOP_ANALYZER).label),
+    ]
+
+
+def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
+    """Returns where the model of a round in turns stands."""
+    document = tx.document(terms.round_id, _MODEL)
+    if document is not None:
+        return pb.Model.FromString(document)
+    parameters = terms.manifest.question.vector.parameters
+    return pb.Model(round_id=terms.round_id, manifest_hash=terms.hash, parameters=parameters)
+
+
+def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plaintext: bytes) -> bool:
+    """Takes one step with one client's report, and returns whether it was one that a client can have sent.
+
+    Which budget it was made with is not known here: it counts as one of an average client of the round.
+    """
+    task = terms.question.vector
+    if task is None or task.turns is None:
+        return False
+    try:
+        report = decode_unit_vector(task.dimension, plaintext).astype(np.float64)
+    except ValueError:
+        return False
+    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    gradient = hemisphere_mean(report * certificate.num_users, tiers, task.clipping_norm).mean
+    parameters = np.frombuffer(model.parameters, dtype="<f4") - task.turns.learning_rate * gradient
+    model.parameters = parameters.astype("<f4").tobytes()
+    model.num_answers += 1
+    return True
 
 
 def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes]) -> list[bytes | None]:

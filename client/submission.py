@@ -18,13 +18,23 @@ from client.randomizers import randomize
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
-from protocol.questions import Question, choose_budget, encode_report
+from protocol.questions import JOINING, Question, choose_budget, encode_report
 from protocol.randomness import SystemRandom
 from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["MAX_PER_CALL", "Participant", "Sealed", "new_client_key", "per_call", "seal_all", "seal_one", "send"]
+__all__ = [
+    "MAX_PER_CALL",
+    "Participant",
+    "Sealed",
+    "new_client_key",
+    "per_call",
+    "seal_all",
+    "seal_answer",
+    "seal_one",
+    "send",
+]
 
 MAX_PER_CALL = 1000
 _BYTES_PER_CALL = 3 * 1024 * 1024  # of the 4 MiB that a message may have
@@ -38,6 +48,7 @@ class Participant:
     Attributes:
         value: the true value, already parsed by `Question.parse_value`; for hemisphere, float64 (d,); for
             gaussian-vector, one vector (d,) for each of the client's records, such as a matrix (m, d).
+            None where clients take turns: there the value is asked for later (client.turns).
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
@@ -71,10 +82,21 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
         ValueError: the value is outside the question's domain, or no grid budget is within the wish.
     """
     epsilon = choose_budget(participant.wish, terms.budget_grid)
-    report = _report(terms.question, participant.value, epsilon)
+    report = JOINING if terms.question.turns else _report(terms.question, participant.value, epsilon)
     envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.local_delta or 0.0))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
+
+
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, wish: float) -> bytes:
+    """Returns the envelope around one user's randomized vector, for when it is that user's turn.
+
+    Spends the budget that was submitted for the same wish.
+
+    Raises:
+        ValueError: the value is no vector of the round's dimension.
+    """
+    return onion.wrap_answer(_report(terms.question, value, choose_budget(wish, terms.budget_grid)))
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:

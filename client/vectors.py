@@ -35,7 +35,7 @@ from protocol.calibration import ROUNDING, vector_sigma
 from protocol.questions import MAX_RECORDS, Question
 from protocol.randomness import RandomSource
 
-__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals"]
+__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
 
 Vector = NDArray[np.float64]
 _STEPS = 2.0**32
@@ -49,6 +49,11 @@ def normals(count: int, source: RandomSource) -> Vector:
     uniform = (bits.astype(np.float64) + 1.0) * 2.0**-53  # in (0, 1]
     radius, angle = np.sqrt(-2.0 * np.log(uniform[:pairs])), 2.0 * math.pi * uniform[pairs:]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+def zero(dimension: int) -> Vector:
+    """Returns the zero vector, float64 (d,): what somebody reports who has nothing to say."""
+    return np.zeros(dimension)
 
 
 def clipped(vector: Vector, clipping_norm: float) -> Vector:

@@ -124,6 +124,7 @@ class RunningService:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
         self._files.stop()
         await self._readiness.stop()
+        self.service.hang_up()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()

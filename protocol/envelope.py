@@ -71,8 +71,8 @@ class Label:
             raise ValueError("round_id is empty; it names the round that the envelope belongs to")
         if len(self.manifest_hash) != hashlib.sha256().digest_size:
             raise ValueError(f"manifest_hash has {len(self.manifest_hash)} bytes; a SHA-256 hash has 32")
-        if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER):
-            raise ValueError(f"lane is {self.lane}; allowed are joint, report and parameter")
+        if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER, Lane.LANE_ANSWER):
+            raise ValueError(f"lane is {self.lane}; allowed are joint, report, parameter and answer")
         if not (1 <= self.hop <= MAX_HOPS or self.hop in (HOP_ACCOUNTANT, HOP_RELEASE, HOP_ANALYZER)):
             raise ValueError(f"hop is {self.hop}; allowed are 1..{MAX_HOPS} and the three places behind the chain")
 

@@ -18,14 +18,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from google.protobuf.message import DecodeError, Message
 
 from protocol.errors import SignatureError
-from protocol.v1.messages_pb2 import Signature, Signed, Submission
+from protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
 __all__ = [
     "Identity",
     "Kind",
     "Pinned",
+    "attendance_is_authentic",
     "document_hash",
     "read_signed",
+    "sign_attendance",
     "sign_submission",
     "submission_is_authentic",
     "verify_signature",
@@ -46,6 +48,8 @@ class Kind(enum.StrEnum):
     COMMITMENT = "commitment"
     CERTIFICATE = "certificate"
     PUBLICATION = "publication"
+    MODEL = "model"
+    TURNS = "turns"
 
 
 def _context(kind: str) -> bytes:
@@ -122,9 +126,13 @@ def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, 
         raise SignatureError(f"what is signed as {kind} is no {kind}") from error
 
 
-def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:
+def _of_round(method: str, round_id: str) -> bytes:
     name = round_id.encode()
-    signed = _context("submit") + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+    return _context(method) + struct.pack(">H", len(name)) + name
+
+
+def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:
+    signed = _of_round("submit", round_id) + hashlib.sha256(envelope).digest()
     return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
@@ -143,3 +151,15 @@ def submission_is_authentic(round_id: str, submission: Submission) -> bool:
     """Returns whether the client named in the submission signed it for this round."""
     message = _submission_bytes(round_id, submission.envelope, submission.token)
     return _is_by(submission.client_key, submission.signature, message)
+
+
+def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
+    """Returns a client's word that it is there, on the stream that the challenge was made for."""
+    key = Ed25519PrivateKey.from_private_bytes(private_key)
+    signature = key.sign(_of_round("attend", round_id) + challenge)
+    return Attendance(client_key=key.public_key().public_bytes_raw(), signature=signature)
+
+
+def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attendance) -> bool:
+    """Returns whether the client named in the attendance signed it for this round and stream."""
+    return _is_by(attendance.client_key, attendance.signature, _of_round("attend", round_id) + challenge)

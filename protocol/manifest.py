@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from protocol.calibration import vector_sigma
 from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
-from protocol.questions import RANDOMIZERS, Question, RandomizerName, VectorTask
+from protocol.questions import RANDOMIZERS, Question, RandomizerName, Turns, VectorTask
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["RoundTerms", "canonical", "parse_terms", "question_message"]
@@ -29,7 +29,7 @@ _MAX_LOCAL_EPSILON = 20.0
 _MAX_GRID = 4096
 
 
-def canonical(message: pb.Manifest | pb.RoundKeys | pb.Commitment | pb.Certificate | pb.Publication) -> bytes:
+def canonical(message: Message) -> bytes:
     """Returns the bytes of a document that is about to be signed."""
     return message.SerializeToString(deterministic=True)
 
@@ -45,15 +45,19 @@ def question_message(question: Question) -> pb.Question:
         lattice=question.lattice or 0,
         labels=question.labels,
         local_delta=question.local_delta or 0.0,
-        vector=None
-        if question.vector is None
-        else pb.VectorTask(
-            dimension=question.vector.dimension,
-            clipping_norm=question.vector.clipping_norm,
-            model=question.vector.model,
-            parameters=question.vector.parameters,
-        ),
+        vector=None if question.vector is None else _vector_message(question.vector),
         records_per_client=question.records_per_client or 0,
+    )
+
+
+def _vector_message(task: VectorTask) -> pb.VectorTask:
+    turns = task.turns
+    return pb.VectorTask(
+        dimension=task.dimension,
+        clipping_norm=task.clipping_norm,
+        model=task.model,
+        parameters=task.parameters,
+        turns=None if turns is None else pb.Turns(period_ms=turns.period_ms, learning_rate=turns.learning_rate),
     )
 
 
@@ -78,7 +82,8 @@ def _question(message: pb.Question) -> Question:
 
 
 def _vector(message: pb.VectorTask) -> VectorTask:
-    return VectorTask(message.dimension, message.clipping_norm, message.model, message.parameters)
+    turns = Turns(message.turns.period_ms, message.turns.learning_rate) if message.HasField("turns") else None
+    return VectorTask(message.dimension, message.clipping_norm, message.model, message.parameters, turns)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
     joint envelope ── hop 1 ──┬─ report lane:    hop 2 … hop k, release key, analyzer, report
                               └─ parameter lane: hop 2 … hop k, accountant, local budget
 
-A client calls `wrap`; a hop or sink asks for its own `Layer`. Sizes are the same for every client of a round; any
-other size is refused before it is opened.
+    in turns, an answer: hop 1 … hop k, release key, analyzer, report
+
+A client calls `wrap`, in turns `wrap_answer` for its report; a hop or sink asks for its own `Layer`. Sizes are the same
+for every client of a round; any other size is refused before it is opened.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ class Onion:
         manifest = terms.manifest
         hops = [(index, keys.public_key) for index, keys in enumerate(manifest.hops, start=1)]
         inner = [(HOP_RELEASE, manifest.accountant.release_public_key), (HOP_ANALYZER, manifest.analyzer.public_key)]
-        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.report_bytes)
+        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.submitted_bytes)
+        self._answer = (
+            self._layers(Lane.LANE_ANSWER, hops + inner, terms.question.report_bytes) if terms.question.turns else []
+        )
         self._parameter = self._layers(
             Lane.LANE_PARAMETER, [*hops[1:], (HOP_ACCOUNTANT, manifest.accountant.public_key)], BUDGET_BYTES
         )
@@ -90,6 +95,7 @@ class Onion:
             Lane.LANE_JOINT: [self.joint],
             Lane.LANE_REPORT: self._report,
             Lane.LANE_PARAMETER: self._parameter,
+            Lane.LANE_ANSWER: self._answer,
         }
         for layer in lanes[lane]:
             if layer.label.hop == hop:
@@ -107,7 +113,7 @@ class Onion:
 
     def wrap(self, report: bytes, budget: bytes) -> Wrapped:
         """Returns the joint envelope around one randomized report and its local budget, and its trail."""
-        needed = self._terms.question.report_bytes
+        needed = self._terms.question.submitted_bytes
         if len(report) != needed or len(budget) != BUDGET_BYTES:
             raise ValueError(
                 f"report and budget have {len(report)} and {len(budget)} bytes, not {needed} and {BUDGET_BYTES}"
@@ -116,6 +122,13 @@ class Onion:
         (envelope,) = self._seal([self.joint], reports[0] + budgets[0])
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
         return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
+
+    def wrap_answer(self, report: bytes) -> bytes:
+        """Returns the envelope around one randomized report of a client whose turn it is."""
+        needed = self._terms.question.report_bytes
+        if len(report) != needed:
+            raise ValueError(f"the report has {len(report)} bytes, not {needed}")
+        return self._seal(self._answer, report)[0]
 
     def _seal(self, layers: list[Layer], content: bytes) -> list[bytes]:
         """Returns the ciphertext of every layer, outermost first."""

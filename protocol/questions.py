@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 __all__ = [
+    "JOINING",
     "MAX_DIMENSION",
     "MAX_RECORDS",
     "RANDOMIZERS",
     "Question",
     "RandomizerName",
+    "Turns",
     "VectorTask",
     "choose_budget",
     "encode_report",
@@ -27,13 +29,35 @@ RANDOMIZERS: tuple[RandomizerName, ...] = get_args(RandomizerName)
 
 MAX_DIMENSION = 1 << 18
 MAX_RECORDS = 1 << 30
+JOINING = b"\0"
+"""In turns: what stands in the place of a report when a client submits its budget."""
 _FLOAT_BYTES = 4
+_MAX_PERIOD_MS = 600_000
 _MAX_LETTERS = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LAPLACE_REPORT = 1 << 62
 _REPORT_BYTES = 8
 _GAUSSIAN_CLIPPING = (1e-20, 1e20)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Clients answer one after the other, and the analyzer takes a step after each (GSPA, Algorithm 3).
+
+    Attributes:
+        period_ms: how long each client has; its answer is passed on when the time is over. 1 .. 600,000.
+        learning_rate: of the analyzer's step; finite, > 0.
+    """
+
+    period_ms: int
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.period_ms <= _MAX_PERIOD_MS:
+            raise ValueError(f"period_ms is {self.period_ms}; allowed are 1..{_MAX_PERIOD_MS}")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise ValueError(f"learning_rate is {self.learning_rate}; allowed are finite numbers above 0")
 
 
 @dataclass(frozen=True)
@@ -44,13 +68,15 @@ class VectorTask:
         dimension: 1 .. 2^18.
         clipping_norm: every client's vector (gaussian-vector: every record's) is at most so long; finite, > 0.
         model: a name for people; the client brings the model.
-        parameters: where the gradient is asked for, float32, little-endian.
+        parameters: where the gradient is asked for, float32, little-endian; in turns, of the first client.
+        turns: None where all clients answer at once.
     """
 
     dimension: int
     clipping_norm: float
     model: str
     parameters: bytes
+    turns: Turns | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= MAX_DIMENSION:
@@ -134,6 +160,8 @@ class Question:
         if self.records_per_client is not None and not 1 <= self.records_per_client <= MAX_RECORDS:
             raise ValueError(f"records_per_client is {self.records_per_client}; allowed are 1..{MAX_RECORDS}")
         if records and self.vector is not None:
+            if self.vector.turns is not None:
+                raise ValueError("turns are given, but the clients of gaussian-vector answer all at once")
             low, high = _GAUSSIAN_CLIPPING
             if not low <= self.vector.clipping_norm <= high:
                 raise ValueError(
@@ -152,6 +180,16 @@ class Question:
     def report_bytes(self) -> int:
         """The exact size of a report."""
         return _REPORT_BYTES if self.vector is None else _FLOAT_BYTES * self.vector.dimension
+
+    @property
+    def turns(self) -> Turns | None:
+        """How clients take turns; None where they answer all at once."""
+        return None if self.vector is None else self.vector.turns
+
+    @property
+    def submitted_bytes(self) -> int:
+        """The exact size of what a client submits beside its budget: its report, in turns only that it takes part."""
+        return self.report_bytes if self.turns is None else len(JOINING)
 
     @property
     def letters(self) -> tuple[str, ...]:

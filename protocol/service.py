@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,7 +25,7 @@ from protocol.clock import Clock, SystemClock
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.envelope import KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity, Kind, verify_signed
+from protocol.identity import Identity, Kind, read_signed, verify_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.metrics import Metrics
 from protocol.onion import Onion
@@ -37,13 +37,15 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from protocol.workers import WorkerPool, peak_memory_bytes
 
-__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundService", "ServiceSetup", "Stopwatch"]
+__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "TURNS_REPORT", "RoundService", "ServiceSetup", "Stopwatch"]
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 ENVELOPE_KEY = "envelope"
 RELEASE_KEY = "release"
+TURNS_REPORT = "turns-report"
 _CHUNK_BYTES = 1024 * 1024
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _BEFORE_CERTIFICATE = (
@@ -169,17 +171,16 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         stub = stubs.DeliveryStub(self.channel_to(receiver))
         await self.persist(terms.round_id, receiver, stub.HandOver, request)
 
-    async def persist(
-        self, round_id: str, receiver: str, method: Callable[..., Awaitable[Any]], request: Message
-    ) -> None:
+    async def persist(self, round_id: str, receiver: str, method: Callable[..., Awaitable[T]], request: Message) -> T:
         """Calls a peer until it answers; meanwhile the round's status says whom it waits for."""
 
         def tell(error: grpc.aio.AioRpcError) -> None:
             self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
 
-        await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"), on_failure=tell)
+        answer = await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"), on_failure=tell)
         self._waiting.pop(round_id, None)
         self.metrics.sent(request.ByteSize())
+        return answer
 
     def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
         """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""
@@ -215,6 +216,12 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         self.identity = Identity(self.name, secrets.identity_key)
         self._old_channels += self._channels.values()
         self._channels = {}
+
+    def hang_up(self) -> None:
+        """Ends the calls that last, before the server waits for those under way."""
+
+    def dismiss(self, round_id: str) -> None:
+        """Ends the calls that last of a round of which nothing will come."""
 
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
@@ -289,6 +296,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             tx.forget(round_id)
 
         await self.store.run(end)
+        self.dismiss(round_id)
         await self.store.erase_log()
 
     # ------------------------------------------------------------- RoundControl
@@ -385,6 +393,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
         try:
             state = await self.store.run(withdraw)
+            self.dismiss(round_id)
             await self.store.erase_log()
         finally:
             self._waiting.pop(round_id, None)
@@ -453,6 +462,23 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         await self.store.run(close)
         self.wake(terms.round_id)
         return pb.HandOverResponse()
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        raise Refusal(Code.NOT_YOUR_CALL, f"{self.name} takes no answers")
+
+    async def EndTurns(self, request: pb.EndTurnsRequest, context: Context) -> pb.EndTurnsResponse:  # noqa: N802
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        first = terms.manifest.hops[0].service
+        report = read_signed(
+            Kind.TURNS, pb.TurnsReport, request.report, {first: self.deployment.identities[first]}, [first]
+        )
+        if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
+        document = request.report.SerializeToString(deterministic=True)
+        await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_REPORT, document))
+        self.wake(terms.round_id)
+        return pb.EndTurnsResponse()
 
     async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""

@@ -252,6 +252,11 @@ class Transaction:
         rows = self._db.execute(here.where(_submissions.c.round_id == round_id))
         return {row.client_key: row.envelope_hash for row in rows}
 
+    def who_submitted(self, round_id: str, client_keys: Sequence[bytes]) -> set[bytes]:
+        """Returns which of these clients have a submission in the round."""
+        here = (_submissions.c.round_id == round_id) & _submissions.c.client_key.in_(client_keys)
+        return set(self._db.execute(sa.select(_submissions.c.client_key).where(here)).scalars())
+
     def num_submissions(self, round_id: str) -> int:
         count = sa.select(sa.func.count()).select_from(_submissions).where(_submissions.c.round_id == round_id)
         return self._db.execute(count).scalar_one()
@@ -314,11 +319,24 @@ class Transaction:
         content: bytes | None = self._db.execute(sa.select(_documents.c.content).where(here)).scalar_one_or_none()
         return content
 
+    def replace_document(self, round_id: str, kind: str, content: bytes) -> None:
+        """Writes a document that changes in the course of a round."""
+        here = (_documents.c.round_id == round_id) & (_documents.c.kind == kind)
+        if not self._db.execute(_documents.update().where(here).values(content=content)).rowcount:
+            self.put_document(round_id, kind, content)
+
+    def drop_document(self, round_id: str, kind: str) -> None:
+        self._db.execute(_documents.delete().where((_documents.c.round_id == round_id) & (_documents.c.kind == kind)))
+
     # ------------------------------------------------------------- forgetting
 
     def forget(self, round_id: str) -> None:
         """Destroys the round's private keys and every ciphertext; hashes stay, so that repeats are recognised."""
         self.destroy_keys(round_id)
+        self.forget_ciphertexts(round_id)
+
+    def forget_ciphertexts(self, round_id: str) -> None:
+        """The same of the ciphertexts alone."""
         self._db.execute(_submissions.update().where(_submissions.c.round_id == round_id).values(envelope=None))
         self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -46,8 +46,9 @@ _CHANNEL_OPTIONS = [
 _RETRY_AFTER = "retry-after-ms"
 _LONGEST_RETRY_AFTER_S = 30.0
 _OURS = "/croupier."
-_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult"})
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
 Caller = str
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Guard(grpc.aio.ServerInterceptor):
@@ -57,42 +58,71 @@ class _Guard(grpc.aio.ServerInterceptor):
     read. A call holds no slot before its request has arrived: who opens calls and says nothing keeps nobody out.
     """
 
-    def __init__(self, metrics: Metrics, slots: Slots) -> None:
+    def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
         self._metrics = metrics
         self._slots = slots
+        self._streams = streams
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(details)
-        if handler is None or handler.unary_unary is None:
-            return handler
-        method = details.method.rpartition("/")[2]
+        if handler is not None and handler.unary_unary is not None:
+            return self._one_answer(handler, details.method)
+        if handler is not None and handler.stream_stream is not None and details.method.startswith(_OURS):
+            return self._many_answers(handler, details.method)
+        return handler
 
-        async def answer(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            pinned = "x509_pem_cert" in context.auth_context()
-            caller = str(context.auth_context()["x509_pem_cert"]) if pinned else host_of(context.peer())
-            if not pinned:
-                if details.method.startswith(_OURS) and method not in _FOR_CLIENTS:
-                    raise Refusal(Code.NOT_YOUR_CALL, "a client called")
-                check_fields(raw)
-            with self._slots.work(caller, pinned=pinned):
-                return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
-
-        async def guarded(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    def _one_answer(self, handler: Any, method: str) -> Any:
+        async def guarded(raw: bytes, context: Context) -> Any:
             try:
-                return await answer(raw, context)
+                caller, pinned = _who_calls(context, method)
+                if not pinned:
+                    check_fields(raw)
+                with self._slots.work(caller, pinned=pinned):
+                    return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
-                refusal = _public(error, details.method)
-                self._metrics.refusal(refusal.code)
-            hint = refusal.retry_after_s
-            trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
-            await context.abort(refusal.code.status, refusal.details(), trailing)
-            return None
+                await self._refuse(error, method, context)
 
         return grpc.unary_unary_rpc_method_handler(guarded, None, handler.response_serializer)
+
+    def _many_answers(self, handler: Any, method: str) -> Any:
+        async def parsed(requests: AsyncIterator[bytes], pinned: bool) -> AsyncIterator[Any]:
+            async for raw in requests:
+                if not pinned:
+                    check_fields(raw)
+                yield _parsed(raw, handler.request_deserializer)
+
+        async def guarded(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            try:
+                caller, pinned = _who_calls(context, method)
+                with self._streams.work(caller, pinned=pinned):
+                    async for response in handler.stream_stream(parsed(requests, pinned), context):
+                        yield response
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:  # noqa: BLE001 (as above)
+                await self._refuse(error, method, context)
+
+        return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
+
+    async def _refuse(self, error: Exception, method: str, context: Context) -> None:
+        refusal = _public(error, method)
+        self._metrics.refusal(refusal.code)
+        hint = refusal.retry_after_s
+        trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
+        await context.abort(refusal.code.status, refusal.details(), trailing)
+
+
+def _who_calls(context: Context, method: str) -> tuple[str, bool]:
+    """Returns whom a call is counted for, and whether that is the holder of a pinned certificate."""
+    if "x509_pem_cert" in context.auth_context():
+        return str(context.auth_context()["x509_pem_cert"]), True
+    if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
+        raise Refusal(Code.NOT_YOUR_CALL, "a client called")
+    return host_of(context.peer()), False
 
 
 def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
@@ -115,7 +145,8 @@ def _public(error: Exception, method: str) -> Refusal:
 
 def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls))
+    # Streams last: they do not take the slots of calls, and there are as many of them.
+    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls))
     return grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
 
 

@@ -2,6 +2,7 @@
 
     hop 1:     OPEN ──close──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
     hop 2..k:  OPEN ──hand-over──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
+    in turns:                                       MIXED ──deliver──▶ IN_TURNS ──no more turns──▶ DELIVERED
 
 The output batch and the commitments are durable before the first byte is sent, so a crash can repeat a delivery but
 never choose a second order. After the next role's acknowledgement bodies and round key are gone.
@@ -11,25 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc.aio
 
 from protocol.batches import ciphertext_hashes, digest, drop_counts
 from protocol.deployment import OPERATOR
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind
+from protocol.envelope import open_many
+from protocol.errors import Code, Refusal, refusal_of
+from protocol.identity import Kind, attendance_is_authentic, read_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.randomness import SystemRandom
-from protocol.service import ENVELOPE_KEY, RoundService, ServiceSetup, Stopwatch
+from protocol.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.admission import MAX_PER_CALL, Admission
+from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from shuffler.mix import open_layer, permute
+from shuffler.turns import ORDER_KEY, PROGRESS, TURNS_ENDED, new_order_key, take_turns
 
 __all__ = ["ShufflerService"]
 
@@ -45,6 +50,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
+        self._attendance = Attendance()
         self._sizes: dict[str, int] = {}
 
     @property
@@ -80,6 +86,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             await self._mix(terms)
         elif row.state == pb.ROUND_STATE_MIXED:
             await self._deliver(terms)
+        elif row.state == pb.ROUND_STATE_IN_TURNS:
+            return await self._turns(terms)
         return True
 
     async def _close_at_deadline(self, terms: RoundTerms) -> bool:
@@ -107,9 +115,14 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                     state = pb.ROUND_STATE_DISPOSED
                     tx.forget(terms.round_id)
                 tx.update_round(terms.round_id, state=state)
+            elif state == pb.ROUND_STATE_IN_TURNS:
+                tx.put_document(terms.round_id, TURNS_ENDED, b"1")
             return state, count
 
-        return await self.store.run(step)
+        state, count = await self.store.run(step)
+        if state == pb.ROUND_STATE_IN_TURNS:
+            await self._attendance.end(terms.round_id)
+        return state, count
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -202,14 +215,178 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         for receiver in dict.fromkeys(receivers.values()):
             await self.hand_over(terms, receiver, handover.commitments)
 
+        in_turns = terms.question.turns is not None
+
         def finish(tx: Transaction) -> None:
-            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED, bytes_sent=sent)
+            state = pb.ROUND_STATE_IN_TURNS if in_turns else pb.ROUND_STATE_DELIVERED
+            tx.update_round(terms.round_id, state=state, bytes_sent=sent)
             tx.add_cost(terms.round_id, "deliver", *watch.read())
-            tx.forget(terms.round_id)
+            if not in_turns:
+                tx.forget(terms.round_id)
+                return
+            tx.forget_ciphertexts(terms.round_id)
+            if self.hop(terms) == 1:
+                tx.put_key(terms.round_id, ORDER_KEY, new_order_key(SystemRandom()))
 
         await self.store.run(finish)
         self.metrics.stage("deliver", watch.read()[0])
         self._admission.forget(terms.round_id)
+
+    # ------------------------------------------------------------- turns
+
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """In turns, too: nobody is asked any more then, and nothing comes of the answers that were given."""
+        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
+
+    async def _turns(self, terms: RoundTerms) -> bool:
+        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, TURNS_REPORT))
+        if document is None and self.hop(terms) > 1:
+            return False
+        if document is None:
+            document = await self._take_turns(terms)
+        signed = pb.Signed.FromString(document)
+        self._attendance.finish(terms.round_id, pb.TurnsReport.FromString(signed.payload))
+        receiver = self._receivers(terms)[pb.LANE_PARAMETER]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.EndTurnsRequest(round_id=terms.round_id, report=signed)
+        await self.persist(terms.round_id, receiver, stub.EndTurns, request)
+
+        def finish(tx: Transaction) -> None:
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
+            tx.drop_document(terms.round_id, PROGRESS)
+            tx.forget(terms.round_id)
+
+        await self.store.run(finish)
+        return True
+
+    async def _take_turns(self, terms: RoundTerms) -> bytes:
+        """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
+        watch = Stopwatch()
+        accountant = terms.manifest.accountant.service
+        stub = stubs.AccountantStub(self.channel_to(accountant))
+        request = rpc.GetCertificateRequest(round_id=terms.round_id)
+        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
+        report = pb.TurnsReport(round_id=terms.round_id, manifest_hash=terms.hash)
+        if certificate.granted:
+            relay = partial(self._pass_on, terms)
+            report = await take_turns(terms, self.store, self._attendance, signed, relay)
+        document = self.identity.signed(Kind.TURNS, canonical(report)).SerializeToString(deterministic=True)
+
+        def keep(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, TURNS_REPORT, document)
+            tx.add_cost(terms.round_id, "turns", *watch.read())
+
+        await self.store.run(keep)
+        self.metrics.stage("turns", watch.read()[0])
+        return document
+
+    async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        """Sends an answer to whoever opens its next layer, until that has worked."""
+        receiver = self._receivers(terms)[pb.LANE_REPORT]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
+        return await self.persist(terms.round_id, receiver, stub.Relay, request)
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
+        if terms.question.turns is None or row.state == pb.ROUND_STATE_DELIVERED:
+            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
+        layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
+        if len(request.ciphertext) != layer.sealed_size:
+            return pb.RelayResponse()
+        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
+        if opened is None:
+            return pb.RelayResponse()
+        receiver = self._receivers(terms)[pb.LANE_REPORT]
+        try:
+            forward = pb.RelayRequest(round_id=terms.round_id, ciphertext=opened)
+            return await stubs.DeliveryStub(self.channel_to(receiver)).Relay(forward, timeout=30.0)
+        except grpc.aio.AioRpcError as error:
+            raise refusal_of(error) or Refusal(Code.NOT_READY, f"{receiver} does not answer") from error
+
+    async def Attend(  # noqa: N802
+        self, requests: AsyncIterator[pb.AttendRequest], context: Context
+    ) -> AsyncIterator[pb.AttendResponse]:
+        first = await anext(requests, None)
+        if first is None or not first.round_id:
+            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
+        terms = await self.terms(first.round_id)
+        if self.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
+        if terms.question.turns is None:
+            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
+        stream = self._attendance.open(terms.round_id)
+        reader = asyncio.create_task(self._listen(stream, requests))
+        try:
+            yield pb.AttendResponse(challenge=stream.challenge)
+            row, document = await self.store.run(
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, TURNS_REPORT))
+            )
+            if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
+                self.dismiss(terms.round_id)
+            if document is not None:
+                report = pb.TurnsReport.FromString(pb.Signed.FromString(document).payload)
+                self._attendance.finish(terms.round_id, report)
+            while (response := await stream.outgoing.get()) is not None:
+                if isinstance(response, Refusal):
+                    raise response
+                yield response
+        finally:
+            reader.cancel()
+            self._attendance.close(stream)
+
+    async def _listen(self, stream: Stream, requests: AsyncIterator[pb.AttendRequest]) -> None:
+        """Takes what a stream's caller says, until it has hung up or said something that ends the stream."""
+        try:
+            async for request in requests:
+                await self._hear(stream, request)
+            stream.end()
+        except Refusal as refusal:
+            stream.end(refusal)
+        except Exception:
+            stream.end(Refusal(Code.INTERNAL))
+            raise
+
+    async def _hear(self, stream: Stream, request: pb.AttendRequest) -> None:
+        if len(request.attendances) > MAX_ATTENDANCES or request.round_id:
+            raise Refusal(
+                Code.BAD_REQUEST,
+                f"{len(request.attendances)} attendances in one message, allowed are 0..{MAX_ATTENDANCES}; the round "
+                "is named once",
+            )
+        if request.attendances:
+            codes = await self._admit(stream, request.attendances)
+            stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
+            for attendance, code in zip(request.attendances, codes, strict=True):
+                if code == pb.SUBMISSION_CODE_ACCEPTED:
+                    await self._attendance.enter(stream, attendance.client_key)
+        if request.HasField("answer"):
+            self._attendance.answer(stream, request.answer)
+
+    async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
+        def check() -> list[bool]:
+            return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
+
+        keys = [one.client_key for one in attendances]
+        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
+        return [
+            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+            if key not in known
+            else pb.SUBMISSION_CODE_ACCEPTED
+            if authentic
+            else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
+        ]
+
+    def hang_up(self) -> None:
+        self._attendance.hang_up()
+
+    def dismiss(self, round_id: str) -> None:
+        self._attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))
 
     # ------------------------------------------------------------- Shuffler
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +18,19 @@ if TYPE_CHECKING:
     import torch
 
     from client.gradients import FlatModel
-    from deploy.training.datasets import Dataset
+    from deploy.training.datasets import Dataset, Examples
     from deploy.training.descent import StepRule
-    from deploy.training.outcome import Outcome
-    from deploy.training.privacy import UserSpending
+    from deploy.training.outcome import EpochRecord, Outcome
+    from deploy.training.privacy import Batch, Spending, UserSpending
 
 __all__ = ["add_commands"]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds `train` and `sgd-results` to the command line."""
+    """Adds `train`, `sgd-results` and `bench-training` to the command line."""
     app.command()(train)
     app.command("sgd-results")(sgd_results)
+    app.command("bench-training")(bench_training)
 
 
 def sgd_results(
@@ -40,11 +44,44 @@ def sgd_results(
     with plain_errors():
         from rich.console import Console
 
+        from deploy.training.datasets import load_dataset
         from deploy.training.results import write_page
 
-        say = Console(stderr=True)
-        outcomes = write_page(page, out, data, lambda line: say.print(line, highlight=False), epochs)
+        say, dataset = Console(stderr=True), load_dataset("mnist", data)
+        outcomes = write_page(page, out, dataset, lambda line: say.print(line, highlight=False), epochs)
         show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
+
+
+def bench_training(
+    epochs: Annotated[int, typer.Option(help="Measured through the deployment; ten times as many simulated.")] = 5,
+    hops: Annotated[int, typer.Option(help="Shufflers of the deployment on loopback.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Measure an epoch of the digits through a deployment on loopback, and the same epoch simulated."""
+    with plain_errors():
+        from rich.console import Console
+
+        from deploy.local import LocalDeployment
+        from deploy.training.bench import bench
+
+        if epochs < 1:
+            raise ValueError(f"epochs is {epochs}; allowed is at least 1")
+        say = Console(stderr=True)
+        with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
+            local = LocalDeployment(Path(scratch) / "deployment", hops)
+            try:
+                local.up()
+                found = asyncio.run(
+                    bench(local.directory, Path(scratch) / "training", epochs, lambda line: say.print(line))
+                )
+            finally:
+                local.down()
+        show(
+            as_json,
+            found,
+            f"{found['users']} users, d = {found['dimension']}: an epoch takes {found['deployed_s_per_epoch']:.2f} s "
+            f"deployed and {found['simulated_s_per_epoch']:.4f} s simulated, {found['ratio']:.0f} times faster",
+        )
 
 
 def train(
@@ -82,14 +119,13 @@ def train(
 ) -> None:
     """Train a model on shuffled, locally randomized gradients; show accuracy and certified epsilon epoch by epoch."""
     with plain_errors():
-        import torch
         from rich.console import Console
 
         from deploy.training.datasets import load_dataset, with_features
         from deploy.training.descent import StepRule
         from deploy.training.models import load_model
         from deploy.training.outcome import Outcome
-        from deploy.training.privacy import UserSpending
+        from deploy.training.privacy import Conditions, UserSpending
 
         _check_device(device)
         if watch not in ("validation", "test"):
@@ -100,81 +136,129 @@ def train(
             raise ValueError("order is 'sequential'; that has no batch_size, and there is only --simulate for it")
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
+        if not (simulate or private):
+            raise ValueError("a deployed run has noise; without it there is only --simulate")
         say = Console(stderr=True)
-        examples = with_features(load_dataset(dataset, data), features)
+        raw = load_dataset(dataset, data)
+        examples = with_features(raw, features)
         inputs, count = examples.train.features.shape[1], len(examples.train)
         flat = load_model(model, inputs, examples.classes, seed, device)
         wishes = _wishes(budgets, count) if private else None
         rule = StepRule(learning_rate, momentum, averaging=averaging)
         title = f"{dataset}, {Path(model).stem}, {f'budgets {budgets}' if private else 'no noise'}"
+        # Everything that may not change between two runs of one training.
         setting = {
             "dataset": dataset,
+            "examples_sha256": _digest(raw.train),
             "features": features,
             "model": model,
+            "model_sha256": hashlib.sha256(Path(model).read_bytes()).hexdigest() if model.endswith(".py") else None,
             "dimension": flat.dimension,
             "users": count,
             "budgets": budgets if private else None,
+            "delta": delta,
             "clipping_norm": clipping_norm,
             "learning_rate": learning_rate,
             "momentum": momentum,
             "averaging": averaging,
             "order": order,
             "batch_size": 1 if order == "sequential" else batch_size or count,
+            "seed": seed,
             "watched": watch,
             "mode": "simulation" if simulate else "deployed",
         }
-        outcome = Outcome(title, setting)
-        spending = None
-        if wishes is not None:
-            say.print(f"certifying one epoch of {count} users, d = {flat.dimension} …")
-            # In a secret order every user of the epoch hides every other (docs/accounting.md, 2.1): one batch of all.
-            spending = UserSpending(_batches(wishes, batch_size or count), flat.dimension, delta)
-            epochs = _within(spending, epsilon_limit, epochs, outcome)
         run = _Run(
-            examples, flat, Path(model).stem, wishes, clipping_norm, rule, epochs, watch, spending, outcome, say.print
+            examples=examples,
+            model=flat,
+            name=Path(model).stem,
+            wishes=wishes,
+            clipping_norm=clipping_norm,
+            rule=rule,
+            epochs=epochs,
+            batch_size=1 if order == "sequential" else batch_size,
+            seed=seed,
+            watched=watch,
+            epsilon_limit=epsilon_limit,
+            outcome=Outcome(title, setting),
+            say=say.print,
         )
-        if simulate:
-            parameters = _simulate(run, 1 if order == "sequential" else batch_size, seed)
-        else:
-            if wishes is None:
-                raise ValueError("a deployed run has noise; without it there is only --simulate")
-            parameters = _deploy(run, directory, hops, out, delta, epsilon_limit, batch_size)
-        outcome.save(out, parameters)
-        torch.set_grad_enabled(True)
-        stopped = [outcome.stopped] if outcome.stopped else []
-        show(as_json, outcome.document(), outcome.table(), *stopped, f"{out / 'training.png'}, {out / 'model.pt'}")
+        if wishes is not None:
+            conditions = Conditions(features, model.endswith(".py"), order == "sequential", simulate)
+            say.print(f"planning for {count} users who all answer, d = {flat.dimension} …")
+            run.plan(UserSpending(flat.dimension, delta, conditions), _batches(wishes, batch_size or count))
+        parameters = _simulate(run) if simulate else _deploy(run, directory, hops, out)
+        run.outcome.save(out, parameters)
+        stopped = [run.outcome.stopped] if run.outcome.stopped else []
+        below = [*stopped, run.outcome.basis(), f"{out / 'training.png'}, {out / 'model.pt'}"]
+        show(as_json, run.outcome.document(), run.outcome.table(), *(line for line in below if line))
 
 
+@dataclass
 class _Run:
-    """What both modes need."""
+    """What both modes need. wishes: None for no noise; then there is no spending."""
 
-    def __init__(
-        self,
-        examples: Dataset,
-        model: FlatModel,
-        name: str,
-        wishes: torch.Tensor | None,
-        clipping_norm: float,
-        rule: StepRule,
-        epochs: int,
-        watched: str,
-        spending: UserSpending | None,
-        outcome: Outcome,
-        say: Any,
-    ) -> None:
-        self.examples, self.model, self.name, self.wishes = examples, model, name, wishes
-        self.clipping_norm, self.rule, self.epochs, self.watched = clipping_norm, rule, epochs, watched
-        self.spending, self.outcome, self.say = spending, outcome, say
+    examples: Dataset
+    model: FlatModel
+    name: str
+    wishes: torch.Tensor | None
+    clipping_norm: float
+    rule: StepRule
+    epochs: int
+    batch_size: int
+    seed: int
+    watched: str
+    epsilon_limit: float
+    outcome: Outcome
+    say: Any
+    spending: UserSpending | None = None
+    planned_epoch: tuple[Batch, ...] = ()
 
-    def note(self, epoch: int, steps: int, parameters: torch.Tensor) -> None:
-        """Evaluates, and shows a line about the epoch."""
-        from deploy.training.descent import evaluate
-        from deploy.training.outcome import EpochRecord
+    def plan(self, spending: UserSpending, epoch: Sequence[Batch]) -> None:
+        """Takes only as many epochs as the limit would allow if everybody answers.
 
-        loss, accuracy = evaluate(self.model, parameters, getattr(self.examples, self.watched))
-        spent = None if self.spending is None else self.spending.after(epoch)
-        self.outcome.add(EpochRecord(epoch, steps, loss, accuracy), spent)
+        Raises:
+            ValueError: the limit allows not even one.
+        """
+        self.spending, self.planned_epoch = spending, tuple(epoch)
+        limit = self.epsilon_limit
+        if not limit:
+            return
+        allowed = spending.epochs_within(epoch, limit, self.epochs)
+        if not allowed:
+            first = spending.after([epoch]).epsilon
+            raise ValueError(
+                f"epsilon_limit is {limit:g}; one epoch costs {first:.4g} already, so nothing can be trained"
+            )
+        if allowed < self.epochs:
+            self.stop_after(allowed, spending.after([epoch] * (allowed + 1)).epsilon, "planned for everyone answering")
+            self.epochs = allowed
+
+    def stop_after(self, epoch: int, following: float, basis: str) -> None:
+        """Says why there is no further epoch."""
+        self.outcome.stopped = (
+            f"stopped after {epoch} epochs: with the next one the training would cost {following:.4g} ({basis}), "
+            f"allowed is {self.epsilon_limit:g}"
+        )
+
+    def watch(self) -> Examples:
+        """Returns the examples that loss and accuracy are measured on."""
+        examples: Examples = getattr(self.examples, self.watched)
+        return examples
+
+    def note(self, record: EpochRecord, spent: Spending | None) -> None:
+        """Keeps an epoch, and shows a line about it; before the first one, what the number in the line rests on."""
+        if self.spending is not None and not self.outcome.records:
+            order = self.spending.conditions.order.partition(":")[0]
+            self.say(f"each ε: replace-one neighbours, {order}; all assumptions stand at the end", highlight=False)
+        self.outcome.add(record, spent)
         self.say(self.outcome.line(), highlight=False)
+
+
+def _digest(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for one in (examples.features, examples.targets):
+        digest.update(one.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def _check_device(device: str) -> None:
@@ -205,82 +289,71 @@ def _wishes(budgets: str, count: int) -> torch.Tensor:
     return wishes[torch.randperm(count, generator=torch.Generator().manual_seed(1))]
 
 
-def _batches(wishes: torch.Tensor, size: int) -> list[Any]:
-    """Returns the budgets of every batch that an epoch may have: all users, or the worst case of a random batch."""
+def _batches(wishes: torch.Tensor, size: int) -> tuple[Batch, ...]:
+    """Returns every batch that an epoch may have if all answer: all users, or the worst case of a random batch."""
     import torch
 
-    from accountant.budgets import Budgets
+    from deploy.training.privacy import Batch
 
-    if size < len(wishes):
-        values = torch.unique(wishes)
-        if len(values) > 1:
-            raise ValueError(f"batch_size is {size} with {len(values)} different budgets; allowed is one budget, or 0")
-        batches = -(-len(wishes) // size)
-        sizes = {len(wishes) // batches, -(-len(wishes) // batches)}
-        return [Budgets.from_tiers([(float(values[0]), one)]) for one in sizes]
     values, counts = torch.unique(wishes, return_counts=True)
-    return [Budgets.from_tiers(list(zip(values.tolist(), counts.tolist(), strict=True)))]
+    if size >= len(wishes):
+        return (Batch(tuple(zip(values.tolist(), counts.tolist(), strict=True))),)
+    if len(values) > 1:
+        raise ValueError(f"batch_size is {size} with {len(values)} different budgets; allowed is one budget, or 0")
+    batches = -(-len(wishes) // size)
+    sizes = {len(wishes) // batches, -(-len(wishes) // batches)}
+    return tuple(Batch(((float(values[0]), one),)) for one in sorted(sizes))
 
 
-def _within(spending: UserSpending, limit: float, epochs: int, outcome: Outcome) -> int:
-    if not limit:
-        return epochs
-    allowed = spending.epochs_within(limit, epochs)
-    if not allowed:
-        first = spending.after(1).epsilon
-        raise ValueError(f"epsilon_limit is {limit:g}; one epoch costs {first:.4g} already, so nothing can be trained")
-    if allowed < epochs:
-        following = spending.after(allowed + 1).epsilon
-        outcome.stopped = (
-            f"stopped after {allowed} epochs: the next one would cost {following:.4g}, allowed is {limit:g}"
-        )
-    return allowed
-
-
-def _simulate(run: _Run, batch_size: int, seed: int) -> torch.Tensor:
+def _simulate(run: _Run) -> torch.Tensor:
+    from deploy.training.descent import evaluate
+    from deploy.training.outcome import EpochRecord
     from deploy.training.simulation import user_epochs
 
     done = run.model.initial
-    for record, descent in user_epochs(
+    for epoch, descent in user_epochs(
         run.model,
         run.examples,
         run.wishes,
         run.clipping_norm,
         run.rule,
         run.epochs,
-        batch_size=batch_size,
-        seed=seed,
+        batch_size=run.batch_size,
+        seed=run.seed,
     ):
-        run.note(record, descent.steps, descent.average)
         done = descent.average
+        record = EpochRecord(epoch, descent.steps, *evaluate(run.model, done, run.watch()))
+        run.note(record, None if run.spending is None else run.spending.after([run.planned_epoch] * epoch))
     return done
 
 
-def _deploy(
-    run: _Run, directory: Path | None, hops: int, out: Path, delta: float, epsilon_limit: float, batch_size: int
-) -> torch.Tensor:
-    """Runs every step as a round, on a running deployment or on one of its own."""
+def _deploy(run: _Run, directory: Path | None, hops: int, out: Path) -> torch.Tensor:
+    """Runs every step as a round, on a running deployment or on one of its own, which ends with the run.
+
+    The checkpoint lives as long as the deployment: beside the results, or in the directory that is deleted.
+    """
     from deploy.keygen import DEPLOYMENT_FILE, write_deployment
     from deploy.local import LocalDeployment
     from protocol.deployment import PrivacyLimit
 
     if directory is not None:
-        return asyncio.run(_steps(run, directory, out, delta, batch_size))
+        return asyncio.run(_steps(run, directory, out))
     with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
         local = LocalDeployment(Path(scratch) / "deployment", hops)
-        if epsilon_limit:
-            limit = PrivacyLimit(total_epsilon=epsilon_limit, total_delta=delta)
+        if run.epsilon_limit and run.spending is not None:
+            limit = PrivacyLimit(total_epsilon=run.epsilon_limit, total_delta=run.spending.delta)
             limited = local.deployment.model_copy(update={"privacy_limit": limit})
             write_deployment(local.directory / DEPLOYMENT_FILE, limited)
         run.say(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
         try:
             local.up()
-            return asyncio.run(_steps(run, local.directory, out, delta, batch_size))
+            return asyncio.run(_steps(run, local.directory, Path(scratch) / "training"))
         finally:
             local.down()
 
 
-async def _steps(run: _Run, directory: Path, out: Path, delta: float, batch_size: int) -> torch.Tensor:
+async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
+    """Takes the epochs that are left. What they have cost is composed from the certificates of their rounds."""
     import torch
 
     from deploy.operator import RoundSettings
@@ -288,39 +361,69 @@ async def _steps(run: _Run, directory: Path, out: Path, delta: float, batch_size
     from protocol.questions import Question
     from protocol.workers import WorkerPool
 
-    wishes = run.wishes if run.wishes is not None else torch.empty(0)
-    grid = tuple(torch.unique(wishes).tolist())
+    if run.wishes is None or run.spending is None:
+        raise ValueError("a deployed run has noise; without it there is only --simulate")
+    grid, spending, count = tuple(torch.unique(run.wishes).tolist()), run.spending, len(run.wishes)
 
     def settings(question: Question) -> RoundSettings:
         return RoundSettings(
-            question, grid, delta=delta, epsilon_max=20.0, min_batch_size=max(2, (batch_size or len(wishes)) // 2)
+            question,
+            grid,
+            delta=spending.delta,
+            epsilon_max=20.0,
+            min_batch_size=max(2, (run.batch_size or count) // 2),
         )
 
     pool = WorkerPool()
-    await pool.warm()
     deployed = DeployedRun(
-        directory,
-        out,
-        run.model,
-        run.name,
-        run.examples.train,
-        wishes,
-        run.clipping_norm,
-        run.rule,
-        settings,
-        pool,
-        batch_size,
+        directory=directory,
+        out=state,
+        model=run.model,
+        name=run.name,
+        users=run.examples.train,
+        watched=run.watch(),
+        wishes=run.wishes,
+        clipping_norm=run.clipping_norm,
+        rule=run.rule,
+        settings=settings,
+        pool=pool,
+        setting=run.outcome.setting,
+        batch_size=run.batch_size,
     )
-    done = run.model.initial
+    steps = deployed.steps_per_epoch
+    progress = deployed.resume()
+
+    def spent(taken: int | None = None) -> Spending:
+        return spending.after(progress.epochs(steps, taken), progress.unreleased(steps))
+
+    for record in progress.history:
+        run.note(record, spent(record.steps))
+
+    def another() -> bool:
+        """Whether there is an epoch to train, and one more like the last one would keep the limit."""
+        done = progress.epochs(steps)
+        if len(progress.history) >= run.epochs:
+            return False
+        if not (run.epsilon_limit and progress.history):
+            return True
+        following = spending.after([*done, run.planned_epoch]).epsilon
+        following = max(following, spending.after([*done, done[-1]]).epsilon)
+        if following > run.epsilon_limit:
+            run.stop_after(len(progress.history), following, "if as many answer as in the last one")
+        return following <= run.epsilon_limit
+
     try:
-        async for report in deployed.steps(run.epochs * deployed.steps_per_epoch):
-            done = report.descent.average
-            if report.step % deployed.steps_per_epoch == 0:
-                run.note(report.step // deployed.steps_per_epoch, report.step, done)
+        if another():
+            await pool.warm()
+        while another():
+            async for _ in deployed.steps(progress, (len(progress.history) + 1) * steps):
+                pass
+            run.note(progress.history[-1], spent())
     except NotGrantedError as error:
         run.outcome.stopped = f"the accountant refused the next step: {error}"
-        if not run.outcome.records:
+        if not progress.answered:
             raise ValueError(run.outcome.stopped) from error
+        run.outcome.end(deployed.record(progress.descent), spent())
     finally:
         pool.close()
-    return done
+    return progress.descent.average

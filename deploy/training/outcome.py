@@ -36,15 +36,31 @@ class Outcome:
     spending: list[Spending | None] = field(default_factory=list)
     stopped: str = ""
 
+    @property
+    def simulated(self) -> bool:
+        """Whether nobody was protected, because all of the data lay with one party."""
+        return self.setting.get("mode") == "simulation"
+
     def add(self, record: EpochRecord, spending: Spending | None) -> None:
         """Adds an epoch."""
         self.records.append(record)
         self.spending.append(spending)
 
+    def end(self, record: EpochRecord, spending: Spending | None) -> None:
+        """Adds an epoch that was not completed, or corrects what the last one has cost."""
+        if self.records and self.records[-1].steps == record.steps:
+            del self.records[-1], self.spending[-1]
+        self.add(record, spending)
+
     def line(self) -> str:
         """Returns one line about the newest epoch."""
         record, spent = self.records[-1], self.spending[-1]
-        cost = "not private" if spent is None else f"ε {spent.epsilon:.4f} {spent.grade} at δ {spent.delta:g}"
+        cost = "not private"
+        if spent is not None:
+            cost = (
+                f"ε {spent.epsilon:.4f} {spent.grade} at δ {spent.delta:g} (alone against everyone: "
+                f"{spent.everyone_else_colludes:.4g}){', simulated' if self.simulated else ''}"
+            )
         return f"epoch {record.epoch:3d}  loss {record.loss:.4f}  accuracy {100 * record.accuracy:5.2f} %  {cost}"
 
     def document(self) -> dict[str, Any]:
@@ -75,19 +91,34 @@ class Outcome:
         plot([self], out / "training.png")
 
     def table(self) -> Table:
-        """Returns the last epoch and its cost by local budget."""
-        table = Table(title=f"{self.title}: after {self.records[-1].epoch} epochs")
+        """Returns the last epoch and its cost by local budget, with what it rests on below.
+
+        Raises:
+            ValueError: there is no epoch.
+        """
+        if not self.records:
+            raise ValueError("no epoch has been trained; there is nothing to show")
+        last, spent = self.records[-1], self.spending[-1]
+        title = f"{self.title}: after {last.epoch} epochs ({last.steps} steps), accuracy {100 * last.accuracy:.2f} %"
+        table = Table(title=f"{title}, simulated" if self.simulated else title)
         for heading in ("local ε per epoch", "central ε", "grade"):
             table.add_column(heading, justify="right")
-        spent = self.spending[-1]
         if spent is None:
             table.add_row("none", "∞", "not private")
             return table
         for local, epsilon in _few(spent.tiers):
             table.add_row(f"{local:g}", f"{epsilon:.4f}", str(spent.grade))
+        table.add_row("if everyone else colludes", f"{spent.everyone_else_colludes:.4f}", str(spent.grade))
         if spent.asymptotic is not None:
             table.add_row("GSPA Thm 5", f"{spent.asymptotic:.4f}", "ASYMPTOTIC")
         return table
+
+    def basis(self) -> str:
+        """Returns what the central epsilon rests on, a line each; "" where there is none."""
+        spent = self.spending[-1] if self.spending else None
+        if spent is None:
+            return ""
+        return "\n".join([f"At δ {spent.delta:g}, assuming that", *(f"  · {line}" for line in spent.assumptions)])
 
 
 def _few(tiers: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
@@ -102,13 +133,15 @@ def _certificate(spent: Spending | None) -> dict[str, Any] | None:
         "delta": spent.delta,
         "grade": str(spent.grade),
         "method": spent.method,
+        "assumptions": list(spent.assumptions),
+        "everyone_else_colludes": spent.everyone_else_colludes,
         "tiers": [{"local_epsilon": local, "epsilon": epsilon} for local, epsilon in spent.tiers],
         "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],
     }
 
 
 def plot(outcomes: Sequence[Outcome], file: Path) -> None:
-    """Draws accuracy against epochs, and against the certified epsilon."""
+    """Draws accuracy against epochs, and against the central epsilon, with its grade."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -122,7 +155,12 @@ def plot(outcomes: Sequence[Outcome], file: Path) -> None:
         if spent:
             by_epsilon.plot(spent, accuracy[-len(spent) :], color=drawn.get_color(), label=outcome.title)
     by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
-    by_epsilon.set(xlabel="certified central ε", ylabel="accuracy, %", title="accuracy against what it costs")
+    grades = sorted({str(one.grade) for outcome in outcomes for one in outcome.spending if one is not None})
+    by_epsilon.set(
+        xlabel=f"central ε, {' or '.join(grades)}" if grades else "central ε",
+        ylabel="accuracy, %",
+        title="accuracy against what it costs",
+    )
     by_epsilon.set_xscale("log")
     for axes in (by_epoch, by_epsilon):
         axes.grid(alpha=0.3)

@@ -1,14 +1,15 @@
 """What a training costs one client: epsilon after every epoch, with its grade and what it rests on.
 
-User level, hemisphere: the certified curve of one epoch, composed as the ledger composes it. Record level, Gaussian:
-the local guarantee, composed exactly; in high dimension a report shows its own noise scale, so that nothing is gained
-by shuffling (docs/sgd.md), and GSPA's Theorem 5 stands beside it as ASYMPTOTIC.
+User level, hemisphere: the curve of every batch that really answered, composed over the epochs as the ledger composes
+it. Record level, Gaussian: the local guarantee, composed exactly; in high dimension a report shows its own noise scale,
+so that nothing is gained by shuffling (docs/sgd.md), and GSPA's Theorem 5 stands beside it as ASYMPTOTIC.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from accountant.budgets import Budgets
@@ -17,18 +18,95 @@ from accountant.composition import ComposedCurve, Round
 from accountant.curves import smallest_epsilon
 from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.ledger import ProfileCurve, profile_of
-from accountant.published import gspa_mu
+from accountant.published import OutOfRangeError, gspa_mu
 from accountant.randomizers import HemisphereMechanism
 from accountant.results import Grade
+from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["SiloSpending", "Spending", "UserSpending"]
+__all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "UserSpending"]
+
+_Profile = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is done to the data beside the randomizer, and so what an epsilon is worth and rests on.
+
+    Attributes:
+        features: the name of the data set's features; `pca` looks at the users' data, and no certificate covers that.
+        model_file: the model comes from a file, whose code nobody here has read.
+        sequential: one user a step, in an order that hop 1 alone knows.
+        simulated: all of the data lies with one party, so that nobody is protected.
+        chosen_on_users: the step size and the like were chosen by looking at some of the users' examples; epsilon is
+            then about the training alone.
+    """
+
+    features: str = "pixels"
+    model_file: bool = False
+    sequential: bool = False
+    simulated: bool = False
+    chosen_on_users: bool = False
+
+    @property
+    def grade(self) -> Grade:
+        """HEURISTIC where what is published contains something about the users' data that nobody accounts for."""
+        return Grade.HEURISTIC if self.features == "pca" else Grade.CERTIFIED
+
+    @property
+    def order(self) -> str:
+        """Who has to be honest so that nobody knows which answer is whose."""
+        if self.sequential:
+            return "hop 1 is honest: it alone knows in which order the users were asked"
+        return "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+
+    def assumptions(self) -> tuple[str, ...]:
+        """About the data, the model and the mode."""
+        lines = []
+        if self.features == "pca":
+            lines.append("NOT MET: the features look at no private data; principal components are fitted to it")
+        else:
+            lines.append(f"the features ({self.features}) look at no private data")
+        if self.chosen_on_users:
+            lines.append("not covered: step size and the like were chosen on some of these users' examples")
+        else:
+            lines.append("step size and the like were chosen without looking at the users' examples")
+        lines.append("the examples on which accuracy is measured are no user's: they are not protected")
+        if self.model_file:
+            lines.append("the code of the model file looks at no private data, and mixes no two examples")
+        if self.simulated:
+            lines.append(
+                "simulated: nobody was protected by this run; epsilon and grade are what a deployed run of the same "
+                "numbers would have"
+            )
+        return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Who answered a step: (local epsilon, how many), ascending; dishonest: how many others may be anything."""
+
+    tiers: tuple[tuple[float, int], ...]
+    dishonest: int = 0
+
+    @classmethod
+    def of(cls, certificate: pb.Certificate) -> Batch:
+        """Returns what a step's certificate says."""
+        tiers = sorted((tier.local_epsilon, int(tier.count)) for tier in certificate.tiers)
+        return cls(tuple(tiers), int(certificate.dishonest))
+
+    @property
+    def budgets(self) -> Budgets:
+        """As the accountant takes them."""
+        return Budgets.from_tiers(list(self.tiers))
 
 
 @dataclass(frozen=True)
 class Spending:
     """epsilon at delta after some epochs, of the client who loses most, and by local budget.
 
-    asymptotic: GSPA's Theorem 5 at the same delta, which guarantees nothing; None where it says nothing.
+    Attributes:
+        everyone_else_colludes: epsilon of the client who loses most if nobody else is honest, at the same delta.
+        asymptotic: GSPA's Theorem 5 at the same delta, which guarantees nothing; None where it says nothing.
     """
 
     epsilon: float
@@ -36,55 +114,112 @@ class Spending:
     grade: Grade
     method: str
     tiers: tuple[tuple[float, float], ...]
+    everyone_else_colludes: float
+    assumptions: tuple[str, ...]
     asymptotic: float | None
 
 
 class UserSpending:
-    """Users who answer once an epoch with a hemisphere vector, among the users of their batch.
+    """Users who answer at most once an epoch with a hemisphere vector, among the users of their batch.
+
+    An epoch is the collection of its batches; a user is taken to be in the worst of those that have its local budget.
+    What was computed for a batch is kept: epochs that are alike cost one computation.
 
     Args:
-        batches: the budgets of every different batch of an epoch; a user is taken to be in the worst.
         dimension: of the vectors. delta: of the whole training, at least 1e-12.
-        dishonest: how many of a batch may be anything.
     """
 
-    def __init__(self, batches: Sequence[Budgets], dimension: int, delta: float, dishonest: int = 0) -> None:
+    def __init__(self, dimension: int, delta: float, conditions: Conditions = Conditions()) -> None:
         self.delta = delta
-        self._method = f"hemisphere in {dimension} dimensions, privacy loss distributions composed over the epochs"
-        profiles: dict[float, list[tuple[tuple[float, float], ...]]] = {}
-        self._mu = max(gspa_mu(batch) for batch in batches)
-        for batch in batches:
-            for victim, curve in tier_curves(batch, HemisphereMechanism(dimension=dimension), delta, dishonest):
-                local = victim.local_epsilon
-                profile: tuple[tuple[float, float], ...] = ((local, 0.0),)
-                if curve is not None:
-                    reach = smallest_epsilon(curve, 1e-3 * delta, local, tolerance=0.02).epsilon
-                    profile = profile_of(curve, reach, local)
-                profiles.setdefault(local, []).append(profile)
-        self._profiles = profiles
+        self.conditions = conditions
+        self._randomizer = HemisphereMechanism(dimension=dimension)
+        self._known: dict[Batch, dict[float, _Profile]] = {}
 
-    def after(self, epochs: int) -> Spending:
-        """Returns what is spent after that many epochs, at least one."""
-        tiers = tuple((local, self._composed(local, epochs)) for local in sorted(self._profiles))
-        asymptotic = gaussian_epsilon(self._mu * math.sqrt(epochs), self.delta)
-        headline = max(epsilon for _, epsilon in tiers)
-        return Spending(headline, self.delta, Grade.CERTIFIED, self._method, tiers, asymptotic)
+    def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
+        """Returns what is spent after these epochs, at least one.
 
-    def _composed(self, local: float, epochs: int) -> float:
-        # Never more than every local budget together.
-        curve = ComposedCurve([Round(ProfileCurve(self._profiles[local]), local, epochs)], self.delta)
-        return smallest_epsilon(curve, self.delta, local * epochs).epsilon
+        Args:
+            unreleased: how many more answers everybody may have made that were never opened. They cost nothing as long
+                as the accountant and the analyzer do not collude.
+        """
+        alike = Counter(frozenset(epoch) for epoch in epochs)
+        locals_ = sorted({local for epoch in alike for batch in epoch for local, _ in batch.tiers})
+        tiers = tuple((local, self._composed(local, alike)) for local in locals_)
+        return Spending(
+            epsilon=max(epsilon for _, epsilon in tiers),
+            delta=self.delta,
+            grade=self.conditions.grade,
+            method=f"hemisphere in {self._randomizer.dimension} dimensions, privacy loss distributions composed over "
+            "the epochs",
+            tiers=tiers,
+            everyone_else_colludes=locals_[-1] * (len(epochs) + unreleased),
+            assumptions=self._assumptions(max(batch.dishonest for epoch in alike for batch in epoch)),
+            asymptotic=self._asymptotic(alike),
+        )
 
-    def epochs_within(self, epsilon: float, most: int) -> int:
-        """Returns how many epochs, at most `most`, spend at most epsilon; 0 if not even one does."""
+    def epochs_within(self, epoch: Collection[Batch], epsilon: float, most: int) -> int:
+        """Returns how many epochs like this one, at most `most`, spend at most epsilon; 0 if not even one does."""
         low, high = 0, most + 1
         while high - low > 1:
             middle = (low + high) // 2
-            if self.after(middle).epsilon <= epsilon:
+            if self.after([epoch] * middle).epsilon <= epsilon:
                 low = middle
             else:
                 high = middle
         return low
+
+    def _assumptions(self, dishonest: int) -> tuple[str, ...]:
+        return (
+            "neighbouring data sets differ in the example of one user (replace-one)",
+            self._randomizer.statement,
+            self.conditions.order,
+            f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude",
+            "everyone answers at most once an epoch, each time with fresh randomness",
+            "the multiset of local budgets is public and does not depend on the data",
+            *self.conditions.assumptions(),
+        )
+
+    def _composed(self, local: float, alike: Counter[frozenset[Batch]]) -> float:
+        rounds: Counter[frozenset[_Profile]] = Counter()
+        for epoch, count in alike.items():
+            # Where nobody with this budget answered, nobody with this budget has lost anything.
+            profiles = frozenset(
+                self._profiles(batch)[local] for batch in epoch if any(tier == local for tier, _ in batch.tiers)
+            )
+            if profiles:
+                rounds[profiles] += count
+        # A profile ends at the largest local budget that it speaks for, where its delta is 0.
+        parts = [
+            Round(ProfileCurve(tuple(profiles)), max(one[-1][0] for one in profiles), count)
+            for profiles, count in rounds.items()
+        ]
+        # Never more than every local budget together.
+        return smallest_epsilon(ComposedCurve(parts, self.delta), self.delta, local * rounds.total()).epsilon
+
+    def _asymptotic(self, alike: Counter[frozenset[Batch]]) -> float | None:
+        try:
+            mus = [(max(gspa_mu(batch.budgets) for batch in epoch), count) for epoch, count in alike.items()]
+        except OutOfRangeError:  # a batch of one user
+            return None
+        return gaussian_epsilon(math.sqrt(sum(count * mu**2 for mu, count in mus)), self.delta)
+
+    def _profiles(self, batch: Batch) -> dict[float, _Profile]:
+        """Returns the certified profile of every local budget in a batch."""
+        if batch not in self._known:
+            found: list[_Profile] = []
+            for victim, curve in tier_curves(batch.budgets, self._randomizer, self.delta, batch.dishonest):
+                most = victim.local_epsilon
+                if curve is None:
+                    found.append(((most, 0.0),))
+                else:
+                    reach = smallest_epsilon(curve, 1e-3 * self.delta, most, tolerance=0.02).epsilon
+                    found.append(profile_of(curve, reach, most))
+            found.sort(key=lambda profile: profile[-1][0])
+            # Very many budgets are answered in groups, each at the largest budget in it.
+            self._known[batch] = {
+                local: next(profile for profile in found if profile[-1][0] >= local) for local, _ in batch.tiers
+            }
+        return self._known[batch]
 
 
 class SiloSpending:
@@ -93,8 +228,11 @@ class SiloSpending:
     The guarantee is for one record (replace-one). local: (epsilon, delta) of every client for one answer.
     """
 
-    def __init__(self, local: Sequence[tuple[float, float]], delta: float) -> None:
+    def __init__(
+        self, local: Sequence[tuple[float, float]], delta: float, conditions: Conditions = Conditions()
+    ) -> None:
         self.delta = delta
+        self.conditions = conditions
         self._mu = {pair: 1 / gaussian_sigma(*pair) for pair in dict.fromkeys(local)}
         self._gspa = gspa_mu(Budgets.from_tiers([(epsilon, 1, local_delta) for epsilon, local_delta in local]))
 
@@ -106,11 +244,20 @@ class SiloSpending:
         """Returns what is spent after that many epochs, at least one; mu grows with the root of their number."""
         root = math.sqrt(epochs)
         tiers = tuple((pair[0], gaussian_epsilon(mu * root, self.delta)) for pair, mu in sorted(self._mu.items()))
+        headline = max(epsilon for _, epsilon in tiers)
         return Spending(
-            max(epsilon for _, epsilon in tiers),
-            self.delta,
-            Grade.CERTIFIED,
-            "local Gaussian mechanism, composed exactly; no amplification is proved in high dimension",
-            tiers,
-            gaussian_epsilon(self._gspa * root, self.delta),
+            epsilon=headline,
+            delta=self.delta,
+            grade=self.conditions.grade,
+            method="local Gaussian mechanism, composed exactly; no amplification is proved in high dimension",
+            tiers=tiers,
+            everyone_else_colludes=headline,
+            assumptions=(
+                "neighbouring data sets differ in one record of one client (replace-one)",
+                "every client clips each record's gradient, and adds Gaussian noise of its own scale to their mean",
+                "every client answers at most once an epoch, each time with fresh randomness",
+                "nothing is assumed of the shufflers or of the other clients",
+                *self.conditions.assumptions(),
+            ),
+            asymptotic=gaussian_epsilon(self._gspa * root, self.delta),
         )

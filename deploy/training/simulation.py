@@ -6,7 +6,7 @@ estimated gradient is that of the deployed run (a test compares them).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
@@ -98,7 +98,6 @@ def silo_epochs(
     epochs: int,
     *,
     seed: int = 0,
-    progress: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, Descent]]:
     """GSPA, Algorithm 3: clients hold equal shares of the records and answer once an epoch, in secret random order.
 
@@ -117,5 +116,4 @@ def silo_epochs(
             answer = model.mean_clipped(descent.parameters, mine.features, mine.targets, clipping_norm).cpu().double()
             answer += sigmas[client] * torch.randn(answer.shape, generator=generator, dtype=torch.float64)
             descent.step(torch.from_numpy(gaussian_mean(answer.numpy(), [(sigmas[client], 1)]).mean).float())
-            progress()
         yield epoch, descent

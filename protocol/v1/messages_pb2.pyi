@@ -99,6 +99,8 @@ class _LaneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lane.ValueType],
     LANE_JOINT: _Lane.ValueType  # 1
     LANE_REPORT: _Lane.ValueType  # 2
     LANE_PARAMETER: _Lane.ValueType  # 3
+    LANE_ANSWER: _Lane.ValueType  # 4
+    """The report of a client whose turn it was; it passes the hops alone."""
 
 class Lane(_Lane, metaclass=_LaneEnumTypeWrapper):
     """---------------------------------------------------------------- mixing
@@ -110,6 +112,8 @@ LANE_UNSPECIFIED: Lane.ValueType  # 0
 LANE_JOINT: Lane.ValueType  # 1
 LANE_REPORT: Lane.ValueType  # 2
 LANE_PARAMETER: Lane.ValueType  # 3
+LANE_ANSWER: Lane.ValueType  # 4
+"""The report of a client whose turn it was; it passes the hops alone."""
 Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 class _RoundState:
@@ -138,6 +142,8 @@ class _RoundStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundState
     """Analyzer's end."""
     ROUND_STATE_DISPOSED: _RoundState.ValueType  # 10
     """Too few clients, or withdrawn: everything deleted."""
+    ROUND_STATE_IN_TURNS: _RoundState.ValueType  # 11
+    """Granted, and clients are asked one after the other."""
 
 class RoundState(_RoundState, metaclass=_RoundStateEnumTypeWrapper):
     """---------------------------------------------------------------- rounds"""
@@ -162,6 +168,8 @@ ROUND_STATE_PUBLISHED: RoundState.ValueType  # 9
 """Analyzer's end."""
 ROUND_STATE_DISPOSED: RoundState.ValueType  # 10
 """Too few clients, or withdrawn: everything deleted."""
+ROUND_STATE_IN_TURNS: RoundState.ValueType  # 11
+"""Granted, and clients are asked one after the other."""
 Global___RoundState: _TypeAlias = RoundState  # noqa: Y015
 
 @_typing.final
@@ -229,13 +237,20 @@ class VectorTask(_message.Message):
     CLIPPING_NORM_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
     dimension: _builtins.int
     """1 .. 262144."""
     clipping_norm: _builtins.float
     model: _builtins.str
     """A name for people; the client brings the model."""
     parameters: _builtins.bytes
-    """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension."""
+    """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension.
+    In turns: those that the first client is asked about.
+    """
+    @_builtins.property
+    def turns(self) -> Global___Turns:
+        """Present: clients answer one after the other (GSPA, Algorithm 3), instead of all at once."""
+
     def __init__(
         self,
         *,
@@ -243,14 +258,43 @@ class VectorTask(_message.Message):
         clipping_norm: _builtins.float = ...,
         model: _builtins.str = ...,
         parameters: _builtins.bytes = ...,
+        turns: Global___Turns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clipping_norm", b"clipping_norm", "dimension", b"dimension", "model", b"model", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clipping_norm", b"clipping_norm", "dimension", b"dimension", "model", b"model", "parameters", b"parameters", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VectorTask: _TypeAlias = VectorTask  # noqa: Y015
+
+@_typing.final
+class Turns(_message.Message):
+    """One client a step, in a secret order that hop 1 draws and that hop 1 alone knows. Clients submit their budgets first
+    and are asked once the accountant has granted the round.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIOD_MS_FIELD_NUMBER: _builtins.int
+    LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    period_ms: _builtins.int
+    """So long each client has for its answer, which is passed on when the time is over: when it came tells nothing."""
+    learning_rate: _builtins.float
+    """The analyzer's step: parameters - learning_rate times the estimated gradient."""
+    def __init__(
+        self,
+        *,
+        period_ms: _builtins.int = ...,
+        learning_rate: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learning_rate", b"learning_rate", "period_ms", b"period_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turns: _TypeAlias = Turns  # noqa: Y015
 
 @_typing.final
 class Question(_message.Message):
@@ -889,6 +933,7 @@ class Certificate(_message.Message):
     LOWER_BOUND_EPSILON_FIELD_NUMBER: _builtins.int
     LOWER_BOUND_ATTACK_FIELD_NUMBER: _builtins.int
     COMMITMENTS_FIELD_NUMBER: _builtins.int
+    NUM_ANSWERS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -911,6 +956,10 @@ class Certificate(_message.Message):
     lower_bound_epsilon: _builtins.float
     """The strongest attack found on this batch; absent where none was run."""
     lower_bound_attack: _builtins.str
+    num_answers: _builtins.int
+    """In turns, at the end: how many clients answered, for which this certificate is. Absent before: then it is for every
+    outcome in which at least min_batch_size of num_users answer.
+    """
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why not, in plain words. Empty if granted."""
@@ -950,14 +999,20 @@ class Certificate(_message.Message):
         lower_bound_epsilon: _builtins.float | None = ...,
         lower_bound_attack: _builtins.str = ...,
         commitments: _abc.Iterable[Global___Signed] | None = ...,
+        num_answers: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "round_id", b"round_id", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_answers", b"num_answers", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "round_id", b"round_id", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015
+    _WhichOneofReturnType__num_answers: _TypeAlias = _typing.Literal["num_answers"]  # noqa: Y015
+    _WhichOneofArgType__num_answers: _TypeAlias = _typing.Literal["_num_answers", b"_num_answers"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lower_bound_epsilon) -> _WhichOneofReturnType__lower_bound_epsilon | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_answers) -> _WhichOneofReturnType__num_answers | None: ...
 
 Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
@@ -1006,6 +1061,367 @@ class GrantResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GrantResponse: _TypeAlias = GrantResponse  # noqa: Y015
+
+@_typing.final
+class Attendance(_message.Message):
+    """---------------------------------------------------------------- turns
+
+    Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + round id length + round id
+    + the challenge of this stream.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_KEY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    client_key: _builtins.bytes
+    signature: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        client_key: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attendance: _TypeAlias = Attendance  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_KEY_FIELD_NUMBER: _builtins.int
+    ENVELOPE_FIELD_NUMBER: _builtins.int
+    client_key: _builtins.bytes
+    envelope: _builtins.bytes
+    """The report, sealed to hop 1, the hops behind it, the release key and the analyzer. Exactly the round's size."""
+    def __init__(
+        self,
+        *,
+        client_key: _builtins.bytes = ...,
+        envelope: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "envelope", b"envelope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class AttendRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    ATTENDANCES_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    """In the first message of a stream, and in no other."""
+    @_builtins.property
+    def attendances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attendance]:
+        """At most 500."""
+
+    @_builtins.property
+    def answer(self) -> Global___Answer: ...
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        attendances: _abc.Iterable[Global___Attendance] | None = ...,
+        answer: Global___Answer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attendances", b"attendances", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttendRequest: _TypeAlias = AttendRequest  # noqa: Y015
+
+@_typing.final
+class Model(_message.Message):
+    """Where the model stands; signed by the analyzer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    MANIFEST_HASH_FIELD_NUMBER: _builtins.int
+    NUM_ANSWERS_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    manifest_hash: _builtins.bytes
+    num_answers: _builtins.int
+    """How many answers it has learnt from in this round."""
+    parameters: _builtins.bytes
+    """float32, little-endian."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        manifest_hash: _builtins.bytes = ...,
+        num_answers: _builtins.int = ...,
+        parameters: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_hash", b"manifest_hash", "num_answers", b"num_answers", "parameters", b"parameters", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Ask(_message.Message):
+    """It is this client's turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    client_key: _builtins.bytes
+    @_builtins.property
+    def model(self) -> Global___Signed:
+        """Signed Model; absent as long as nobody has answered: then it is the manifest's."""
+
+    def __init__(
+        self,
+        *,
+        client_key: _builtins.bytes = ...,
+        model: Global___Signed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ask: _TypeAlias = Ask  # noqa: Y015
+
+@_typing.final
+class Admitted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[Global___SubmissionCode.ValueType]:
+        """One per attendance, in order: ACCEPTED, UNKNOWN_CLIENT (has not submitted in this round) or BAD_SIGNATURE."""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[Global___SubmissionCode.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Admitted: _TypeAlias = Admitted  # noqa: Y015
+
+@_typing.final
+class AttendResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHALLENGE_FIELD_NUMBER: _builtins.int
+    ADMITTED_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    ASK_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    challenge: _builtins.bytes
+    """First: 32 random bytes for the clients to sign."""
+    @_builtins.property
+    def admitted(self) -> Global___Admitted: ...
+    @_builtins.property
+    def certificate(self) -> Global___Signed:
+        """The granted Certificate, signed, before anybody is asked on this stream."""
+
+    @_builtins.property
+    def ask(self) -> Global___Ask: ...
+    @_builtins.property
+    def finished(self) -> Global___TurnsReport:
+        """Nobody will be asked any more."""
+
+    def __init__(
+        self,
+        *,
+        challenge: _builtins.bytes = ...,
+        admitted: Global___Admitted | None = ...,
+        certificate: Global___Signed | None = ...,
+        ask: Global___Ask | None = ...,
+        finished: Global___TurnsReport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ask", b"ask", "certificate", b"certificate", "challenge", b"challenge", "finished", b"finished", "kind", b"kind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ask", b"ask", "certificate", b"certificate", "challenge", b"challenge", "finished", b"finished", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["challenge", "admitted", "certificate", "ask", "finished"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___AttendResponse: _TypeAlias = AttendResponse  # noqa: Y015
+
+@_typing.final
+class RelayRequest(_message.Message):
+    """One answer on its way along the chain, opened at each hop. Idempotent by ciphertext."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    CIPHERTEXT_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    ciphertext: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        ciphertext: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertext", b"ciphertext", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayRequest: _TypeAlias = RelayRequest  # noqa: Y015
+
+@_typing.final
+class RelayResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEARNT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    learnt: _builtins.bool
+    """False: it did not open, or is nothing that an honest client sends; the model has not changed."""
+    @_builtins.property
+    def model(self) -> Global___Signed:
+        """Signed Model. Absent if the answer did not reach the analyzer."""
+
+    def __init__(
+        self,
+        *,
+        learnt: _builtins.bool = ...,
+        model: Global___Signed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learnt", b"learnt", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayResponse: _TypeAlias = RelayResponse  # noqa: Y015
+
+@_typing.final
+class TurnsReport(_message.Message):
+    """How the turns of a round ended; signed by hop 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    MANIFEST_HASH_FIELD_NUMBER: _builtins.int
+    NUM_ANSWERS_FIELD_NUMBER: _builtins.int
+    NUM_SKIPPED_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    manifest_hash: _builtins.bytes
+    num_answers: _builtins.int
+    num_skipped: _builtins.int
+    """Clients who had their turn and did not answer, or not with a report that could be used."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        manifest_hash: _builtins.bytes = ...,
+        num_answers: _builtins.int = ...,
+        num_skipped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_hash", b"manifest_hash", "num_answers", b"num_answers", "num_skipped", b"num_skipped", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnsReport: _TypeAlias = TurnsReport  # noqa: Y015
+
+@_typing.final
+class EndTurnsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    @_builtins.property
+    def report(self) -> Global___Signed:
+        """Signed TurnsReport."""
+
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        report: Global___Signed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report", b"report", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTurnsRequest: _TypeAlias = EndTurnsRequest  # noqa: Y015
+
+@_typing.final
+class EndTurnsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTurnsResponse: _TypeAlias = EndTurnsResponse  # noqa: Y015
+
+@_typing.final
+class TurnsProgress(_message.Message):
+    """Hop 1's own memory of how far the turns of a round have come; it does not leave hop 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    NUM_ANSWERS_FIELD_NUMBER: _builtins.int
+    NUM_SKIPPED_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """Clients who have had their turn."""
+    num_answers: _builtins.int
+    num_skipped: _builtins.int
+    pending: _builtins.bytes
+    """What the client at this position has answered, opened by hop 1; empty if the position is still to be asked."""
+    @_builtins.property
+    def model(self) -> Global___Signed: ...
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        num_answers: _builtins.int = ...,
+        num_skipped: _builtins.int = ...,
+        model: Global___Signed | None = ...,
+        pending: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "num_answers", b"num_answers", "num_skipped", b"num_skipped", "pending", b"pending", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnsProgress: _TypeAlias = TurnsProgress  # noqa: Y015
 
 @_typing.final
 class Interval(_message.Message):

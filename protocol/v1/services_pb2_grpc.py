@@ -94,7 +94,7 @@ class RoundControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Close(self, request, context):
-        """Hop 1 only: take no more submissions and start mixing.
+        """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -343,6 +343,16 @@ class DeliveryStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.HandOverResponse.FromString,
                 _registered_method=True)
+        self.Relay = channel.unary_unary(
+                '/croupier.protocol.v1.Delivery/Relay',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
+                _registered_method=True)
+        self.EndTurns = channel.unary_unary(
+                '/croupier.protocol.v1.Delivery/EndTurns',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.FromString,
+                _registered_method=True)
 
 
 class DeliveryServicer(object):
@@ -366,6 +376,20 @@ class DeliveryServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Relay(self, request, context):
+        """Hops 2..k and the analyzer, in turns: one answer; returns the model that came of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTurns(self, request, context):
+        """Hops 2..k and the accountant: there are no more turns. Acknowledged after that is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -378,6 +402,16 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.HandOverRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.HandOverResponse.SerializeToString,
+            ),
+            'Relay': grpc.unary_unary_rpc_method_handler(
+                    servicer.Relay,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.SerializeToString,
+            ),
+            'EndTurns': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTurns,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -447,6 +481,60 @@ class Delivery(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Relay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Delivery/Relay',
+            protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTurns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Delivery/EndTurns',
+            protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ShufflerStub(object):
     """A hop of the chain. Clients speak to hop 1 alone.
@@ -472,6 +560,11 @@ class ShufflerStub(object):
                 '/croupier.protocol.v1.Shuffler/GetInclusion',
                 request_serializer=protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
+                _registered_method=True)
+        self.Attend = channel.stream_stream(
+                '/croupier.protocol.v1.Shuffler/Attend',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
                 _registered_method=True)
         self.RegisterClients = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/RegisterClients',
@@ -503,6 +596,13 @@ class ShufflerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attend(self, request_iterator, context):
+        """Hop 1, in turns: clients are there, are asked when it is their turn, and answer. A gateway attends for many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterClients(self, request, context):
         """Operator only.
         """
@@ -527,6 +627,11 @@ def add_ShufflerServicer_to_server(servicer, server):
                     servicer.GetInclusion,
                     request_deserializer=protocol_dot_v1_dot_services__pb2.GetInclusionRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_services__pb2.GetInclusionResponse.SerializeToString,
+            ),
+            'Attend': grpc.stream_stream_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.AttendRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.AttendResponse.SerializeToString,
             ),
             'RegisterClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterClients,
@@ -616,6 +721,33 @@ class Shuffler(object):
             '/croupier.protocol.v1.Shuffler/GetInclusion',
             protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
             protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attend(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/croupier.protocol.v1.Shuffler/Attend',
+            protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,7 +43,7 @@ class RoundControlStub:
     Open: _grpc.UnaryUnaryMultiCallable[_services_pb2.OpenRequest, _services_pb2.OpenResponse]
     """Start a round whose manifest all services have signed."""
     Close: _grpc.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]
-    """Hop 1 only: take no more submissions and start mixing."""
+    """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
     Withdraw: _grpc.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]
     """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _grpc.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]
@@ -60,7 +60,7 @@ class RoundControlAsyncStub(RoundControlStub):
     Open: _aio.UnaryUnaryMultiCallable[_services_pb2.OpenRequest, _services_pb2.OpenResponse]  # type: ignore[assignment]
     """Start a round whose manifest all services have signed."""
     Close: _aio.UnaryUnaryMultiCallable[_services_pb2.CloseRequest, _services_pb2.CloseResponse]  # type: ignore[assignment]
-    """Hop 1 only: take no more submissions and start mixing."""
+    """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
     Withdraw: _aio.UnaryUnaryMultiCallable[_services_pb2.WithdrawRequest, _services_pb2.WithdrawResponse]  # type: ignore[assignment]
     """Delete everything of a round that is not certified, at this service. It can never be opened afterwards."""
     Status: _aio.UnaryUnaryMultiCallable[_services_pb2.StatusRequest, _services_pb2.StatusResponse]  # type: ignore[assignment]
@@ -98,7 +98,7 @@ class RoundControlServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.CloseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.CloseResponse, _abc.Awaitable[_services_pb2.CloseResponse]]:
-        """Hop 1 only: take no more submissions and start mixing."""
+        """Hop 1 only: take no more submissions and start mixing. In turns: ask nobody any more."""
 
     @_abc_1.abstractmethod
     def Withdraw(
@@ -133,6 +133,10 @@ class DeliveryStub:
     """Acknowledged after the batch is checked and the step to CLOSED is durable; from then on the
     sender forgets.
     """
+    Relay: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RelayRequest, _messages_pb2.RelayResponse]
+    """Hops 2..k and the analyzer, in turns: one answer; returns the model that came of it."""
+    EndTurns: _grpc.UnaryUnaryMultiCallable[_messages_pb2.EndTurnsRequest, _messages_pb2.EndTurnsResponse]
+    """Hops 2..k and the accountant: there are no more turns. Acknowledged after that is durable."""
 
 @_typing.type_check_only
 class DeliveryAsyncStub(DeliveryStub):
@@ -148,6 +152,10 @@ class DeliveryAsyncStub(DeliveryStub):
     """Acknowledged after the batch is checked and the step to CLOSED is durable; from then on the
     sender forgets.
     """
+    Relay: _aio.UnaryUnaryMultiCallable[_messages_pb2.RelayRequest, _messages_pb2.RelayResponse]  # type: ignore[assignment]
+    """Hops 2..k and the analyzer, in turns: one answer; returns the model that came of it."""
+    EndTurns: _aio.UnaryUnaryMultiCallable[_messages_pb2.EndTurnsRequest, _messages_pb2.EndTurnsResponse]  # type: ignore[assignment]
+    """Hops 2..k and the accountant: there are no more turns. Acknowledged after that is durable."""
 
 class DeliveryServicer(metaclass=_abc_1.ABCMeta):
     """---------------------------------------------------------------- between neighbours
@@ -173,6 +181,22 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         sender forgets.
         """
 
+    @_abc_1.abstractmethod
+    def Relay(
+        self,
+        request: _messages_pb2.RelayRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.RelayResponse, _abc.Awaitable[_messages_pb2.RelayResponse]]:
+        """Hops 2..k and the analyzer, in turns: one answer; returns the model that came of it."""
+
+    @_abc_1.abstractmethod
+    def EndTurns(
+        self,
+        request: _messages_pb2.EndTurnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.EndTurnsResponse, _abc.Awaitable[_messages_pb2.EndTurnsResponse]]:
+        """Hops 2..k and the accountant: there are no more turns. Acknowledged after that is durable."""
+
 def add_DeliveryServicer_to_server(servicer: DeliveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ShufflerStub:
@@ -186,6 +210,8 @@ class ShufflerStub:
     Submit: _grpc.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]
     GetInclusion: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]
     """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+    Attend: _grpc.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]
+    """Hop 1, in turns: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only."""
 
@@ -198,6 +224,8 @@ class ShufflerAsyncStub(ShufflerStub):
     Submit: _aio.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]  # type: ignore[assignment]
     GetInclusion: _aio.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]  # type: ignore[assignment]
     """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+    Attend: _aio.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]  # type: ignore[assignment]
+    """Hop 1, in turns: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only."""
 
@@ -225,6 +253,14 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.GetInclusionResponse, _abc.Awaitable[_services_pb2.GetInclusionResponse]]:
         """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+
+    @_abc_1.abstractmethod
+    def Attend(
+        self,
+        request_iterator: _MaybeAsyncIterator[_messages_pb2.AttendRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_messages_pb2.AttendResponse], _abc.AsyncIterator[_messages_pb2.AttendResponse]]:
+        """Hop 1, in turns: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
 
     @_abc_1.abstractmethod
     def RegisterClients(

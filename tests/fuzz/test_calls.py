@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,11 +23,11 @@ import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from client.submission import Participant, seal_one
+from client.submission import Participant, new_client_key, seal_one
 from protocol.batches import digest
 from protocol.deployment import OPERATOR
 from protocol.errors import Code
-from protocol.identity import Identity, Kind
+from protocol.identity import Identity, Kind, sign_attendance
 from protocol.limits import MESSAGE_BYTES
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
@@ -38,6 +38,8 @@ from protocol.v1 import services_pb2 as rpc
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
 from tests.integration.test_rounds import Table, people, table
 from tests.support import BIT, SUITE, settings
+from tests.turns.support import settings as turns_settings
+from tests.turns.support import task as turns_task
 
 CLIENT = "client"
 METHODS = {
@@ -48,7 +50,7 @@ METHODS = {
 # Who may be answered with OK. Whoever is not named: nobody but these.
 ALLOWED_CALLERS = {
     **{name: {OPERATOR} for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients")},
-    **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver")},
+    **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver", "Relay", "EndTurns")},
     "Grant": {"accountant"},
 }
 S = grpc.StatusCode
@@ -64,18 +66,41 @@ class Target:
     channels: dict[tuple[str, str], grpc.aio.Channel]
     open: RoundTerms
     done: RoundTerms
+    turns: RoundTerms
     seeds: dict[str, list[bytes]]
     words: Vocabulary
 
     async def call(self, caller: str, service: str, method: str, raw: bytes) -> grpc.StatusCode:
         """Sends bytes as they are and returns the status."""
         noted()
+        channel = self.channels[caller, service]
         try:
-            multicallable: Any = self.channels[caller, service].unary_unary(method)
+            if METHODS[method].client_streaming:
+                return await self._stream(channel.stream_stream(method), raw)
+            multicallable: Any = channel.unary_unary(method)
             await multicallable(raw, timeout=PATIENCE_S)
         except grpc.aio.AioRpcError as error:
             return error.code()
         return S.OK
+
+    async def _stream(self, multicallable: Any, raw: bytes) -> grpc.StatusCode:
+        """Sends the bytes as the first message of a stream, or as the second behind a good one."""
+        named = pb.AttendRequest(round_id=self.turns.round_id).SerializeToString()
+
+        async def requests() -> AsyncIterator[bytes]:
+            if len(raw) % 2:
+                yield named
+            yield raw
+
+        while True:
+            try:
+                async for _ in multicallable(requests(), timeout=PATIENCE_S):
+                    pass
+                return S.OK
+            except grpc.aio.AioRpcError as error:
+                # gRPC's own word, here, for a message that was not yet sent when the answer came: it tells no answer.
+                if error.details() != "Internal error from Core":
+                    return error.code()
 
 
 def identity(at: Table, name: str) -> Identity:
@@ -109,8 +134,10 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     grants = [
         identity(at, "accountant").signed(Kind.CERTIFICATE, raw) for raw in (canonical(certificate), b"\xff", b"")
     ]
-    submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 1.0)).submission)
+    submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 2.0)).submission)
     here = terms.round_id
+    attendance = sign_attendance(here, bytes(32), new_client_key())
+    turns = hop.signed(Kind.TURNS, canonical(pb.TurnsReport(round_id=here, manifest_hash=terms.hash, num_answers=3)))
     requests: dict[str, list[Any]] = {
         "Prepare": [rpc.PrepareRequest(round_id="fuzz", hpke_suite=SUITE)],
         "Sign": [rpc.SignRequest(manifest=terms.payload)],
@@ -133,6 +160,13 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
         "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],
         "GetResult": [rpc.GetResultRequest(round_id=here)],
+        "Attend": [
+            pb.AttendRequest(round_id=here),
+            pb.AttendRequest(attendances=[attendance] * 3),
+            pb.AttendRequest(answer=pb.Answer(client_key=attendance.client_key, envelope=sealed[pb.LANE_REPORT])),
+        ],
+        "Relay": [pb.RelayRequest(round_id=here, ciphertext=bytes(300))],
+        "EndTurns": [pb.EndTurnsRequest(round_id=here, report=turns)],
     }
     return {name: [request.SerializeToString() for request in found] for name, found in requests.items()}
 
@@ -143,6 +177,7 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     await at.finish(done)
     open_round = await at.operator.open_round(settings(min_batch_size=1000), "open")
     await at.submit(open_round, people(BIT, 10, seed=2))
+    turns = await at.operator.open_round(turns_settings(turns_task()), "turns")
     channels = {}
     for entry in at.deployment.services:
         for caller in (OPERATOR, *at.deployment.chain):
@@ -153,13 +188,15 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
             channels[CLIENT, entry.name] = await stack.enter_async_context(public_channel(entry))
     shuffler = at.inside.running["shuffler-1"].service.store
     seeds: dict[str, list[bytes]] = {}
-    for terms in (open_round, done):
+    for terms in (open_round, done, turns):
         row = await shuffler.run(lambda tx: tx.round(terms.round_id))  # noqa: B023
         for name, found in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
             seeds.setdefault(name, []).extend(found)
     keys = open_round.manifest.accountant
-    words = Vocabulary(("open", "done", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key))
-    return Target(at, channels, open_round, done, seeds, words)
+    words = Vocabulary(
+        ("open", "done", "turns", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key)
+    )
+    return Target(at, channels, open_round, done, turns, seeds, words)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from deploy.keygen import make_deployment
 from protocol.deployment import PrivacyLimit
 from protocol.errors import Code, Refusal
 from protocol.manifest import canonical, parse_terms, question_message
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question, Turns, VectorTask
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
@@ -227,3 +228,5 @@ def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
         Question("q", "gaussian-vector", **parts | {missing: None})
     with pytest.raises(ValueError, match="lattice is 10, but gaussian-vector has no lattice"):
         Question("q", "gaussian-vector", lattice=10, **parts)
+    with pytest.raises(ValueError, match="the clients of gaussian-vector answer all at once"):
+        Question("q", "gaussian-vector", **parts | {"vector": replace(TASK, turns=Turns(100, 0.1))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,12 +12,53 @@ from typing import Any
 import pytest
 import torch
 
+from accountant import certify
+from deploy.local import LocalDeployment
+from deploy.operator import RoundSettings
+from deploy.training.datasets import load_dataset, with_features
+from deploy.training.deployed import DeployedRun
+from deploy.training.descent import StepRule
+from deploy.training.models import load_model
+from protocol.workers import WorkerPool
+
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
     command = [sys.executable, "-m", "deploy.cli", "train", "--json", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout) if expect == 0 else done.stderr
+
+
+def shown(*arguments: str | Path) -> str:
+    """Everything that a person sees."""
+    command = [sys.executable, "-m", "deploy.cli", "train", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return " ".join((done.stdout + done.stderr).split())
+
+
+async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -> None:
+    """The first step of the training that the command calls so, of which hop 1 admits 700 users."""
+    digits, pool = with_features(load_dataset("digits"), "dct"), WorkerPool()
+    run = DeployedRun(
+        directory=directory,
+        out=out,
+        model=load_model("softmax", 63, 10),
+        name="softmax",
+        users=digits.train,
+        watched=digits.validation,
+        wishes=torch.full((len(digits.train),), 2.0, dtype=torch.float64),
+        clipping_norm=setting["clipping_norm"],
+        rule=StepRule(setting["learning_rate"], setting["momentum"], averaging=setting["averaging"]),
+        settings=lambda question: RoundSettings(
+            question, (2.0,), delta=1e-5, epsilon_max=20.0, min_batch_size=700, max_batch_size=700
+        ),
+        pool=pool,
+        setting=setting,
+    )
+    try:
+        assert [report.certificate.num_users async for report in run.steps(run.resume(), 1)] == [700]
+    finally:
+        pool.close()
 
 
 @pytest.mark.processes
@@ -27,17 +69,91 @@ def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
     assert found["setting"]["mode"] == "deployed"
     assert found["certificate"]["grade"] == "CERTIFIED"
     assert found["history"][0]["epsilon"] < found["history"][1]["epsilon"] == found["certificate"]["epsilon"] < 4
+    assert found["certificate"]["everyone_else_colludes"] == 4.0
+    assert not any("simulated" in line for line in found["certificate"]["assumptions"])
     assert found["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
     assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
     assert json.loads((tmp_path / "training.json").read_text()) == found
     assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
+    # Reproduction: a second run went on from a checkpoint whose deployment was gone.
+    assert not (tmp_path / "checkpoint.pt").exists()
+    again = train("--epochs", "1", "--out", tmp_path)
+    assert [epoch["steps"] for epoch in again["history"]] == [1]
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+def test_the_same_command_twice_is_one_training_where_the_deployment_stays(tmp_path: Path) -> None:
+    """Reproduction: a run with nothing left to do ended with an IndexError."""
+    local = LocalDeployment(tmp_path / "deployment")
+    local.up()
+    try:
+        same = ("--dir", local.directory, "--out", tmp_path / "stays")
+        first = train("--epochs", "1", *same)
+        assert train("--epochs", "1", *same) == first
+        more = train("--epochs", "2", *same)
+        assert more["history"][0] == first["history"][0]
+        assert len(more["history"]) == 2
+        message = train("--budgets", "4:1", *same, expect=2)
+        assert "budgets is '4:1', but" in " ".join(message.split())
+        # A limit is kept without a ledger, too: what the next epoch would cost is composed from who really answered.
+        limit = more["certificate"]["epsilon"] * 1.01
+        stopped = train("--epochs", "5", "--epsilon-limit", str(limit), *same)
+        assert stopped["history"] == more["history"]
+        assert "with the next one the training would cost" in stopped["stopped"]
+        # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of 1,297.
+        asyncio.run(one_step_of_700(local.directory, tmp_path / "fewer", first["setting"]))
+        fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
+        certified = certify([2.0] * 700, "hemisphere", delta=1e-5, attack=False)
+        assert certified.epsilon <= fewer["certificate"]["epsilon"] * (1 + 1e-9) <= 1.03 * certified.epsilon
+        assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
+    finally:
+        local.down()
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+def test_both_modes_are_measured_with_the_same_numbers() -> None:
+    command = [sys.executable, "-m", "deploy.cli", "bench-training", "--epochs", "1", "--hops", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout)
+    assert (found["users"], found["dimension"], found["epochs"]) == (1297, 640, 1)
+    assert found["ratio"] == found["deployed_s_per_epoch"] / found["simulated_s_per_epoch"] > 0
 
 
 def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     found = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
     assert 1 <= len(found["history"]) < 9
     assert found["history"][-1]["epsilon"] <= 2.2
-    assert "the next one would cost" in found["stopped"]
+    assert "with the next one the training would cost" in found["stopped"]
+    assert "planned for everyone answering" in found["stopped"]
+
+
+def test_a_simulation_says_that_nobody_was_protected(tmp_path: Path) -> None:
+    found = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
+    assert found["grade"] == "CERTIFIED"
+    assert found["everyone_else_colludes"] == 8.0
+    assert any("nobody was protected by this run" in line for line in found["assumptions"])
+    assert any("at least one shuffler is honest" in line for line in found["assumptions"])
+    text = shown("--simulate", "--epochs", "1", "--out", tmp_path)
+    for part in ("simulated", "if everyone else colludes", "replace-one", "at least one shuffler is honest"):
+        assert part in text
+
+
+def test_components_that_are_fitted_to_the_users_are_not_certified(tmp_path: Path) -> None:
+    """Reproduction: principal components of private data came with a certificate that does not cover them."""
+    found = train("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
+    assert found["certificate"]["grade"] == found["history"][0]["grade"] == "HEURISTIC"
+    assert any(line.startswith("NOT MET: the features") for line in found["certificate"]["assumptions"])
+    assert "CERTIFIED" not in shown("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
+
+
+def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import torch\ndef model(inputs, classes): return torch.nn.Linear(inputs, classes)\n")
+    found = train("--simulate", "--model", file, "--epochs", "1", "--out", tmp_path)
+    assert any("the code of the model file" in line for line in found["certificate"]["assumptions"])
+    assert len(found["setting"]["model_sha256"]) == 64
 
 
 def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) -> None:

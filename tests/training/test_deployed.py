@@ -1,19 +1,27 @@
-"""Training through the real services: it goes on after a crash without a second report, and stops at the ledger."""
+"""Training through the real services: it goes on after a crash without a second report, and stops at the ledger.
+
+What it has cost is read off the certificates, so fewer users than intended make it dearer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from deploy.operator import Operator, RoundSettings
+from deploy.training.checkpoint import Progress
 from deploy.training.datasets import load_dataset, with_features
-from deploy.training.deployed import DeployedRun, NotGrantedError
+from deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
 from deploy.training.descent import StepRule
 from deploy.training.models import load_model
+from deploy.training.privacy import Batch, UserSpending
+from protocol.errors import Code, Refusal
 from protocol.questions import Question
 from protocol.store import Transaction
 from protocol.workers import WorkerPool
@@ -29,25 +37,30 @@ def settings(question: Question) -> RoundSettings:
 @asynccontextmanager
 async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[DeployedRun, InProcess]]:
     digits = with_features(load_dataset("digits"), "dct")
-    wishes = torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64)
     pool = WorkerPool(1)
     async with in_process(directory / "deployment", 2, more) as inside:
-        yield (
-            DeployedRun(
-                inside.directory,
-                directory / "out",
-                load_model("softmax", 63, 10),
-                "softmax",
-                digits.train.part(slice(0, USERS)),
-                wishes,
-                1.0,
-                StepRule(4.0),
-                settings,
-                pool,
-            ),
-            inside,
+        run = DeployedRun(
+            directory=inside.directory,
+            out=directory / "out",
+            model=load_model("softmax", 63, 10),
+            name="softmax",
+            users=digits.train.part(slice(0, USERS)),
+            watched=digits.validation,
+            wishes=torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64),
+            clipping_norm=1.0,
+            rule=StepRule(4.0),
+            settings=settings,
+            pool=pool,
+            setting={"learning_rate": 4.0, "budgets": "2:1,4:1"},
         )
+        yield run, inside
     pool.close()
+
+
+async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]]:
+    """As a command that is started anew does it."""
+    progress = run.resume()
+    return progress, [report async for report in run.steps(progress, count)]
 
 
 @pytest.mark.asyncio
@@ -55,9 +68,9 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with training(tmp_path) as (run, inside):
-        reports = [report async for report in run.steps(1)]
+        progress, reports = await take(run, 1)
         assert [report.step for report in reports] == [1]
-        assert float(reports[0].descent.parameters.abs().sum()) > 0
+        assert float(progress.descent.parameters.abs().sum()) > 0
 
         async def killed(*_: object) -> None:
             raise KeyboardInterrupt
@@ -65,7 +78,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         with monkeypatch.context() as patch:
             patch.setattr(Operator, "close_round", killed)
             with pytest.raises(KeyboardInterrupt):
-                [report async for report in run.steps(2)]
+                await take(run, 2)
         first = inside.running["shuffler-1"].service
 
         def admitted(tx: Transaction) -> tuple[str, dict[bytes, bytes]]:
@@ -76,7 +89,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert len(before) == USERS
         await inside.stop("shuffler-1", "analyzer", "accountant")
         await inside.start("shuffler-1", "analyzer", "accountant")
-        reports = [report async for report in run.steps(3)]
+        progress, reports = await take(run, 3)
         assert [report.step for report in reports] == [2, 3]
         assert reports[0].round_id == round_id
         second = inside.running["shuffler-1"].service
@@ -91,17 +104,14 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
 async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path: Path) -> None:
     limit = "[privacy_limit]\ntotal_epsilon = 7.0\ntotal_delta = 1e-4\n"
     async with training(tmp_path, limit) as (run, _):
-        done: list[int] = []
-
-        async def until_refused() -> None:
-            async for report in run.steps(10):
-                done.append(report.step)  # noqa: PERF401 (what was reached before the refusal)
-
-        with pytest.raises(NotGrantedError, match=r"the ledger would reach epsilon .* allowed is 7"):
-            await until_refused()
-        assert done
-        state = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
-        assert state["descent"]["steps"] == done[-1]
+        for _ in range(2):  # the refused round stays the last one: nobody is asked again
+            with pytest.raises(NotGrantedError, match=r"the ledger would reach epsilon .* allowed is 7"):
+                await take(run, 10)
+            progress = run.resume()
+            assert 0 < progress.descent.steps < 10
+            assert len(progress.answered) == len(progress.history) == progress.descent.steps
+            # The refused answers were never opened, and yet whoever colludes with everybody may have them.
+            assert progress.unreleased(1) == 1
 
 
 @pytest.mark.asyncio
@@ -112,14 +122,130 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         for epoch in (batches[:3], batches[3:]):
             assert sorted(user for batch in epoch for user in batch) == list(range(USERS))
         assert batches[:3] != batches[3:]
-        counts = [report.certificate.num_users async for report in run.steps(4)]
-        assert counts == [20, 20, 20, 20]
+        progress, reports = await take(run, 4)
+        assert [report.certificate.num_users for report in reports] == [20, 20, 20, 20]
+        assert [len(epoch) for epoch in progress.epochs(run.steps_per_epoch)] == [3, 1]
+        assert [record.steps for record in progress.history] == [3]
+        # A round that was not opened belongs to the epoch that is begun: who is asked in it has not answered before.
+        progress.round_id = "in doubt"
+        assert progress.unreleased(3) == 0
+        assert progress.unreleased(4) == 1
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_of_another_fleet_is_refused(tmp_path: Path) -> None:
+async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Path) -> None:
+    """Reproduction: epsilon was that of the intended budgets, as if all users had answered."""
     async with training(tmp_path) as (run, _):
-        assert [report.step async for report in run.steps(1)] == [1]
+        run.settings = lambda question: replace(settings(question), max_batch_size=40)
+        progress, reports = await take(run, 2)
+        assert [report.certificate.num_users for report in reports] == [40, 40]
+        for report, batch in zip(reports, progress.answered.values(), strict=True):
+            assert sum(count for _, count in batch.tiers) == 40
+            assert batch == Batch.of(report.certificate)
+        assert run.resume().answered == progress.answered
+        spending = UserSpending(run.model.dimension, 1e-4)
+        intended = spending.after([[Batch(((2.0, 30), (4.0, 30)))]] * 2)
+        assert spending.after(progress.epochs(1)).epsilon > 1.05 * intended.epsilon
+
+
+@pytest.mark.asyncio
+async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path: Path) -> None:
+    """Reproduction: it waited five minutes for a result that could not come."""
+    async with training(tmp_path) as (run, _):
+        run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
+        with pytest.raises(Refusal, match=r"is held: 60 users have answered, needed are 61; .* 60 ACCEPTED") as caught:
+            await take(run, 1)
+        assert caught.value.code is Code.SHORT_BATCH
+        held = run.resume()
+        assert f"'{held.round_id}'" in str(caught.value)
+        assert held.unreleased(1) == 1
+        with pytest.raises(Refusal, match="60 users have answered, needed are 61"):  # nobody answers a second time
+            await take(run, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_path: Path) -> None:
+    async with training(tmp_path) as (run, _):
+        run.settings = lambda question: replace(
+            settings(question), min_batch_size=USERS + 1, short_batch_policy="dispose"
+        )
+        with pytest.raises(Refusal, match="is disposed of: 60 users have answered, needed are 61"):
+            await take(run, 1)
+        run.settings = settings
+        progress, reports = await take(run, 1)
+        assert [report.certificate.num_users for report in reports] == [USERS]
+        assert progress.unreleased(1) == run.resume().unreleased(1) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
+    async with training(tmp_path) as (run, inside):
+        run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
+        with pytest.raises(Refusal, match="is held"):
+            await take(run, 1)
+        async with Operator(inside.directory) as operator:
+            await operator.withdraw(run.resume().round_id)
+        with pytest.raises(Refusal, match="is disposed of"):
+            await take(run, 1)
+        run.settings = settings
+        _, reports = await take(run, 1)
+        assert [report.step for report in reports] == [1]
+
+
+@pytest.mark.asyncio
+async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: Path) -> None:
+    """Reproduction: only the first epoch enrolled, so that a later run met UNKNOWN_CLIENT and a held round."""
+    async with training(tmp_path) as (run, inside):
+        await take(run, 1)
+        await inside.stop("shuffler-1")
+        for file in (inside.directory / "shuffler-1").glob("rounds.db*"):
+            file.unlink()
+        await inside.start("shuffler-1")
+        _, reports = await take(run, 2)
+        assert [report.certificate.num_users for report in reports] == [USERS]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("name", "now", "message"),
+    [
+        ("learning_rate", 5.0, "learning_rate is 5.0, but .* was begun with 4.0"),
+        ("budgets", "8:1", "budgets is '8:1', but .* was begun with '2:1,4:1'"),
+        ("features", "pca", "features is 'pca', but .* was begun with None"),
+    ],
+)
+async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, name: str, now: Any, message: str) -> None:
+    """Reproduction: other budgets showed an epsilon that was wrong for all epochs before."""
+    async with training(tmp_path) as (run, _):
+        await take(run, 1)
+        run.setting = dict(run.setting) | {name: now}
+        with pytest.raises(ValueError, match=message):
+            run.resume()
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: Path) -> None:
+    async with training(tmp_path) as (run, _):
+        await take(run, 1)
         run.users = run.users.part(slice(0, 10))
-        with pytest.raises(ValueError, match="is of another model or fleet"):
-            [report async for report in run.steps(2)]
+        with pytest.raises(ValueError, match=r"users is 10, but .* was begun with 60"):
+            run.resume()
+    async with training(tmp_path / "other") as (other, _):
+        other.out = run.out
+        with pytest.raises(ValueError, match="belongs to another deployment that is called 'local', too"):
+            other.resume()
+        (run.out / "checkpoint.pt").write_bytes(b"an older version's")
+        with pytest.raises(ValueError, match="is no checkpoint of this version"):
+            other.resume()
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:
+    async with training(tmp_path) as (run, _):
+        first, _ = await take(run, 2)
+        again, reports = await take(run, 2)
+        assert reports == []
+        assert again.history == first.history
+        assert [record.epoch for record in again.history] == [1, 2]
+        assert again.keys == first.keys
+        assert (run.out / "checkpoint.pt").stat().st_mode & 0o077 == 0  # private keys are in it

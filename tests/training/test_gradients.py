@@ -1,9 +1,10 @@
-"""Gradients example by example: against a plain loop, clipped one by one, and refused where they cannot be used."""
+"""Gradients example by example: as a plain loop and Opacus have them, clipped one by one, refused where unusable."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from opacus.grad_sample import GradSampleModule
 
 from client.gradients import FlatModel
 from deploy.training.models import load_model
@@ -50,6 +51,24 @@ def test_they_are_those_of_a_plain_loop(kind: str) -> None:
         loss = CROSS_ENTROPY(module(one.unsqueeze(0)), target.unsqueeze(0))
         plain = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(module.parameters()))])
         assert torch.allclose(row, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["linear", "convolutional"])
+def test_they_are_those_of_opacus(kind: str) -> None:
+    """An oracle that shares nothing with torch.func: formulas per layer, from activations and backward hooks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(6)
+        module = torch.nn.Linear(5, 3) if kind == "linear" else Convolutional()
+    features, targets = examples(9)
+    model = FlatModel(module, CROSS_ENTROPY)
+    found = model.per_example(model.initial, features, targets)
+    oracle = GradSampleModule(module, loss_reduction="sum")
+    # Torch warns about backward hooks where no input asks for a gradient.
+    outputs = oracle(features.clone().requires_grad_())
+    torch.autograd.backward(torch.nn.functional.cross_entropy(outputs, targets, reduction="sum"))
+    expected = torch.cat([part.grad_sample.reshape(len(features), -1) for part in oracle.parameters()], dim=1)
+    assert found.shape == expected.shape == (9, model.dimension)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_example_is_clipped_before_they_are_averaged() -> None:

@@ -7,41 +7,95 @@ import math
 import numpy as np
 import pytest
 
-from accountant import Budgets, certify
+from accountant import certify
 from accountant.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from accountant.results import Grade
-from deploy.training.privacy import SiloSpending, UserSpending
+from deploy.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 
-BUDGETS = Budgets.from_tiers([(1.0, 700), (2.0, 500)])
+EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 
 
 def test_users_spend_what_the_accountant_certifies() -> None:
-    spending = UserSpending([BUDGETS], 650, 1e-5)
-    one = certify(BUDGETS, "hemisphere", delta=1e-5, attack=False)
-    found = spending.after(1)
+    spending = UserSpending(650, 1e-5)
+    one = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, attack=False)
+    found = spending.after([[EVERYONE]])
     assert one.epsilon <= found.epsilon * (1 + 1e-9) <= 1.03 * one.epsilon
-    ten = certify(BUDGETS, "hemisphere", delta=1e-5, rounds=10, attack=False)
-    found = spending.after(10)
+    ten = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, rounds=10, attack=False)
+    found = spending.after([[EVERYONE]] * 10)
     assert found.grade is Grade.CERTIFIED
     assert ten.epsilon * (1 - 1e-3) <= found.epsilon <= 1.03 * ten.epsilon
     assert [local for local, _ in found.tiers] == [1.0, 2.0]
     assert found.tiers[0][1] < found.tiers[1][1] == found.epsilon
     assert found.asymptotic is not None
+    assert found.everyone_else_colludes == 20.0
+    assert spending.after([[EVERYONE]] * 10, unreleased=1).everyone_else_colludes == 22.0
 
 
 def test_the_worst_batch_counts() -> None:
-    small = Budgets.from_tiers([(2.0, 300)])
-    both = UserSpending([small, Budgets.from_tiers([(2.0, 1000)])], 10, 1e-5).after(3)
-    assert both.epsilon == pytest.approx(UserSpending([small], 10, 1e-5).after(3).epsilon, rel=1e-6)
+    small, large = Batch(((2.0, 300),)), Batch(((2.0, 1000),))
+    spending = UserSpending(10, 1e-5)
+    both = spending.after([[small, large]] * 3)
+    assert both.epsilon == pytest.approx(spending.after([[small]] * 3).epsilon, rel=1e-6)
+
+
+def test_epochs_that_fewer_answer_cost_more_and_every_epoch_counts_as_it_was() -> None:
+    spending, fewer = UserSpending(10, 1e-5), Batch(((1.0, 350), (2.0, 250)))
+    full, mixed, half = (
+        spending.after(epochs).epsilon for epochs in ([[EVERYONE]] * 4, [[EVERYONE], [fewer]] * 2, [[fewer]] * 4)
+    )
+    assert full < 0.95 * mixed
+    assert mixed < 0.95 * half
+    half_certified = certify(fewer.budgets, "hemisphere", delta=1e-5, rounds=4, attack=False)
+    assert half == pytest.approx(half_certified.epsilon, rel=0.03)
+    # Whoever may be anything hides nobody.
+    lying = Batch(EVERYONE.tiers, dishonest=600)
+    assert spending.after([[lying]]).epsilon > 1.2 * spending.after([[EVERYONE]]).epsilon
+    assert any("at most 600 of the other users" in line for line in spending.after([[lying]]).assumptions)
+
+
+def test_who_was_not_there_has_lost_nothing() -> None:
+    spending, without = UserSpending(10, 1e-5), Batch(((2.0, 500),))
+    found, alone = spending.after([[EVERYONE], [without]]), spending.after([[EVERYONE]])
+    assert found.tiers[0] == pytest.approx(alone.tiers[0], rel=1e-9)
+    assert found.tiers[1][1] > 1.2 * alone.tiers[1][1]
+
+
+def test_many_budgets_that_are_answered_in_groups_are_followed_through_all_epochs() -> None:
+    """The groups differ from epoch to epoch; a user's budget does not, and neither do its losses get lost."""
+    locals_ = np.linspace(0.5, 2.0, 40).tolist()
+    first = Batch(tuple((local, 100) for local in locals_))
+    second = Batch(tuple((local, 100) for local in locals_[:-3]))
+    spending = UserSpending(10, 1e-5)
+    one, two = dict(spending.after([[first]]).tiers), dict(spending.after([[first], [second]]).tiers)
+    assert len(one) == len(two) == 40
+    assert all(two[local] > 1.2 * one[local] for local in locals_[:-3])
+    assert all(two[local] == pytest.approx(one[local], rel=1e-9) for local in locals_[-3:])
 
 
 def test_epochs_are_counted_up_to_the_limit_and_not_beyond() -> None:
-    spending = UserSpending([BUDGETS], 650, 1e-5)
-    limit = spending.after(4).epsilon
-    assert spending.epochs_within(limit, 100) == 4
-    assert spending.epochs_within(limit * 0.999, 100) == 3
-    assert spending.epochs_within(limit, 2) == 2
-    assert spending.epochs_within(1e-3, 100) == 0
+    spending = UserSpending(650, 1e-5)
+    limit = spending.after([[EVERYONE]] * 4).epsilon
+    assert spending.epochs_within([EVERYONE], limit, 100) == 4
+    assert spending.epochs_within([EVERYONE], limit * 0.999, 100) == 3
+    assert spending.epochs_within([EVERYONE], limit, 2) == 2
+    assert spending.epochs_within([EVERYONE], 1e-3, 100) == 0
+
+
+def test_what_is_not_accounted_for_is_not_called_certified() -> None:
+    for features, grade in (("dct", Grade.CERTIFIED), ("pca", Grade.HEURISTIC)):
+        conditions = Conditions(features, simulated=True)
+        for found in (
+            UserSpending(10, 1e-5, conditions).after([[EVERYONE]]),
+            SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after(3),
+        ):
+            assert found.grade is grade
+            assert any("replace-one" in line for line in found.assumptions)
+            assert any("nobody was protected by this run" in line for line in found.assumptions)
+            assert any(line.startswith("NOT MET: the features") for line in found.assumptions) == (features == "pca")
+    sequential = UserSpending(10, 1e-5, Conditions(sequential=True, model_file=True)).after([[EVERYONE]])
+    assert any("hop 1 is honest" in line for line in sequential.assumptions)
+    assert any("model file" in line for line in sequential.assumptions)
+    assert not any("simulated" in line for line in sequential.assumptions)
 
 
 def test_silos_spend_their_local_budget_composed() -> None:
@@ -56,6 +110,7 @@ def test_silos_spend_their_local_budget_composed() -> None:
     # The paper's figure is another one, and no bound for these reports: see the attack below.
     assert found.asymptotic is not None
     assert found.asymptotic < 0.7 * found.epsilon
+    assert found.everyone_else_colludes == found.epsilon  # nobody else was needed
 
 
 @pytest.mark.parametrize("dimension", [500, 2000])

@@ -85,16 +85,14 @@ def test_small_batches_take_more_steps(digits: Dataset) -> None:
 
 
 def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
-    model, calls = load_model("softmax", 63, 10), []
+    model = load_model("softmax", 63, 10)
     spending = SiloSpending([(2.0, 1e-5)] * 10, 1e-5)
     sigma = spending.noise(2.0, 1e-5) * 2 * 2.0 / (len(digits.train) // 10)
     accuracies = []
     for noise in (0.0, sigma):
-        run = silo_epochs(model, digits, [noise] * 10, 2.0, StepRule(1.0), 3, progress=lambda: calls.append(1))
-        *_, (_, descent) = run
+        *_, (_, descent) = silo_epochs(model, digits, [noise] * 10, 2.0, StepRule(1.0), 3)
         assert descent.steps == 30
         accuracies.append(evaluate(model, descent.parameters, digits.validation)[1])
-    assert len(calls) == 60
     assert accuracies[0] > 0.6
     assert accuracies[0] >= accuracies[1] > 0.3
 

@@ -1,0 +1,217 @@
+"""Taking turns: being there on a stream to hop 1, and answering once when it is one's turn.
+
+Before it answers, a client checks that the accountant has granted the round, and that the model it is asked about is
+the analyzer's. The answer is stored before it is sent; whoever asks again, about whatever model, gets the same bytes,
+for a second report would spend the budget a second time. The budget has been submitted before (`client.submission`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client.outbox import Outbox
+from client.submission import Sealed, seal_answer
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, read_signed, sign_attendance
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.transport import retrying
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+
+__all__ = ["Attendee", "TurnsTaken", "take_turns"]
+
+_PER_MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class Attendee:
+    """One user who takes turns.
+
+    Attributes:
+        private_key: Ed25519, 32 bytes: the key that has submitted the budget.
+        wish: as it was submitted.
+        gradient: returns the user's vector, float64 (d,), for the model's parameters: float32, little-endian. Where it
+            raises, the user answers as for the zero vector: to stay silent would tell of the data.
+    """
+
+    private_key: bytes
+    wish: float
+    gradient: Callable[[bytes], Any]
+
+    def __repr__(self) -> str:
+        return f"Attendee(wish={self.wish})"
+
+
+@dataclass
+class TurnsTaken:
+    """What came of it: who has answered, whose gradient could not be used and why, and hop 1's report at the end."""
+
+    answered: set[str] = field(default_factory=set)
+    without_gradient: dict[str, str] = field(default_factory=dict)
+    report: pb.TurnsReport = field(default_factory=pb.TurnsReport)
+
+
+async def take_turns(
+    channel: grpc.aio.Channel,
+    terms: RoundTerms,
+    deployment: Deployment,
+    users: Mapping[str, Attendee],
+    *,
+    outbox: Outbox,
+    patience_s: float = 60.0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> TurnsTaken:
+    """Attends for all users until nobody is asked any more, coming again when the stream breaks.
+
+    Args:
+        users: by name; all have submitted their budgets to this round.
+        patience_s: how long hop 1 may be out of reach, over all breaks together.
+        progress: called with 1 after every answer.
+
+    Raises:
+        Refusal: a user has not submitted, or hop 1 refuses the call.
+        SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
+        grpc.aio.AioRpcError: hop 1 stayed out of reach.
+    """
+    taking = _Taking(terms, deployment, users, outbox, progress)
+    stub = stubs.ShufflerStub(channel)
+    await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s)
+    return taking.taken
+
+
+class _Taking:
+    def __init__(
+        self,
+        terms: RoundTerms,
+        deployment: Deployment,
+        users: Mapping[str, Attendee],
+        outbox: Outbox,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.taken = TurnsTaken()
+        self._terms, self._onion = terms, Onion(terms)
+        self._deployment = deployment
+        self._users = {_public(user.private_key): (name, user) for name, user in users.items()}
+        self._outbox = outbox
+        self._answers = f"answers/{terms.round_id}"
+        self._progress = progress
+        self._granted = False
+
+    async def attend(self, stub: stubs.ShufflerAsyncStub) -> None:
+        """One stream, from the challenge to its end."""
+        call = stub.Attend()
+        try:
+            await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
+            async for response in call:
+                kind = response.WhichOneof("kind")
+                if kind == "challenge":
+                    await self._come(call, response.challenge)
+                elif kind == "admitted":
+                    self._check_admitted(response.admitted)
+                elif kind == "certificate":
+                    self._check_certificate(response.certificate)
+                elif kind == "ask":
+                    await self._answer(call, response.ask)
+                elif kind == "finished":
+                    self.taken.report = response.finished
+                    return
+        finally:
+            call.cancel()
+        raise _broken("the stream has ended before the turns have")
+
+    async def _come(self, call: Any, challenge: bytes) -> None:
+        keys = [user.private_key for _, user in self._users.values()]
+        for start in range(0, len(keys), _PER_MESSAGE):
+            part = keys[start : start + _PER_MESSAGE]
+            signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, part)
+            await _say(call, pb.AttendRequest(attendances=signed))
+
+    def _check_admitted(self, admitted: pb.Admitted) -> None:
+        refused = [code for code in admitted.codes if code != pb.SUBMISSION_CODE_ACCEPTED]
+        if refused:
+            name = pb.SubmissionCode.Name(refused[0]).removeprefix("SUBMISSION_CODE_")
+            raise Refusal(Code.UNKNOWN_CLIENT, f"{len(refused)} of {len(admitted.codes)} users: {name}")
+
+    def _check_certificate(self, signed: pb.Signed) -> None:
+        accountant = self._deployment.accountant.name
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self._deployment.identities, [accountant])
+        if (certificate.round_id, certificate.manifest_hash) != (self._terms.round_id, self._terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the certificate is about another round")
+        if not certificate.granted:
+            raise Refusal(Code.WRONG_STATE, "the accountant has not granted the round; nobody answers")
+        self._granted = True
+
+    async def _answer(self, call: Any, ask: pb.Ask) -> None:
+        if not self._granted:
+            raise Refusal(Code.WRONG_STATE, "asked without a certificate; nobody answers")
+        if ask.client_key not in self._users:
+            raise Refusal(Code.BAD_REQUEST, "asked for a user who is not here")
+        name, user = self._users[ask.client_key]
+        parameters = self._parameters(ask)
+        envelope = await asyncio.to_thread(self._envelope, name, user, parameters)
+        await _say(call, pb.AttendRequest(answer=pb.Answer(client_key=ask.client_key, envelope=envelope)))
+        if name not in self.taken.answered:
+            self.taken.answered.add(name)
+            self._progress(1)
+
+    def _parameters(self, ask: pb.Ask) -> bytes:
+        if not ask.HasField("model"):
+            return self._terms.manifest.question.vector.parameters
+        analyzer = self._deployment.analyzer.name
+        model = read_signed(Kind.MODEL, pb.Model, ask.model, self._deployment.identities, [analyzer])
+        if (model.round_id, model.manifest_hash) != (self._terms.round_id, self._terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the model is about another round")
+        return model.parameters
+
+    def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
+        """Returns the user's one answer: the stored one, or a new one that is stored."""
+        try:
+            return self._outbox.submission(self._answers, name)
+        except KeyError:
+            pass
+        try:
+            vector = user.gradient(parameters)
+            envelope = seal_answer(self._terms, self._onion, vector, user.wish)
+        except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
+            self.taken.without_gradient[name] = str(error)
+            task = self._terms.manifest.question.vector
+            envelope = seal_answer(self._terms, self._onion, _zero(task.dimension), user.wish)
+        self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        return envelope
+
+
+async def _say(call: Any, request: pb.AttendRequest) -> None:
+    """Writes, if the other side still listens; why it does not is what the next read says."""
+    try:
+        await call.write(request)
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        if call.done() and await call.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for a write that came too late
+            raise _broken("the stream has ended") from None
+
+
+def _broken(what: str) -> grpc.aio.AioRpcError:
+    """Returns the error of a stream that is worth another one."""
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), what)
+
+
+def _sign_all(round_id: str, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
+    return [sign_attendance(round_id, challenge, key) for key in keys]
+
+
+def _zero(dimension: int) -> Any:
+    from client.vectors import zero
+
+    return zero(dimension)
+
+
+def _public(private_key: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()

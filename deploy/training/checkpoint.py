@@ -1,0 +1,134 @@
+"""How far a training through a deployment has come, durably, and bound to what is trained and where.
+
+Written before every step and after it, so that a run that was killed goes on: with the same clients, in the round that
+was open, and with every certificate that has been paid for. What a step does is left to `deployed`.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deploy.training.descent import Descent
+from deploy.training.outcome import EpochRecord
+from deploy.training.privacy import Batch
+from protocol.deployment import Deployment
+
+__all__ = ["Checkpoint", "Progress"]
+
+_KEY_BYTES = 32
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""What torch and json raise for bytes that are something else."""
+
+
+@dataclass
+class Progress:
+    """Where a training is.
+
+    Attributes:
+        keys: of the clients, 32 bytes each.
+        round_id: of the round that is under way; its clients may have answered. "": none.
+        answered: by round, in the order of the steps, who answered: what its certificate was granted for.
+        history: the epochs that are complete.
+        disposed: how many rounds were deleted unread after clients had answered.
+    """
+
+    descent: Descent
+    keys: list[bytes]
+    round_id: str = ""
+    answered: dict[str, Batch] = field(default_factory=dict)
+    history: list[EpochRecord] = field(default_factory=list)
+    disposed: int = 0
+
+    def unreleased(self, steps_per_epoch: int) -> int:
+        """How many answers, beside one in each of `epochs`, somebody may have made that were never opened."""
+        waiting = bool(self.round_id) and self.round_id not in self.answered
+        begun = -(-(len(self.answered) + waiting) // steps_per_epoch)
+        return self.disposed + begun - len(self.epochs(steps_per_epoch))
+
+    def epochs(self, steps_per_epoch: int, steps: int | None = None) -> list[tuple[Batch, ...]]:
+        """Returns the batches of the first steps, or of all, by epoch; the last epoch may be incomplete."""
+        batches = list(self.answered.values())[:steps]
+        return [tuple(batches[at : at + steps_per_epoch]) for at in range(0, len(batches), steps_per_epoch)]
+
+
+class Checkpoint:
+    """A file that belongs to one training in one deployment.
+
+    Args:
+        setting: what is trained, as JSON: everything that may not change between two runs of one training.
+    """
+
+    def __init__(self, file: Path, setting: Mapping[str, Any], deployment: Deployment) -> None:
+        self._file = file
+        self._setting: dict[str, Any] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
+        self._identities = {name: [key.hex() for key in keys] for name, keys in deployment.identities.items()}
+
+    def load(self, fresh: Progress) -> Progress:
+        """Returns what was saved, or `fresh` if nothing was; the saved descent is put into the fresh one.
+
+        Raises:
+            ValueError: the file is of another training or deployment, naming what differs; or it cannot be read.
+        """
+        if not self._file.exists():
+            return fresh
+        try:
+            state = torch.load(self._file, weights_only=True)
+            stored = json.loads(state["about"])
+            setting, identities, descent = stored["setting"], stored["identities"], state["descent"]
+        except _UNREADABLE as error:
+            raise ValueError(f"{self._file} is no checkpoint of this version; choose another --out") from error
+        for name in sorted(setting.keys() | self._setting.keys()):
+            before, now = setting.get(name), self._setting.get(name)
+            if before != now:
+                raise ValueError(
+                    f"{name} is {now!r}, but {self._file} was begun with {before!r}; go on with the same, or choose "
+                    "another --out"
+                )
+        # Identities may rotate, and what has retired stays listed: one key in common is the same service.
+        if identities.keys() != self._identities.keys() or not all(
+            set(keys) & set(self._identities[name]) for name, keys in identities.items()
+        ):
+            raise ValueError(
+                f"{self._file} belongs to another deployment that is called {self._setting['deployment']!r}, too; "
+                "choose another --out"
+            )
+        fresh.descent.restore(descent)
+        raw = state["keys"].numpy().tobytes()
+        return Progress(
+            fresh.descent,
+            [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
+            stored["round_id"],
+            {
+                round_id: Batch(tuple((local, count) for local, count in tiers), dishonest)
+                for round_id, tiers, dishonest in stored["answered"]
+            },
+            [EpochRecord(*record) for record in stored["history"]],
+            stored["disposed"],
+        )
+
+    def save(self, progress: Progress) -> None:
+        """Replaces the file."""
+        about = {
+            "setting": self._setting,
+            "identities": self._identities,
+            "round_id": progress.round_id,
+            "answered": [(name, batch.tiers, batch.dishonest) for name, batch in progress.answered.items()],
+            "history": [(one.epoch, one.steps, one.loss, one.accuracy) for one in progress.history],
+            "disposed": progress.disposed,
+        }
+        state = {
+            "about": json.dumps(about),
+            "descent": progress.descent.state(),
+            "keys": torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8),
+        }
+        fresh = self._file.with_suffix(".new")
+        fresh.touch(mode=0o600)  # the clients' private keys are in it
+        torch.save(state, fresh)
+        fresh.replace(self._file)

@@ -1,0 +1,160 @@
+"""Who is there to be asked, at hop 1: the streams of clients that take turns, and the one question under way.
+
+Streams come and go; a client is on the newest one on which it has proved its key. Nothing here is durable, and nothing
+needs to be: clients come again, and whoever is asked when its stream breaks is asked again on the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+
+from protocol.errors import Code, Refusal
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
+
+MAX_ATTENDANCES = 500
+_WAITING_RESPONSES = 64
+
+
+@dataclass(eq=False)
+class Stream:
+    """One call of a client or gateway. `outgoing` ends with None, or with what the call fails with."""
+
+    round_id: str
+    challenge: bytes = field(default_factory=lambda: os.urandom(32))
+    outgoing: asyncio.Queue[pb.AttendResponse | Refusal | None] = field(
+        default_factory=lambda: asyncio.Queue(_WAITING_RESPONSES)
+    )
+    clients: set[bytes] = field(default_factory=set)
+    has_certificate: bool = False
+
+    def push(self, *responses: pb.AttendResponse) -> None:
+        """Sends at once, or ends a stream whose caller does not read."""
+        for response in responses:
+            try:
+                self.outgoing.put_nowait(response)
+            except asyncio.QueueFull:
+                self.end(Refusal(Code.OVERLOADED, f"{_WAITING_RESPONSES} responses wait to be read"))
+
+    def end(self, why: Refusal | None = None) -> None:
+        """Ends the call, in favour of this over what still waits if there is no room."""
+        while self.outgoing.full():
+            self.outgoing.get_nowait()
+        self.outgoing.put_nowait(why)
+
+
+@dataclass(frozen=True)
+class _Question:
+    client: bytes
+    ask: pb.AttendResponse
+    certificate: pb.AttendResponse
+    answer: asyncio.Future[bytes]
+
+
+class Attendance:
+    """All streams of one service. Used from its event loop only."""
+
+    def __init__(self) -> None:
+        self._streams: set[Stream] = set()
+        self._place: dict[tuple[str, bytes], Stream] = {}
+        self._questions: dict[str, _Question] = {}
+        self._ended: set[str] = set()
+        self._changed = asyncio.Condition()
+
+    def open(self, round_id: str) -> Stream:
+        stream = Stream(round_id)
+        self._streams.add(stream)
+        return stream
+
+    def close(self, stream: Stream) -> None:
+        """Takes a stream's clients away with it."""
+        self._streams.discard(stream)
+        for client in stream.clients:
+            if self._place.get((stream.round_id, client)) is stream:
+                del self._place[stream.round_id, client]
+
+    async def enter(self, stream: Stream, client: bytes) -> None:
+        """Takes a client in that has proved its key; if it is being asked, it hears so at once."""
+        self._place[stream.round_id, client] = stream
+        stream.clients.add(client)
+        question = self._questions.get(stream.round_id)
+        if question is not None and question.client == client:
+            self._put(question, stream)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def gathered(self, round_id: str, count: int) -> None:
+        """Returns when so many clients of a round are there, or its turns have ended."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.has_ended(round_id) or self.num_present(round_id) >= count)
+
+    async def end(self, round_id: str) -> None:
+        """Has nobody asked any more, from the next turn on."""
+        self._ended.add(round_id)
+        async with self._changed:
+            self._changed.notify_all()
+
+    def has_ended(self, round_id: str) -> bool:
+        return round_id in self._ended
+
+    def num_present(self, round_id: str) -> int:
+        return sum(of == round_id for of, _ in self._place)
+
+    async def ask(
+        self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
+    ) -> bytes | None:
+        """Returns the client's answer, or None if there is none in so many seconds. One client at a time in a round."""
+        question = _Question(
+            client,
+            pb.AttendResponse(ask=pb.Ask(client_key=client, model=model)),
+            pb.AttendResponse(certificate=certificate),
+            asyncio.get_running_loop().create_future(),
+        )
+        self._questions[round_id] = question
+        stream = self._place.get((round_id, client))
+        if stream is not None:
+            self._put(question, stream)
+        try:
+            return await asyncio.wait_for(question.answer, seconds)
+        except TimeoutError:
+            return None
+        finally:
+            del self._questions[round_id]
+
+    def _put(self, question: _Question, stream: Stream) -> None:
+        if not stream.has_certificate:
+            stream.has_certificate = True
+            stream.push(question.certificate)
+        stream.push(question.ask)
+
+    def answer(self, stream: Stream, answer: pb.Answer) -> None:
+        """Takes an answer from the client that is being asked; any other has come too late and is left out."""
+        question = self._questions.get(stream.round_id)
+        if question is None or question.client != answer.client_key or answer.client_key not in stream.clients:
+            return
+        if not question.answer.done():
+            question.answer.set_result(answer.envelope)
+
+    def finish(self, round_id: str, report: pb.TurnsReport) -> None:
+        """Tells everyone who attends a round that nobody will be asked any more, and forgets it."""
+        self._ended.discard(round_id)
+        for stream in self._of(round_id):
+            stream.push(pb.AttendResponse(finished=report))
+            stream.end()
+
+    def dismiss(self, round_id: str, why: Refusal) -> None:
+        """Ends the streams of a round of which nothing will come."""
+        self._ended.discard(round_id)
+        for stream in self._of(round_id):
+            stream.end(why)
+
+    def _of(self, round_id: str) -> list[Stream]:
+        return [stream for stream in self._streams if stream.round_id == round_id]
+
+    def hang_up(self) -> None:
+        """Ends all streams; their clients come again."""
+        for stream in self._streams:
+            stream.end(Refusal(Code.STOPPING))
