@@ -110,7 +110,7 @@ def certify(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
-        method=worst.method,
+        method=_of_unit(worst.method, randomizer),
         assumptions=assumptions,
         num_users=budgets.num_users,
         dishonest=dishonest,
@@ -335,14 +335,22 @@ def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
         epsilon=float(budgets.local_epsilon[-1]) * rounds,
         delta=min(1.0, float(budgets.local_delta.max()) * rounds) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
-        method="local budget" if rounds == 1 else "local budget, basic composition",
+        method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
         assumptions=("nobody but the client itself is honest",),
     )
+
+
+def _of_unit(method: str, randomizer: Randomizer) -> str:
+    """The method, and whose data it is about where that is less than a user's."""
+    return method if randomizer.unit == "user" else f"{method} of one {randomizer.unit}, not of a user"
 
 
 def _assumptions(
     randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets
 ) -> tuple[str, ...]:
+    together = f"every round has fresh randomness, and one client takes part in at most {rounds}"
+    if randomizer.local_assumptions:
+        return (*randomizer.local_assumptions, *((together,) if rounds > 1 else ()))
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,

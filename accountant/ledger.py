@@ -20,7 +20,7 @@ from accountant.composition import LEAST_DELTA, ComposedCurve, Round
 from accountant.curves import Bounded, DeltaCurve, smallest_epsilon
 from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon
 
-__all__ = ["ANY_TIER", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
+__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
@@ -60,7 +60,8 @@ class Limit:
 class Entry:
     """One tier of one granted round: certified (epsilon, delta), and points (epsilon, delta) of its certified profile.
 
-    The points increase in epsilon and do not increase in delta; they may be missing, and then only adding is possible.
+    The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
+    is given up (its delta is then lost); they may be missing, and then only adding is possible.
     """
 
     local_epsilon: float
@@ -236,7 +237,7 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
-            Round(ProfileCurve([e.profile for e in entries]), max(e.local_epsilon for e in entries))
+            Round(ProfileCurve([e.profile for e in entries]), max(e.profile[-1][0] for e in entries))
             for entries in rounds
         ]
         curve = ComposedCurve(parts, delta)

@@ -23,7 +23,7 @@ from accountant.curves import CountCurve, DeltaCurve, Others, Victim
 from accountant.exact_binary import ExactBinaryCurve, is_enumerable
 from accountant.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.results import check_count
-from protocol.calibration import gaussian_sigma_steps
+from protocol.calibration import gaussian_sigma_steps, unit_delta, unit_sigma
 
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
@@ -53,6 +53,16 @@ class Randomizer(ABC):
     def spends_local_delta(self) -> bool:
         """Whether a report is only (epsilon, delta)-private by itself, and not epsilon-private."""
         return False
+
+    @property
+    def unit(self) -> str:
+        """Whose data the guarantee is for: that of a user, or only a record of one."""
+        return "user"
+
+    @property
+    def local_assumptions(self) -> tuple[str, ...]:
+        """All that a certificate rests on where shuffling adds nothing by design; empty where it may add something."""
+        return ()
 
     @abstractmethod
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -418,6 +428,76 @@ class GaussianMechanism(NoisyValue):
                 "ratio of the densities is exponentially small; the certificate is the local budget"
             )
         return super().curve(victim, others, delta)
+
+
+@dataclass(frozen=True)
+class RecordGaussian(Randomizer):
+    """The mean of at least `records` vectors of a client, each clipped, plus N(0, sigma^2 I) for one of the records.
+
+    Never amplified: the length of a report tells its sigma (docs/accounting.md, section 4.1). The local guarantee is
+    that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
+    """
+
+    dimension: int
+    records: int
+
+    def __post_init__(self) -> None:
+        check_count(self.dimension, "dimension", 1)
+        check_count(self.records, "records", 1)
+
+    @property
+    def name(self) -> str:
+        return f"gaussian-vector(d={self.dimension}, records={self.records})"
+
+    @property
+    def statement(self) -> str:
+        return (
+            f"every honest client clips the vector of each of its records, of which it has at least {self.records}, "
+            "and adds Gaussian noise to their mean, its sigma calibrated analytically to its own local "
+            "(epsilon, delta) and to what one of its records can move"
+        )
+
+    @property
+    def unit(self) -> str:
+        return "record"
+
+    @property
+    def local_assumptions(self) -> tuple[str, ...]:
+        return (
+            "RECORD level, not user level: neighbouring data sets differ in one record of one client (replace-one)",
+            "a person with several records, in one client or in several, is not protected as a whole",
+            self.statement,
+            "the number of records of every client is public and does not depend on the data",
+            "the length of a report tells its tier: shuffling is not counted on, and this is the local guarantee, "
+            "whoever else colludes",
+            "the multiset of local budgets is public and does not depend on the data",
+        )
+
+    @property
+    def spends_local_delta(self) -> bool:
+        return True
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """One coordinate of the mean, in units of twice the clipping norm: 1, and sigma^2."""
+        sigmas = [
+            unit_sigma(epsilon, delta) / self.records
+            for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
+        ]
+        return np.ones(local_epsilon.shape), np.square(sigmas)
+
+    def local_profile(self, local_epsilon: float, local_delta: float, points: int) -> tuple[tuple[float, float], ...]:
+        """Points (epsilon, delta) of the local guarantee, rounded up, from 0 to where delta is about 10^-15."""
+        sigma = unit_sigma(local_epsilon, local_delta)
+        grid = np.linspace(0.0, gaussian_epsilon(1 / sigma, 1e-15), points).tolist()
+        deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
+        return tuple(zip(grid, deltas, strict=True))
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+        """No curve: the reason why."""
+        return (
+            f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "
+            "certificate is the local budget of one record"
+        )
 
 
 @dataclass(frozen=True, eq=False)

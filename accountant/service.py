@@ -20,7 +20,7 @@ import grpc.aio
 
 from accountant.budgets import Budgets
 from accountant.certification import HONEST_SHUFFLER, certify, tier_curves
-from accountant.ledger import Entry, Ledger, Limit, profile_of
+from accountant.ledger import PROFILE_POINTS, Entry, Ledger, Limit, profile_of
 from accountant.planner import plan
 from accountant.randomizers import (
     BinaryRandomizedResponse,
@@ -30,6 +30,7 @@ from accountant.randomizers import (
     LaplaceMechanism,
     OneBitMean,
     Randomizer,
+    RecordGaussian,
 )
 from accountant.results import Certificate, Grade
 from protocol.batches import read_commitments
@@ -62,6 +63,8 @@ def randomizer_of(question: Question) -> Randomizer:
         return KaryRandomizedResponse(k=question.k or 0)
     if question.randomizer == "gaussian":
         return GaussianMechanism(lattice=question.lattice)
+    if question.vector is not None and question.records_per_client is not None:
+        return RecordGaussian(dimension=question.vector.dimension, records=question.records_per_client)
     if question.vector is not None:
         return HemisphereMechanism(dimension=question.vector.dimension)
     return LaplaceMechanism(lattice=question.lattice)
@@ -360,6 +363,8 @@ def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: b
         curve = curves.get(tier.local_epsilon)
         known = curve is not None and 0 < tier.epsilon < tier.local_epsilon
         profile = profile_of(curve, tier.epsilon, tier.local_epsilon) if known and curve is not None else ()
+        if with_profiles and isinstance(randomizer, RecordGaussian):
+            profile = randomizer.local_profile(tier.local_epsilon, tier.local_delta, PROFILE_POINTS)
         entries.append(
             Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, certificate.delta, profile)
         )

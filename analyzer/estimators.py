@@ -21,7 +21,7 @@ import numpy.typing as npt
 from protocol.calibration import gaussian_sigma_steps
 from protocol.questions import Question
 
-__all__ = ["Estimate", "estimate", "project_on_simplex"]
+__all__ = ["Estimate", "estimate", "project_on_simplex", "tiers_of_reports"]
 
 Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
@@ -54,20 +54,19 @@ class Estimate:
     notes: tuple[str, ...]
 
 
-def _users(tiers: Tiers, num_reports: int) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Returns budgets, counts and notes; the counts add up to the number of reports.
+def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
+    """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
-    counts are then scaled, since nobody can tell whose report is missing.
+    counts are then scaled, since nobody can tell whose report is missing. Raises ValueError for no reports or budgets.
     """
-    epsilons = np.array([epsilon for epsilon, _ in tiers], dtype=np.float64)
-    counts = np.array([count for _, count in tiers], dtype=np.float64)
-    if not num_reports or not counts.sum():
-        raise ValueError(f"{num_reports} reports and {int(counts.sum())} budgets; at least one of each is needed")
-    if num_reports == counts.sum():
-        return epsilons, counts, ()
-    note = f"{num_reports} reports stand beside {int(counts.sum())} budgets; the tier counts are scaled to the reports"
-    return epsilons, counts * (num_reports / counts.sum()), (note,)
+    total = sum(count for _, count in tiers)
+    if not num_reports or not total:
+        raise ValueError(f"{num_reports} reports and {total} budgets; at least one of each is needed")
+    if num_reports == total:
+        return [(epsilon, float(count)) for epsilon, count in tiers], ()
+    note = f"{num_reports} reports stand beside {total} budgets; the tier counts are scaled to the reports"
+    return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
 
 
 def _interval(value: float, standard_error: float, confidence: float) -> tuple[float, float]:
@@ -151,7 +150,8 @@ def estimate(question: Question, reports: Reports, tiers: Tiers, confidence: flo
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; allowed is 0 < confidence < 1")
-    epsilons, counts, notes = _users(tiers, len(reports))
+    scaled, notes = tiers_of_reports(tiers, len(reports))
+    epsilons, counts = np.array(scaled, dtype=np.float64).T
     projected: Floats = np.array([])
     if question.randomizer in ("laplace", "gaussian"):
         lattice = question.lattice or 1

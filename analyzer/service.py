@@ -18,15 +18,21 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
-from analyzer.estimators import estimate
-from analyzer.vectors import decode_unit_vector, hemisphere_mean
+from analyzer.estimators import estimate, tiers_of_reports
+from analyzer.vectors import (
+    decode_gaussian_vector,
+    decode_unit_vector,
+    gaussian_mean,
+    hemisphere_mean,
+    longest_gaussian_report,
+)
 from protocol.batches import digest, drop_counts
+from protocol.calibration import vector_sigma
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
 from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
@@ -196,7 +202,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
         reports: list[Any] = []
-        decode = _decoder(terms.question)
+        decode = _decoder(terms)
         drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
@@ -254,9 +260,17 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
     return open_many(suite, own_key, own_label, [ciphertext or b"" for ciphertext in inner])
 
 
-def _decoder(question: Question) -> Callable[[bytes], Any]:
+def _decoder(terms: RoundTerms) -> Callable[[bytes], Any]:
     """Returns what makes a report of opened bytes, or raises ValueError where no honest client has sent them."""
-    return question.decode_report if question.vector is None else partial(decode_unit_vector, question.vector.dimension)
+    question = terms.question
+    if question.vector is None:
+        return question.decode_report
+    dimension = question.vector.dimension
+    if question.randomizer == "hemisphere":
+        return partial(decode_unit_vector, dimension)
+    loudest = vector_sigma(question, terms.budget_grid[0])  # any report may have been made with the smallest budget
+    longest = longest_gaussian_report(dimension, question.vector.clipping_norm, loudest)
+    return partial(decode_gaussian_vector, dimension, longest)
 
 
 def _answer(
@@ -271,7 +285,12 @@ def _answer(
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     if question.vector is not None:
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
-        found = hemisphere_mean(total, tiers, question.vector.clipping_norm)
+        shares, notes = tiers_of_reports(tiers, len(reports))
+        publication.notes.extend(notes)
+        if question.randomizer == "hemisphere":
+            found = hemisphere_mean(total, shares, question.vector.clipping_norm)
+        else:
+            found = gaussian_mean(total, [(vector_sigma(question, epsilon), count) for epsilon, count in shares])
         publication.vector = found.mean.astype("<f4").tobytes()
         publication.vector_standard_error = found.standard_error
         return

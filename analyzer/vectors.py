@@ -1,7 +1,8 @@
 """Means of vectors in the ball of radius C from randomized reports: unbiased, with their standard error.
 
 A hemisphere report has the mean x/C tanh(v/2) / length(d), a Gaussian one the mean x (client.vectors). Only the sum of
-the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass.
+the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass. Nobody's report
+weighs without bound: hemisphere ones have length 1, and Gaussian ones are refused where no honest client's is so long.
 """
 
 from __future__ import annotations
@@ -13,10 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["VectorEstimate", "decode_unit_vector", "gaussian_mean", "hemisphere_length", "hemisphere_mean"]
+from protocol.calibration import ROUNDING
+
+__all__ = [
+    "VectorEstimate",
+    "decode_gaussian_vector",
+    "decode_unit_vector",
+    "gaussian_mean",
+    "hemisphere_length",
+    "hemisphere_mean",
+    "longest_gaussian_report",
+]
 
 Vector = NDArray[np.float64]
 _LENGTH_TOLERANCE = 1e-3
+_TAIL = 40 * math.log(2)
+"""t with e^-t = 2^-40: how rarely an honest Gaussian report is longer than is allowed."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +52,50 @@ def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
 
     A longer vector would let one client outweigh all others. Raises ValueError for anything but a unit vector.
     """
-    if len(plaintext) != 4 * dimension:
-        raise ValueError(f"a report has {len(plaintext)} bytes; {4 * dimension} are required")
-    report = np.frombuffer(plaintext, dtype="<f4")
+    report = _floats(dimension, plaintext)
     length = float(np.linalg.norm(report.astype(np.float64)))
     if not abs(length - 1) < _LENGTH_TOLERANCE:
         raise ValueError(f"the report has length {length}; allowed is 1")
     return report
 
 
-def _count(tiers: Sequence[tuple[float, int]]) -> int:
+def longest_gaussian_report(dimension: int, clipping_norm: float, sigma: float) -> float:
+    """Returns a length that a vector of length clipping_norm plus N(0, sigma^2 I) in R^d exceeds with at most 2^-40.
+
+    C + σ √(d + 2√(dt) + 2t) with t = 40 ln 2: the noise has length σ√X, X chi-square with d degrees of freedom, and
+    Pr[X ≥ d + 2√(dt) + 2t] ≤ e^-t (Laurent and Massart 2000, Lemma 1). Raised by ROUNDING twice, for the length of a
+    clipped mean and for float32 (docs/accounting.md, section 4).
+    """
+    noise = sigma * math.sqrt(dimension + 2 * math.sqrt(dimension * _TAIL) + 2 * _TAIL)
+    return (clipping_norm * (1 + ROUNDING) + noise) * (1 + ROUNDING)
+
+
+def decode_gaussian_vector(dimension: int, longest: float, plaintext: bytes) -> NDArray[np.float32]:
+    """Returns the report that a gaussian-vector client sent, float32 (d,).
+
+    Raises ValueError for another number of bytes, entries that are not finite, and a vector longer than `longest`.
+    """
+    report = _floats(dimension, plaintext)
+    length = float(np.linalg.norm(report.astype(np.float64)))
+    if not length <= longest:  # nor a number
+        raise ValueError(f"the report has length {length}; allowed is at most {longest}")
+    return report
+
+
+def _floats(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
+    if len(plaintext) != 4 * dimension:
+        raise ValueError(f"a report has {len(plaintext)} bytes; {4 * dimension} are required")
+    return np.frombuffer(plaintext, dtype="<f4")
+
+
+def _count(tiers: Sequence[tuple[float, float]]) -> float:
     count = sum(number for _, number in tiers)
-    if count < 1:
+    if not count > 0:
         raise ValueError("there are no reports, so there is no mean")
     return count
 
 
-def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, int]], clipping_norm: float) -> VectorEstimate:
+def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, float]], clipping_norm: float) -> VectorEstimate:
     """Returns the mean of the users' vectors, each weighted by tanh(v/2), from the sum of their unit vectors.
 
     With equal budgets, or budgets that do not depend on the vectors, that is the mean. tiers: (local epsilon, users).
@@ -69,7 +109,7 @@ def hemisphere_mean(total: Vector, tiers: Sequence[tuple[float, int]], clipping_
     return VectorEstimate(total * scale, scale * math.sqrt(count / total.size))
 
 
-def gaussian_mean(total: Vector, scales: Sequence[tuple[float, int]]) -> VectorEstimate:
+def gaussian_mean(total: Vector, scales: Sequence[tuple[float, float]]) -> VectorEstimate:
     """Returns the mean of the users' vectors from the sum of their reports. scales: (sigma, users).
 
     Raises:

@@ -46,7 +46,8 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, already parsed by `Question.parse_value`; for a question about vectors, float64 (d,).
+        value: the true value, already parsed by `Question.parse_value`; for hemisphere, float64 (d,); for
+            gaussian-vector, one vector (d,) for each of the client's records, such as a matrix (m, d).
             None where clients take turns: there the value is asked for later (client.turns).
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
@@ -101,8 +102,10 @@ def seal_answer(terms: RoundTerms, onion: Onion, value: Any, wish: float) -> byt
 def _report(question: Question, value: Any, epsilon: float) -> bytes:
     if question.vector is None:
         return encode_report(randomize(question, value, epsilon, SystemRandom()))
-    from client.vectors import hemisphere
+    from client.vectors import gaussian_mean_of_records, hemisphere
 
+    if question.randomizer == "gaussian-vector":
+        return gaussian_mean_of_records(question, value, epsilon).astype("<f4").tobytes()
     if len(value) != question.vector.dimension:
         raise ValueError(f"the gradient has {len(value)} entries; this round takes {question.vector.dimension}")
     return hemisphere(value, question.vector.clipping_norm, epsilon, SystemRandom()).astype("<f4").tobytes()

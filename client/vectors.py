@@ -1,4 +1,5 @@
-"""Local randomizers for vectors in the ball of radius C (the clipping norm) in R^d: `hemisphere` and `gaussian`.
+"""Local randomizers for vectors in the ball of radius C (the clipping norm) in R^d: `hemisphere` and `gaussian`; and
+for the mean of the vectors of a client's many records, of which one is protected: `gaussian_mean_of_records`.
 
 Hemisphere: the vector is moved to the sphere without bias, and the report is a point of the half sphere around it with
 probability e^v/(1 + e^v), v the local epsilon. The guarantee is exact in floating point, for whatever the law D of the
@@ -8,23 +9,37 @@ of its side (D(y) where the sum is zero), and the ratio between two vectors is a
 rounded towards more privacy. In the shuffle model D is the common blanket of everybody, and z must be secret: it comes
 from the operating system. Proofs: docs/accounting.md, section 2.1.
 
+Gaussian: OpenDP's noise is exact on the lattice 2^-1074, and what is rounded after it (to float32) is free, being a
+post-processing. What is rounded before it, clipping and averaging, moves the sensitivity, so the mean is taken in
+integers: every clipped vector is rounded to the lattice C 2^-32, and int64 sums of at most 2^30 of them are exact. A
+vector's length in lattice steps is at most 2^32 (1 + 5e-11) + √d/2, with d ≤ 2^18: the length that clipping computes
+is good to d/2 + 4 ulp, and each coordinate is rounded by half a step. So replacing one record moves the exact mean by
+at most 2C/m (1 + 6.1e-8). The mean is then rounded twice (to float64, and times C 2^-32/m), which moves it by at most
+2.3e-16 C; for both data sets together by 4.6e-16 C ≤ 2C/m × 2.5e-7, as m ≤ 2^30. Together less than the share
+ROUNDING = 1e-6 that the noise is calibrated with (`protocol.calibration.vector_sigma`).
+
 This room needs numpy, as whoever computes gradients has it; nothing else of the client does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client.randomizers import flip_threshold
+from protocol.calibration import ROUNDING, vector_sigma
+from protocol.questions import MAX_RECORDS, Question
 from protocol.randomness import RandomSource
 
-__all__ = ["clipped", "gaussian", "hemisphere", "normals", "zero"]
+__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
 
 Vector = NDArray[np.float64]
+_STEPS = 2.0**32
+"""How many lattice steps the clipping norm has, where vectors are averaged."""
 
 
 def normals(count: int, source: RandomSource) -> Vector:
@@ -124,3 +139,58 @@ def _vector_noise(dimension: int, sigma: float) -> Any:
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=dimension)
     return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=sigma)
+
+
+def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float, at_least: int) -> Vector:
+    """Returns the mean of the records' vectors, each clipped first. float64 (d,), of length ≤ C (1 + ROUNDING).
+
+    Replacing one of m records moves it by at most 2C/m (1 + ROUNDING): see above.
+
+    Args:
+        records: a float vector (d,) for each record; they are looked at once, one by one.
+        clipping_norm: C, 1e-20 .. 1e20.
+        at_least: the number of records that the noise is made for.
+
+    Raises:
+        ValueError: fewer records than that or more than 2^30, or, naming the record, a vector of another dimension or
+            with an entry that is not finite.
+    """
+    total, count = np.zeros(dimension, dtype=np.int64), 0
+    for count, record in enumerate(records, start=1):
+        vector = np.asarray(record, dtype=np.float64)
+        if vector.shape != (dimension,):
+            raise ValueError(
+                f"record {count} has a vector of the shape {vector.shape}; this round takes ({dimension},)"
+            )
+        if count > MAX_RECORDS:
+            raise ValueError(f"more than {MAX_RECORDS} records; allowed are at most so many")
+        try:
+            short = clipped(vector, clipping_norm)
+        except ValueError as error:
+            raise ValueError(f"record {count}: {error}") from None
+        total += np.rint(short * (_STEPS / clipping_norm)).astype(np.int64)
+    if count < at_least:
+        raise ValueError(f"this client has {count} records; this round takes clients with at least {at_least}")
+    return total.astype(np.float64) * (clipping_norm / _STEPS / count)
+
+
+def gaussian_mean_of_records(question: Question, records: Iterable[Any], epsilon: float) -> NDArray[np.float32]:
+    """Returns the report of a client with many records: the mean of their clipped vectors plus Gaussian noise.
+
+    (epsilon, local_delta)-differentially private for one record (replace-one), the number of records being public; no
+    more than that for somebody who has several of them. float32 (d,).
+
+    Args:
+        question: a gaussian-vector question.
+        records: as in `mean_of_records`, at least the question's records_per_client.
+        epsilon: the local budget, 0 < epsilon ≤ 20.
+
+    Raises:
+        ValueError: as `mean_of_records` and `vector_sigma` say.
+    """
+    sigma, task = vector_sigma(question, epsilon), question.vector
+    if task is None:
+        raise ValueError(f"a {question.randomizer} question takes no vectors")
+    mean = mean_of_records(records, task.dimension, task.clipping_norm, question.records_per_client or 1)
+    # Its length is at most C (1 + ROUNDING), so that nothing is clipped a second time.
+    return gaussian(mean, task.clipping_norm * (1 + ROUNDING), sigma)

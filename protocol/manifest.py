@@ -14,6 +14,7 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
+from protocol.calibration import vector_sigma
 from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
@@ -45,6 +46,7 @@ def question_message(question: Question) -> pb.Question:
         labels=question.labels,
         local_delta=question.local_delta or 0.0,
         vector=None if question.vector is None else _vector_message(question.vector),
+        records_per_client=question.records_per_client or 0,
     )
 
 
@@ -73,8 +75,9 @@ def _question(message: pb.Question) -> Question:
         high=message.high if interval else None,
         lattice=message.lattice if randomizer in ("laplace", "gaussian") else None,
         labels=tuple(message.labels),
-        local_delta=message.local_delta if randomizer == "gaussian" else None,
+        local_delta=message.local_delta if randomizer in ("gaussian", "gaussian-vector") else None,
         vector=_vector(message.vector) if message.HasField("vector") else None,
+        records_per_client=message.records_per_client or None,
     )
 
 
@@ -227,6 +230,10 @@ def parse_terms(payload: bytes) -> RoundTerms:
         raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
     try:
         _check(manifest)
-        return RoundTerms(payload, manifest, _question(manifest.question))
+        question = _question(manifest.question)
+        if question.randomizer == "gaussian-vector":
+            for budget in manifest.budget_grid:
+                vector_sigma(question, budget.epsilon)  # a budget that nobody can report with
+        return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 __all__ = [
     "JOINING",
     "MAX_DIMENSION",
+    "MAX_RECORDS",
     "RANDOMIZERS",
     "Question",
     "RandomizerName",
@@ -23,10 +24,11 @@ __all__ = [
     "encode_report",
 ]
 
-RandomizerName = Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere"]
+RandomizerName = Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian-vector"]
 RANDOMIZERS: tuple[RandomizerName, ...] = get_args(RandomizerName)
 
 MAX_DIMENSION = 1 << 18
+MAX_RECORDS = 1 << 30
 JOINING = b"\0"
 """In turns: what stands in the place of a report when a client submits its budget."""
 _FLOAT_BYTES = 4
@@ -36,6 +38,7 @@ _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LAPLACE_REPORT = 1 << 62
 _REPORT_BYTES = 8
+_GAUSSIAN_CLIPPING = (1e-20, 1e20)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class VectorTask:
 
     Attributes:
         dimension: 1 .. 2^18.
-        clipping_norm: every client's vector is at most so long; finite, > 0.
+        clipping_norm: every client's vector (gaussian-vector: every record's) is at most so long; finite, > 0.
         model: a name for people; the client brings the model.
         parameters: where the gradient is asked for, float32, little-endian; in turns, of the first client.
         turns: None where all clients answer at once.
@@ -93,14 +96,16 @@ class Question:
 
     Attributes:
         name: short, for people.
-        randomizer: "rr" for a bit, "krr" for one of k letters, the others for a number in [low, high].
+        randomizer: "rr" for a bit, "krr" for one of k letters, "hemisphere" for a vector, "gaussian-vector" for the
+            mean of a client's records' vectors (one record is protected), the others for a number in [low, high].
         k: krr only: the number of letters, 2 .. 2^20.
         low, high: onebit, laplace and gaussian: finite, low < high.
         lattice: laplace, gaussian: the number of steps between low and high that values are rounded to, 1 .. 2^31
             (gaussian: 1 .. 1000).
-        local_delta: gaussian only: the delta of every local budget, 1e-15 .. 0.1.
+        local_delta: gaussian, gaussian-vector: the delta of every local budget, 1e-15 .. 0.1.
         labels: krr only, optional: the names of the k letters as they stand in people's data.
-        vector: hemisphere only.
+        vector: hemisphere, gaussian-vector; there clipping_norm is 1e-20 .. 1e20, so that float32 holds every report.
+        records_per_client: gaussian-vector only: the records that every client has at least, public, 1 .. 2^30.
 
     Raises:
         ValueError: at construction, with the field, its value and the allowed range.
@@ -115,6 +120,7 @@ class Question:
     labels: tuple[str, ...] = ()
     local_delta: float | None = None
     vector: VectorTask | None = None
+    records_per_client: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
@@ -128,12 +134,15 @@ class Question:
             "laplace": (False, True, True),
             "gaussian": (False, True, True),
             "hemisphere": (False, False, False),
+            "gaussian-vector": (False, False, False),
         }[self.randomizer]
         self._check_presence("k", self.k, letters)
         self._check_presence("low", self.low, interval)
         self._check_presence("high", self.high, interval)
         self._check_presence("lattice", self.lattice, lattice)
-        self._check_presence("vector", self.vector, self.randomizer == "hemisphere")
+        records = self.randomizer == "gaussian-vector"
+        self._check_presence("vector", self.vector, records or self.randomizer == "hemisphere")
+        self._check_presence("records_per_client", self.records_per_client, records)
         if self.k is not None and not 2 <= self.k <= _MAX_LETTERS:
             raise ValueError(f"k is {self.k}; allowed are 2..{_MAX_LETTERS}")
         if self.low is not None and self.high is not None:
@@ -142,12 +151,22 @@ class Question:
                 raise ValueError(f"the interval is [{self.low}, {self.high}]; low < high, both finite, is required")
         if self.lattice is not None and not 1 <= self.lattice <= _MAX_LATTICE:
             raise ValueError(f"lattice is {self.lattice}; allowed are 1..{_MAX_LATTICE}")
-        self._check_presence("local_delta", self.local_delta, self.randomizer == "gaussian")
+        self._check_presence("local_delta", self.local_delta, records or self.randomizer == "gaussian")
         if self.local_delta is not None:
             if not 1e-15 <= self.local_delta <= 0.1:
                 raise ValueError(f"local_delta is {self.local_delta}; allowed are 1e-15..0.1")
             if (self.lattice or 0) > _MAX_GAUSSIAN_LATTICE:
                 raise ValueError(f"lattice is {self.lattice}; allowed are 1..{_MAX_GAUSSIAN_LATTICE} for gaussian")
+        if self.records_per_client is not None and not 1 <= self.records_per_client <= MAX_RECORDS:
+            raise ValueError(f"records_per_client is {self.records_per_client}; allowed are 1..{MAX_RECORDS}")
+        if records and self.vector is not None:
+            if self.vector.turns is not None:
+                raise ValueError("turns are given, but the clients of gaussian-vector answer all at once")
+            low, high = _GAUSSIAN_CLIPPING
+            if not low <= self.vector.clipping_norm <= high:
+                raise ValueError(
+                    f"clipping_norm is {self.vector.clipping_norm}; allowed are {low:g}..{high:g} for gaussian-vector"
+                )
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
             raise ValueError(f"labels are {self.labels}; {self.k} different names are required")
 

@@ -311,10 +311,11 @@ class Question(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     LOCAL_DELTA_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_CLIENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
     randomizer: _builtins.str
-    """"rr", "krr", "onebit", "laplace", "gaussian" or "hemisphere"."""
+    """"rr", "krr", "onebit", "laplace", "gaussian", "hemisphere" or "gaussian-vector"."""
     k: _builtins.int
     """krr: the number of letters, 2 or more. Otherwise 0."""
     low: _builtins.float
@@ -323,14 +324,16 @@ class Question(_message.Message):
     lattice: _builtins.int
     """laplace, gaussian: values are rounded to low + j * (high - low) / lattice, j = 0..lattice."""
     local_delta: _builtins.float
-    """gaussian: the delta of every local budget. Otherwise 0."""
+    """gaussian, gaussian-vector: the delta of every local budget. Otherwise 0."""
+    records_per_client: _builtins.int
+    """gaussian-vector: the records that every client has at least; its noise is for one of so many. Otherwise 0."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """krr: optional names of the k letters, in order."""
 
     @_builtins.property
     def vector(self) -> Global___VectorTask:
-        """hemisphere only."""
+        """hemisphere, gaussian-vector."""
 
     def __init__(
         self,
@@ -344,10 +347,11 @@ class Question(_message.Message):
         labels: _abc.Iterable[_builtins.str] | None = ...,
         local_delta: _builtins.float = ...,
         vector: Global___VectorTask | None = ...,
+        records_per_client: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer", "records_per_client", b"records_per_client", "vector", b"vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1509,7 +1513,7 @@ class Publication(_message.Message):
     confidence_level: _builtins.float
     num_reports: _builtins.int
     vector: _builtins.bytes
-    """hemisphere: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
+    """hemisphere, gaussian-vector: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
     vector_standard_error: _builtins.float
     """Of each of its coordinates, from the randomizers."""
     @_builtins.property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +15,10 @@ import sqlalchemy as sa
 
 from accountant import BinaryRandomizedResponse, Budgets, certify
 from accountant.certification import tier_curves
-from accountant.ledger import ANY_TIER, Entry, Ledger, Limit, ProfileCurve, profile_of
+from accountant.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
+from accountant.randomizers import RecordGaussian
+from protocol.calibration import unit_sigma
 
 BUDGETS = Budgets.from_tiers([(0.5, 400), (1.0, 600), (1.5, 300)])
 DELTA = 1e-6
@@ -175,3 +179,38 @@ def test_bad_entries_are_refused(make: object, match: str) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (2.0, 1e-5), (1.0, 1e-9)])
+@pytest.mark.parametrize("rounds", [1, 10, 50])
+def test_records_lose_what_a_gaussian_mechanism_loses_over_many_rounds(
+    engine: sa.Engine, epsilon: float, delta: float, rounds: int
+) -> None:
+    """mu grows with the root of the rounds: never below that, and not a hundredth above."""
+    profile = RecordGaussian(dimension=60, records=600).local_profile(epsilon, delta, PROFILE_POINTS)
+    mu = 1 / unit_sigma(epsilon, delta)
+    assert all(value >= gaussian_delta(mu, at) * (1 - 1e-12) for at, value in profile)
+    entry = Entry(epsilon, delta, 40, epsilon, 1e-5, profile)
+    with engine.begin() as connection:
+        for number in range(rounds):
+            Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, [entry])
+    with engine.connect() as connection:
+        for one in Ledger(connection).spent(1e-5):
+            assert one.guarantee is not None
+            exact = gaussian_epsilon(math.sqrt(rounds) * mu, 1e-5)
+            assert exact * (1 - 1e-9) <= one.guarantee.epsilon <= min(1.01 * exact + 1e-9, rounds * epsilon)
+
+
+def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
+    """Of the two kinds of round each is composed with its own profile; more is spent than by either alone."""
+    silo = RecordGaussian(dimension=60, records=600)
+    loud = [Entry(v, 1e-6, 40, v, 1e-5, silo.local_profile(v, 1e-6, PROFILE_POINTS)) for v in (0.5, 2.0)]
+    with engine.begin() as connection:
+        Ledger(connection).enter("users", bytes(32), entries_of())
+        before = Ledger(connection).spent(1e-5)[-1].guarantee
+        Ledger(connection).enter("silos", bytes([1]) * 32, loud)
+        after = Ledger(connection).spent(1e-5)[-1].guarantee
+    assert before is not None
+    assert after is not None
+    alone = gaussian_epsilon(1 / gaussian_sigma(2.0, 1e-6), 1e-5)
+    assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone

@@ -6,8 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from analyzer.vectors import decode_unit_vector, gaussian_mean, hemisphere_length, hemisphere_mean
+from analyzer.vectors import (
+    decode_gaussian_vector,
+    decode_unit_vector,
+    gaussian_mean,
+    hemisphere_length,
+    hemisphere_mean,
+    longest_gaussian_report,
+)
 
 
 def test_only_unit_vectors_are_reports() -> None:
@@ -20,6 +28,26 @@ def test_only_unit_vectors_are_reports() -> None:
     for size in (0, 7, 9, 12):
         with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):
             decode_unit_vector(2, bytes(size))
+
+
+def test_gaussian_reports_are_finite_and_no_longer_than_honest_ones() -> None:
+    good = np.array([3.0, -4.0], dtype="<f4")
+    assert decode_gaussian_vector(2, 5.0, good.tobytes()).tolist() == good.tolist()
+    for values in ([3.0, -4.1], [math.nan, 0.0], [math.inf, 0.0], [0.0, -math.inf], [3e38, 3e38]):
+        with pytest.raises(ValueError, match="allowed is at most 5"):
+            decode_gaussian_vector(2, 5.0, np.array(values, dtype="<f4").tobytes())
+    for size in (0, 7, 9, 12):
+        with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):
+            decode_gaussian_vector(2, 5.0, bytes(size))
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 60, 1000, 2**18])
+def test_an_honest_report_is_too_long_with_a_chance_of_at_most_2_to_the_minus_40(dimension: int) -> None:
+    """Against the exact quantile of the chi-square law, which the bound exceeds by little."""
+    noise = math.sqrt(float(chi2.isf(2.0**-40, dimension)))
+    bound = longest_gaussian_report(dimension, 2.0, 0.5)
+    assert 2.0 + 0.5 * noise < bound < 2.0 + 0.5 * noise * 1.15
+    assert longest_gaussian_report(dimension, 2.0, 1e-12) == pytest.approx(2.0, rel=1e-5)
 
 
 def test_budgets_are_weighted_by_what_their_reports_show() -> None:

@@ -12,7 +12,9 @@ from scipy.stats import chi2, kstest
 
 from analyzer.vectors import hemisphere_length, hemisphere_mean
 from client.randomizers import flip_threshold
-from client.vectors import clipped, gaussian, hemisphere, normals
+from client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
+from protocol.calibration import ROUNDING, vector_sigma
+from protocol.questions import Question, VectorTask
 from protocol.randomness import SeededRandomForTests, SystemRandom
 
 DIMENSIONS = [2, 60, 1000]
@@ -158,3 +160,85 @@ def test_what_cannot_be_reported_is_refused(
 def test_noise_without_a_scale_is_refused() -> None:
     with pytest.raises(ValueError, match="sigma is 0"):
         gaussian(np.ones(2), 1.0, 0.0)
+
+
+def silo_question(dimension: int, records: int, clipping_norm: float = 2.0) -> Question:
+    task = VectorTask(dimension, clipping_norm, "model", bytes(4 * dimension))
+    return Question("q", "gaussian-vector", vector=task, local_delta=1e-6, records_per_client=records)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
+    """Each bound fails by chance with a probability below 1e-6."""
+    question, rng = silo_question(dimension, 8), np.random.default_rng(dimension)
+    forward = rng.normal(size=dimension)
+    # Some are clipped, some are not; their mean is longer than half the clipping norm.
+    records = np.linspace(1.4, 5.0, 8)[:, None] * forward / np.linalg.norm(forward)
+    records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
+    count, sigma = max(60, 20_000 // dimension), vector_sigma(question, 1.0)
+    reports = np.array([gaussian_mean_of_records(question, records, 1.0) for _ in range(count)])
+    assert reports.dtype == np.float32
+    lengths = np.linalg.norm(records, axis=1)
+    mean = (records * (2.0 / np.maximum(lengths, 2.0))[:, None]).mean(axis=0)
+    assert 1.5 < float(np.linalg.norm(mean)) < 2.0
+    noise = (reports.astype(np.float64) - mean) / sigma
+    assert kstest(noise.ravel(), "norm").pvalue > 1e-6
+    squares = (noise**2).sum(axis=0)  # of each coordinate
+    assert chi2.ppf(1e-6 / dimension, count) < squares.min() <= squares.max() < chi2.isf(1e-6 / dimension, count)
+    assert kstest((noise**2).sum(axis=1), chi2(dimension).cdf).pvalue > 1e-6  # of each report
+
+
+def test_the_mean_of_records_is_that_of_the_clipped_vectors() -> None:
+    rng = np.random.default_rng(5)
+    records = rng.normal(size=(50, 7)).astype(np.float32)
+    expected = np.mean([clipped(record.astype(np.float64), 1.5) for record in records], axis=0)
+    assert mean_of_records(records, 7, 1.5, 50) == pytest.approx(expected, abs=2.0**-32)
+    one_by_one = mean_of_records((record for record in records), 7, 1.5, 3)
+    assert one_by_one.tolist() == mean_of_records(records, 7, 1.5, 50).tolist()
+
+
+@pytest.mark.parametrize("clipping_norm", [1e-20, 0.3, 1e20])
+@pytest.mark.parametrize(("dimension", "count"), [(1, 1), (2, 3), (1000, 40)])
+def test_replacing_a_record_moves_the_mean_by_no_more_than_the_noise_is_made_for(
+    dimension: int, count: int, clipping_norm: float
+) -> None:
+    """The worst case: a record far beyond the clipping norm becomes its opposite. It is reached, too."""
+    rng = np.random.default_rng(dimension)
+    records = rng.normal(size=(count, dimension)) * 5 * clipping_norm
+    others = records.copy()
+    others[-1] = -records[-1]
+    means = [mean_of_records(rows, dimension, clipping_norm, count) for rows in (records, others)]
+    lengths = [float(np.linalg.norm(mean / clipping_norm)) for mean in means]
+    assert max(lengths) <= 1 + ROUNDING
+    moved = float(np.linalg.norm((means[0] - means[1]) / clipping_norm))
+    far = float(np.linalg.norm(records[-1])) >= clipping_norm
+    assert far
+    assert (1 - ROUNDING) * 2 / count < moved < (1 + ROUNDING) * 2 / count
+
+
+def test_a_mean_at_the_clipping_norm_is_not_clipped_again() -> None:
+    """A second clipping would round a second time, and nothing accounts for that."""
+    for seed in range(50):
+        record = np.random.default_rng(seed).normal(size=999) * 100
+        mean = mean_of_records([record] * 3, 999, 0.7, 3)
+        assert clipped(mean, 0.7 * (1 + ROUNDING)).tolist() == mean.tolist()
+
+
+@pytest.mark.parametrize(
+    ("records", "epsilon", "message"),
+    [
+        (np.zeros((9, 2)), 1.0, "this client has 9 records; this round takes clients with at least 10"),
+        ([], 1.0, "this client has 0 records"),
+        (np.zeros((10, 3)), 1.0, r"record 1 has a vector of the shape \(3,\); this round takes \(2,\)"),
+        ([np.zeros(2), np.array([0.0, math.inf])], 1.0, "record 2: 1 of the vector's 2 entries are not finite"),
+        (np.zeros((10, 2)), 0.0, "local budget is"),
+    ],
+)
+def test_silos_that_cannot_report_are_told_why(records: object, epsilon: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gaussian_mean_of_records(silo_question(2, 10), records, epsilon)  # type: ignore[arg-type]
+
+
+def test_only_questions_to_silos_have_their_mean() -> None:
+    with pytest.raises(ValueError, match="a rr question has no records"):
+        gaussian_mean_of_records(Question("q", "rr"), np.zeros((10, 2)), 1.0)

@@ -13,11 +13,13 @@ from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 import psutil
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
+from analyzer.vectors import decode_gaussian_vector
 from client.rounds import accept_manifest, read_publication
 from deploy.keygen import DEPLOYMENT_FILE, make_deployment
 from deploy.people import guess_question, parse_wishes, read_people
@@ -28,7 +30,7 @@ from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed
 from protocol.manifest import canonical, parse_terms
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
-from protocol.questions import Question
+from protocol.questions import Question, VectorTask
 from protocol.service_directory import SETTINGS_FILE, Settings, load_settings
 from protocol.v1 import messages_pb2 as pb
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
@@ -41,7 +43,12 @@ QUESTIONS = (
     Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
     Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
 )
-KITS = [make_kit(question=question) for question in QUESTIONS] + [make_kit(suite=suite, hops=1) for suite in SUITES]
+SILOS = Question(
+    "silo", "gaussian-vector", vector=VectorTask(2, 1.0, "m", bytes(8)), local_delta=1e-6, records_per_client=10
+)
+KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
+    make_kit(suite=suite, hops=1) for suite in SUITES
+]
 MANIFESTS = [canonical(kit.manifest) for kit in KITS]
 TERMS = KITS[0].terms
 IDENTITIES = {name: Identity(name, bytes([index]) * 32) for index, name in enumerate(TERMS.services)}
@@ -206,6 +213,11 @@ def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
                 assert isinstance(question.decode_report(text), int)
             except ValueError as error:
                 assert "report" in str(error)
+    for text in (raw, raw[:8]):
+        try:
+            assert float(np.linalg.norm(decode_gaussian_vector(2, 1e30, text).astype(float))) <= 1e30
+        except ValueError as error:
+            assert "report" in str(error)
     noted()
 
 

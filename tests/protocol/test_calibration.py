@@ -1,13 +1,22 @@
-"""Gaussian noise on a lattice keeps the local budget it was calibrated for, and wastes none."""
+"""Gaussian noise, on a lattice and on vectors, keeps the local budget it was calibrated for, and wastes none."""
 
 from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 
 from accountant.gaussian import gaussian_sigma
-from protocol.calibration import gaussian_local_delta, gaussian_sigma_steps
+from protocol.calibration import (
+    ROUNDING,
+    gaussian_local_delta,
+    gaussian_sigma_steps,
+    unit_delta,
+    unit_sigma,
+    vector_sigma,
+)
+from protocol.questions import Question, VectorTask
 
 BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]
 
@@ -47,3 +56,31 @@ def test_noise_out_of_range_is_refused() -> None:
         gaussian_local_delta(0.0, 1.0, 1)
     with pytest.raises(ValueError, match="steps 0"):
         gaussian_local_delta(1.0, 1.0, 0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [*BUDGETS, (0.01, 1e-15), (20.0, 1e-15), (20.0, 0.1), (1e-4, 1e-9)])
+def test_noise_on_vectors_keeps_its_budget_by_forty_digits_and_wastes_none(epsilon: float, delta: float) -> None:
+    sigma = unit_sigma(epsilon, delta)
+    with mpmath.workdps(40):
+        mu = 1 / mpmath.mpf(sigma)
+        for at in (0.0, epsilon / 2, epsilon, epsilon * 1.5):
+            exact = mpmath.ncdf(-at / mu + mu / 2) - mpmath.exp(at) * mpmath.ncdf(-at / mu - mu / 2)
+            assert exact <= unit_delta(sigma, at) <= exact * (1 + 1e-9) + 1e-11
+    assert unit_delta(sigma, epsilon) <= delta
+    assert unit_delta(sigma * (1 - 1e-9), epsilon) > delta
+    assert sigma == pytest.approx(gaussian_sigma(epsilon, delta), rel=1e-6)
+
+
+def test_the_noise_of_a_mean_of_records_is_that_of_what_one_record_moves() -> None:
+    task = VectorTask(3, 2.5, "model", bytes(12))
+    question = Question("q", "gaussian-vector", vector=task, local_delta=1e-6, records_per_client=600)
+    sigma = vector_sigma(question, 1.5)
+    assert sigma == pytest.approx(2 * 2.5 / 600 * gaussian_sigma(1.5, 1e-6) * (1 + ROUNDING), rel=1e-9)
+    with pytest.raises(ValueError, match="a hemisphere question has no records"):
+        vector_sigma(Question("q", "hemisphere", vector=task), 1.5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (21.0, 1e-6), (1.0, 0.0), (1.0, 0.2), (1e-12, 1e-15)])
+def test_budgets_that_vectors_cannot_be_reported_with_are_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match="local budget is"):
+        unit_sigma(epsilon, delta)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from deploy.keygen import make_deployment
 from protocol.deployment import PrivacyLimit
 from protocol.errors import Code, Refusal
 from protocol.manifest import canonical, parse_terms, question_message
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question, Turns, VectorTask
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+
+TASK = VectorTask(2, 1.5, "model", bytes(8))
 
 
 def golden() -> pb.Manifest:
@@ -41,6 +44,7 @@ def test_what_is_written_is_read_back() -> None:
         Question("d", "laplace", low=0.0, high=1.0, lattice=100),
         Question("e", "gaussian", low=0.0, high=1.0, lattice=100, local_delta=1e-6),
         Question("f", "hemisphere", vector=VectorTask(2, 1.5, "model", bytes(8))),
+        Question("g", "gaussian-vector", vector=TASK, local_delta=1e-6, records_per_client=600),
     ):
         terms = make_kit(hops=3, question=question).terms
         assert terms.question == question
@@ -68,6 +72,23 @@ def _question(**fields: object) -> Callable[[pb.Manifest], None]:
 def _vector(**fields: Any) -> pb.VectorTask:
     given: dict[str, Any] = {"dimension": 2, "clipping_norm": 1.0, "parameters": bytes(8)} | fields
     return pb.VectorTask(**given)
+
+
+def _silos(**fields: Any) -> Callable[[pb.Manifest], None]:
+    """A question to silos, with budgets that have its delta unless it is out of range."""
+    given = {"name": "q", "randomizer": "gaussian-vector", "vector": _vector(), "local_delta": 1e-6}
+
+    def change(manifest: pb.Manifest) -> None:
+        _question(**given | {"records_per_client": 10} | fields)(manifest)
+        for budget in manifest.budget_grid:
+            budget.delta = manifest.question.local_delta
+
+    return change
+
+
+def _tiny_budget(manifest: pb.Manifest) -> None:
+    _silos(local_delta=1e-15)(manifest)
+    manifest.budget_grid[0].epsilon = 1e-12
 
 
 def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
@@ -131,6 +152,18 @@ def _no_key(manifest: pb.Manifest) -> None:
             _question(name="q", randomizer="hemisphere", vector=_vector(parameters=b"x")),
             "have 1 bytes; 2 of them have 8",
         ),
+        (_silos(vector=None), "vector is missing; gaussian-vector needs it"),
+        (_silos(local_delta=0), "local_delta is 0.0; allowed are 1e-15"),
+        (_silos(local_delta=0.2), "local_delta is 0.2; allowed are 1e-15"),
+        (_silos(records_per_client=0), "records_per_client is missing; gaussian-vector needs it"),
+        (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; allowed are 1"),
+        (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; allowed are 1e-20..1e.20"),
+        (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; allowed are 1e-20..1e.20"),
+        (_tiny_budget, "allowed are those that noise of 1e.09 times the sensitivity is enough for"),
+        (
+            _question(name="q", randomizer="hemisphere", vector=_vector(), records_per_client=10),
+            "hemisphere has no records_per_client",
+        ),
         (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
@@ -185,3 +218,15 @@ def test_a_round_belongs_to_one_deployment(tmp_path: Path) -> None:
     ]:
         with pytest.raises(Refusal, match=message):
             terms.check_place(elsewhere)
+
+
+@pytest.mark.parametrize("missing", ["vector", "local_delta", "records_per_client"])
+def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
+    parts: dict[str, Any] = {"vector": TASK, "local_delta": 1e-6, "records_per_client": 10}
+    assert Question("q", "gaussian-vector", **parts).report_bytes == 8
+    with pytest.raises(ValueError, match=f"{missing} is missing; gaussian-vector needs it"):
+        Question("q", "gaussian-vector", **parts | {missing: None})
+    with pytest.raises(ValueError, match="lattice is 10, but gaussian-vector has no lattice"):
+        Question("q", "gaussian-vector", lattice=10, **parts)
+    with pytest.raises(ValueError, match="the clients of gaussian-vector answer all at once"):
+        Question("q", "gaussian-vector", **parts | {"vector": replace(TASK, turns=Turns(100, 0.1))})
