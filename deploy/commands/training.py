@@ -99,7 +99,7 @@ def train(
     order: Annotated[str, typer.Option(help="batch, or sequential: one user a step, in a secret order.")] = "batch",
     clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
     turn_s: Annotated[float, typer.Option(help="sequential: how long each user has, in seconds.")] = 0.1,
-    learning_rate: Annotated[float | None, typer.Option(help="Default: 8, sequential: 0.02.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Default: 8, sequential: 0.01.")] = None,
     momentum: Annotated[float, typer.Option()] = 0.0,
     averaging: Annotated[
         float | None,
@@ -143,7 +143,7 @@ def train(
         if not 0.001 <= turn_s <= 600:
             raise ValueError(f"turn_s is {turn_s:g}; allowed are 0.001..600 seconds")
         if learning_rate is None:
-            learning_rate = 0.02 if sequential else 8.0
+            learning_rate = 0.01 if sequential else 8.0
         if averaging is None:
             averaging = 1.0 if sequential else 0.3
         if epochs < 1:
