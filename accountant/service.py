@@ -313,7 +313,7 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     randomizer = randomizer_of(terms.question)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
-    if terms.question.turns is not None:
+    if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
         message.assumptions.remove(HONEST_SHUFFLER)
         message.assumptions.extend(_assumptions_in_turns(terms, message))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]

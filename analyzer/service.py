@@ -242,11 +242,12 @@ def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plai
     if task is None or task.turns is None:
         return False
     try:
-        report = decode_unit_vector(task.dimension, plaintext).astype(np.float64)
+        gradient = np.asarray(_decoder(terms)(plaintext), dtype=np.float64)
     except ValueError:
         return False
-    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    gradient = hemisphere_mean(report * certificate.num_users, tiers, task.clipping_norm).mean
+    if terms.question.randomizer == "hemisphere":
+        tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+        gradient = hemisphere_mean(gradient * certificate.num_users, tiers, task.clipping_norm).mean
     parameters = np.frombuffer(model.parameters, dtype="<f4") - task.turns.learning_rate * gradient
     model.parameters = parameters.astype("<f4").tobytes()
     model.num_answers += 1

@@ -8,6 +8,7 @@ for a second report would spend the budget a second time. The budget has been su
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,8 +40,9 @@ class Attendee:
     Attributes:
         private_key: Ed25519, 32 bytes: the key that has submitted the budget.
         wish: as it was submitted.
-        gradient: returns the user's vector, float64 (d,), for the model's parameters: float32, little-endian. Where it
-            raises, the user answers as for the zero vector: to stay silent would tell of the data.
+        gradient: returns the user's vector, float64 (d,), or a silo's vectors, one for each record, for the model's
+            parameters: float32, little-endian. Where it raises, the user answers as for the zero vector: to stay
+            silent would tell of the data.
     """
 
     private_key: bytes
@@ -82,6 +84,10 @@ async def take_turns(
         SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
     """
+    if terms.question.randomizer == "gaussian-vector":
+        from client.vectors import load_noise
+
+        await asyncio.to_thread(load_noise)
     taking = _Taking(terms, deployment, users, outbox, progress)
     stub = stubs.ShufflerStub(channel)
     await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s)
@@ -183,10 +189,17 @@ class _Taking:
             envelope = seal_answer(self._terms, self._onion, vector, user.wish)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
-            task = self._terms.manifest.question.vector
-            envelope = seal_answer(self._terms, self._onion, _zero(task.dimension), user.wish)
+            envelope = seal_answer(self._terms, self._onion, self._nothing(), user.wish)
         self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         return envelope
+
+    def _nothing(self) -> Any:
+        """Returns the value of somebody who has nothing to say."""
+        from client.vectors import zero
+
+        question = self._terms.manifest.question
+        vector = zero(question.vector.dimension)
+        return itertools.repeat(vector, question.records_per_client) if question.records_per_client else vector
 
 
 async def _say(call: Any, request: pb.AttendRequest) -> None:
@@ -205,12 +218,6 @@ def _broken(what: str) -> grpc.aio.AioRpcError:
 
 def _sign_all(round_id: str, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
     return [sign_attendance(round_id, challenge, key) for key in keys]
-
-
-def _zero(dimension: int) -> Any:
-    from client.vectors import zero
-
-    return zero(dimension)
 
 
 def _public(private_key: bytes) -> bytes:

@@ -141,6 +141,11 @@ def _vector_noise(dimension: int, sigma: float) -> Any:
     return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=sigma)
 
 
+def load_noise() -> None:
+    """Loads the library that the Gaussian noise comes from, which takes a second, before somebody waits for it."""
+    gaussian(zero(1), 1.0, 1.0)
+
+
 def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float, at_least: int) -> Vector:
     """Returns the mean of the records' vectors, each clipped first. float64 (d,), of length ≤ C (1 + ROUNDING).
 

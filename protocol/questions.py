@@ -160,8 +160,6 @@ class Question:
         if self.records_per_client is not None and not 1 <= self.records_per_client <= MAX_RECORDS:
             raise ValueError(f"records_per_client is {self.records_per_client}; allowed are 1..{MAX_RECORDS}")
         if records and self.vector is not None:
-            if self.vector.turns is not None:
-                raise ValueError("turns are given, but the clients of gaussian-vector answer all at once")
             low, high = _GAUSSIAN_CLIPPING
             if not low <= self.vector.clipping_norm <= high:
                 raise ValueError(

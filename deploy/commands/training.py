@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
     from client.gradients import FlatModel
     from deploy.training.datasets import Dataset, Examples
+    from deploy.training.deployed import Silos
     from deploy.training.descent import StepRule
     from deploy.training.outcome import EpochRecord, Outcome
-    from deploy.training.privacy import Batch, Spending, UserSpending
+    from deploy.training.privacy import Batch, Spending, TrainingCost
 
 __all__ = ["add_commands"]
+
+
+_RATES = {
+    ("user", "batch"): 8.0,
+    ("user", "sequential"): 0.01,
+    ("record", "batch"): 2.0,
+    ("record", "sequential"): 0.05,
+}
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -92,14 +101,20 @@ def train(
     model: Annotated[
         str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")
     ] = "softmax",
-    budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the users' local budgets per epoch.")] = "2:1",
+    unit: Annotated[
+        str, typer.Option(help="What is protected: user (who has one example), or record (of a client with many).")
+    ] = "user",
+    clients: Annotated[int, typer.Option(help="record: how many clients share the examples.")] = 100,
+    budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the clients' local budgets per epoch.")] = "2:1",
     private: Annotated[bool, typer.Option(help="Without: clipped gradients and no noise, for comparison.")] = True,
-    epochs: Annotated[int, typer.Option(help="Every user answers once an epoch.")] = 20,
-    batch_size: Annotated[int, typer.Option(help="Users per step, each once an epoch; 0: all of them.")] = 0,
-    order: Annotated[str, typer.Option(help="batch, or sequential: one user a step, in a secret order.")] = "batch",
+    epochs: Annotated[int, typer.Option(help="Every client answers once an epoch.")] = 20,
+    batch_size: Annotated[int, typer.Option(help="Clients per step, each once an epoch; 0: all of them.")] = 0,
+    order: Annotated[str, typer.Option(help="batch, or sequential: one client a step, in a secret order.")] = "batch",
     clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
-    turn_s: Annotated[float, typer.Option(help="sequential: how long each user has, in seconds.")] = 0.1,
-    learning_rate: Annotated[float | None, typer.Option(help="Default: 8, sequential: 0.01.")] = None,
+    turn_s: Annotated[float, typer.Option(help="sequential: how long each client has, in seconds.")] = 0.1,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Default: user 8, sequential 0.01; record 2, sequential 0.05.")
+    ] = None,
     momentum: Annotated[float, typer.Option()] = 0.0,
     averaging: Annotated[
         float | None,
@@ -127,14 +142,18 @@ def train(
         from rich.console import Console
 
         from deploy.training.datasets import load_dataset, with_features
+        from deploy.training.deployed import Silos
         from deploy.training.descent import StepRule
         from deploy.training.models import load_model
         from deploy.training.outcome import Outcome
-        from deploy.training.privacy import Conditions, UserSpending
+        from deploy.training.privacy import Conditions, SiloSpending, UserSpending
+        from deploy.training.simulation import shares_of
 
         _check_device(device)
         if watch not in ("validation", "test"):
             raise ValueError(f"watch is {watch!r}; allowed are validation and test")
+        if unit not in ("user", "record"):
+            raise ValueError(f"unit is {unit!r}; allowed are user and record")
         if order not in ("batch", "sequential"):
             raise ValueError(f"order is {order!r}; allowed are batch and sequential")
         sequential = order == "sequential"
@@ -143,7 +162,7 @@ def train(
         if not 0.001 <= turn_s <= 600:
             raise ValueError(f"turn_s is {turn_s:g}; allowed are 0.001..600 seconds")
         if learning_rate is None:
-            learning_rate = 0.01 if sequential else 8.0
+            learning_rate = _RATES[unit, order]
         if averaging is None:
             averaging = 1.0 if sequential else 0.3
         if epochs < 1:
@@ -153,7 +172,9 @@ def train(
         say = Console(stderr=True)
         raw = load_dataset(dataset, data)
         examples = with_features(raw, features)
-        inputs, count = examples.train.features.shape[1], len(examples.train)
+        inputs = examples.train.features.shape[1]
+        silos = Silos(shares_of(len(examples.train), clients), delta) if unit == "record" else None
+        count = len(examples.train) if silos is None else clients
         flat = load_model(model, inputs, examples.classes, seed, device)
         wishes = _wishes(budgets, count) if private else None
         rule = StepRule(learning_rate, momentum, averaging=averaging)
@@ -166,6 +187,7 @@ def train(
             "model": model,
             "model_sha256": hashlib.sha256(Path(model).read_bytes()).hexdigest() if model.endswith(".py") else None,
             "dimension": flat.dimension,
+            "unit": unit,
             "users": count,
             "budgets": budgets if private else None,
             "delta": delta,
@@ -185,6 +207,7 @@ def train(
             model=flat,
             name=Path(model).stem,
             wishes=wishes,
+            silos=silos,
             clipping_norm=clipping_norm,
             rule=rule,
             epochs=epochs,
@@ -199,8 +222,11 @@ def train(
         )
         if wishes is not None:
             conditions = Conditions(features, model.endswith(".py"), sequential, simulate)
-            say.print(f"planning for {count} users who all answer, d = {flat.dimension} …")
-            run.plan(UserSpending(flat.dimension, delta, conditions), _batches(wishes, batch_size or count))
+            say.print(f"planning for {count} clients who all answer, d = {flat.dimension} …")
+            cost: TrainingCost = UserSpending(flat.dimension, delta, conditions)
+            if silos is not None:
+                cost = SiloSpending([(wish, delta) for wish in wishes.tolist()], delta, conditions)
+            run.plan(cost, _batches(wishes, batch_size or count))
         parameters = _simulate(run) if simulate else _deploy(run, directory, hops, out)
         run.outcome.save(out, parameters)
         stopped = [run.outcome.stopped] if run.outcome.stopped else []
@@ -216,6 +242,7 @@ class _Run:
     model: FlatModel
     name: str
     wishes: torch.Tensor | None
+    silos: Silos | None
     clipping_norm: float
     rule: StepRule
     epochs: int
@@ -227,10 +254,10 @@ class _Run:
     epsilon_limit: float
     outcome: Outcome
     say: Any
-    spending: UserSpending | None = None
+    spending: TrainingCost | None = None
     planned_epoch: tuple[Batch, ...] = ()
 
-    def plan(self, spending: UserSpending, epoch: Sequence[Batch]) -> None:
+    def plan(self, spending: TrainingCost, epoch: Sequence[Batch]) -> None:
         """Takes only as many epochs as the limit would allow if everybody answers.
 
         Raises:
@@ -266,7 +293,8 @@ class _Run:
         """Keeps an epoch, and shows a line about it; before the first one, what the number in the line rests on."""
         if self.spending is not None and not self.outcome.records:
             order = self.spending.conditions.order.partition(":")[0]
-            self.say(f"each ε: replace-one neighbours, {order}; all assumptions stand at the end", highlight=False)
+            basis = f"one user, {order}" if self.silos is None else "one RECORD of one client, no shuffler is trusted"
+            self.say(f"each ε: for {basis}; all assumptions stand at the end", highlight=False)
         self.outcome.add(record, spent)
         self.say(self.outcome.line(), highlight=False)
 
@@ -322,23 +350,46 @@ def _batches(wishes: torch.Tensor, size: int) -> tuple[Batch, ...]:
     return tuple(Batch(((float(values[0]), one),)) for one in sorted(sizes))
 
 
+def _sigmas(run: _Run) -> list[float]:
+    """Returns the noise of each silo, as in a deployed run."""
+    from deploy.training.privacy import SiloSpending
+
+    if run.silos is None or not isinstance(run.spending, SiloSpending) or run.wishes is None:
+        return [0.0] * (len(run.silos.shares) if run.silos else 0)
+    sensitivity = 2 * run.clipping_norm / run.silos.records
+    return [sensitivity * run.spending.noise(wish, run.silos.local_delta) for wish in run.wishes.tolist()]
+
+
 def _simulate(run: _Run) -> torch.Tensor:
     from deploy.training.descent import evaluate
     from deploy.training.outcome import EpochRecord
-    from deploy.training.simulation import user_epochs
+    from deploy.training.simulation import silo_epochs, user_epochs
 
     done = run.model.initial
-    for epoch, descent in user_epochs(
-        run.model,
-        run.examples,
-        run.wishes,
-        run.clipping_norm,
-        run.rule,
-        run.epochs,
-        batch_size=run.batch_size,
-        sequential=run.sequential,
-        seed=run.seed,
-    ):
+    if run.silos is None:
+        steps = user_epochs(
+            run.model,
+            run.examples,
+            run.wishes,
+            run.clipping_norm,
+            run.rule,
+            run.epochs,
+            batch_size=run.batch_size,
+            sequential=run.sequential,
+            seed=run.seed,
+        )
+    else:
+        steps = silo_epochs(
+            run.model,
+            run.examples,
+            _sigmas(run),
+            run.clipping_norm,
+            run.rule,
+            run.epochs,
+            sequential=run.sequential,
+            seed=run.seed,
+        )
+    for epoch, descent in steps:
         done = descent.average
         record = EpochRecord(epoch, descent.steps, *evaluate(run.model, done, run.watch()))
         run.note(record, None if run.spending is None else run.spending.after([run.planned_epoch] * epoch))
@@ -400,7 +451,8 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
         out=state,
         model=run.model,
         name=run.name,
-        users=run.examples.train,
+        examples=run.examples.train,
+        silos=run.silos,
         watched=run.watch(),
         wishes=run.wishes,
         clipping_norm=run.clipping_norm,
@@ -440,7 +492,7 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
                 pass
             run.note(progress.history[-1], spent())
             for user, why in list(deployed.without_gradient.items())[:3]:
-                run.say(f"user {user} had no gradient: {why}", highlight=False)
+                run.say(f"client {user} had no gradient: {why}", highlight=False)
     except NotGrantedError as error:
         run.outcome.stopped = f"the accountant refused the next step: {error}"
         if not progress.answered:

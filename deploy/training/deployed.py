@@ -1,13 +1,14 @@
 """Training through a deployment: every step is a round, its question the gradient at the current parameters.
 
-All users of the fleet answer every round, with the same keys; the analyzer publishes the mean vector, after the
+All clients of the fleet answer every round, with the same keys; the analyzer publishes the mean vector, after the
 certificate. Or they take turns (`TurnsRun`): a round is an epoch then, in which the analyzer takes a step after every
-user, and publishes where that has led. What has been reached is written down before every round, together with its
-name, so that a run that was killed goes on: users who have made a report for that round never make a second one.
+client, and publishes where that has led. What has been reached is written down before every round, together with its
+name, so that a run that was killed goes on: clients who have made a report for that round never make a second one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,9 +40,30 @@ from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.workers import WorkerPool
 
-__all__ = ["DeployedRun", "NotGrantedError", "StepReport", "TurnsRun"]
+__all__ = ["DeployedRun", "NotGrantedError", "Silos", "StepReport", "TurnsRun"]
 
 _WAIT_S = 300.0
+
+
+Rows = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Silos:
+    """Clients with many records each, one of which is protected.
+
+    Attributes:
+        shares: which examples are whose.
+        local_delta: of every local budget.
+    """
+
+    shares: Sequence[torch.Tensor]
+    local_delta: float
+
+    @property
+    def records(self) -> int:
+        """How many every client has at least."""
+        return min(len(share) for share in self.shares)
 
 
 class NotGrantedError(Exception):
@@ -60,23 +82,24 @@ class StepReport:
 
 @dataclass
 class DeployedRun:
-    """A training by the users of one fleet.
+    """A training by the clients of one fleet: users with one example each, or silos with many.
 
     Attributes:
         directory: the deployment's. out: where checkpoint and outbox are kept.
-        users: one example each; wishes: their local epsilons, float64 (n,).
+        examples: of all clients. silos: whose they are; None: every client has one.
+        wishes: the clients' local epsilons, float64 (n,).
         watched: the examples that loss and accuracy are measured on after every epoch.
         name: of the model, for the manifest.
         setting: what is trained, as JSON; a checkpoint with another one is refused.
-        batch_size: users per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
-        without_gradient: users whose gradient could not be used in the newest epoch, and why; they reported nothing.
+        batch_size: clients per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
+        without_gradient: clients whose gradient could not be used in the newest epoch, and why; they reported nothing.
     """
 
     directory: Path
     out: Path
     model: FlatModel
     name: str
-    users: Examples
+    examples: Examples
     watched: Examples
     wishes: torch.Tensor
     clipping_norm: float
@@ -85,17 +108,22 @@ class DeployedRun:
     pool: WorkerPool
     setting: Mapping[str, Any]
     batch_size: int = 0
+    silos: Silos | None = None
     without_gradient: dict[str, str] = field(default_factory=dict)
 
     @property
+    def num_clients(self) -> int:
+        return len(self.examples) if self.silos is None else len(self.silos.shares)
+
+    @property
     def steps_per_epoch(self) -> int:
-        """The number of batches that all users make."""
-        return -(-len(self.users) // (self.batch_size or len(self.users)))
+        """The number of batches that all clients make."""
+        return -(-self.num_clients // (self.batch_size or self.num_clients))
 
     def batch(self, step: int) -> torch.Tensor:
-        """Returns the users of a step, the first being 0: int64, ascending."""
+        """Returns the clients of a step, the first being 0: int64, ascending."""
         epoch, part = divmod(step, self.steps_per_epoch)
-        order = torch.randperm(len(self.users), generator=torch.Generator().manual_seed(epoch))
+        order = torch.randperm(self.num_clients, generator=torch.Generator().manual_seed(epoch))
         return order.tensor_split(self.steps_per_epoch)[part].sort().values
 
     def resume(self) -> Progress:
@@ -104,12 +132,12 @@ class DeployedRun:
         Raises:
             ValueError: the checkpoint is of another training or deployment.
         """
-        fresh = Progress(Descent(self.model.initial, self.rule), [new_client_key() for _ in range(len(self.users))])
+        fresh = Progress(Descent(self.model.initial, self.rule), [new_client_key() for _ in range(self.num_clients)])
         return self._checkpoint().load(fresh)
 
     def _checkpoint(self) -> Checkpoint:
         # What the file's tensors have to fit belongs to the setting, whatever else the caller has put there.
-        setting = dict(self.setting) | {"dimension": self.model.dimension, "users": len(self.users)}
+        setting = dict(self.setting) | {"dimension": self.model.dimension, "users": self.num_clients}
         return Checkpoint(self.out / "checkpoint.pt", setting, load_deployment(self.directory / DEPLOYMENT_FILE))
 
     def rounds_taken(self, progress: Progress) -> int:
@@ -122,7 +150,7 @@ class DeployedRun:
         Raises:
             NotGrantedError: the accountant refused a round, of which nothing is published.
             Refusal: SHORT_BATCH if too few users answered a step; BAD_BATCH if a round has no gradient.
-            ValueError: gradients are not finite.
+            ValueError: no client has a gradient.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         checkpoint, descent, enrolled = self._checkpoint(), progress.descent, set[bytes]()
@@ -170,15 +198,51 @@ class DeployedRun:
         epoch = -(-len(progress.answered) // self.steps_per_epoch)
         return EpochRecord(epoch, progress.descent.steps, loss, accuracy)
 
-    def _task(self, parameters: bytes) -> VectorTask:
+    def _question(self, parameters: bytes) -> Question:
         """Returns what a round asks for at these parameters."""
+        task = self._task(parameters)
+        if self.silos is None:
+            return Question(self.name, "hemisphere", vector=task)
+        return Question(
+            self.name,
+            "gaussian-vector",
+            vector=task,
+            local_delta=self.silos.local_delta,
+            records_per_client=self.silos.records,
+        )
+
+    def _task(self, parameters: bytes) -> VectorTask:
         return VectorTask(self.model.dimension, self.clipping_norm, self.name, parameters)
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
-        """Returns what the users of a round submit."""
-        mine = self.users.part(chosen)
-        rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
-        return list(rows.cpu().double().numpy())
+        """Returns what the clients of a round submit; who has no gradient submits as if it were zero."""
+        self.without_gradient, found = {}, []
+        if self.silos is None:
+            mine = self.examples.part(chosen)
+            try:
+                rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
+                return list(rows.cpu().double().numpy())
+            except ValueError:  # somebody's: the others go on
+                pass
+        for client in chosen.tolist():
+            try:
+                found.append(self._value(client, descent.parameters))
+            except ValueError as error:
+                self.without_gradient[str(client)] = str(error)
+                found.append(self._nothing())
+        if len(self.without_gradient) == len(found):
+            raise ValueError(f"no client has a gradient; client 0: {next(iter(self.without_gradient.values()))}")
+        return found
+
+    def _value(self, client: int, parameters: torch.Tensor) -> Rows:
+        """Returns a client's gradient, float64 (d,), or those of its records (m, d), not yet clipped."""
+        mine = self.examples.part(slice(client, client + 1) if self.silos is None else self.silos.shares[client])
+        rows = self.model.per_example(parameters, mine.features, mine.targets).cpu().double().numpy()
+        return rows[0] if self.silos is None else rows
+
+    def _nothing(self) -> Rows:
+        shape = (self.model.dimension,) if self.silos is None else (self.silos.records, self.model.dimension)
+        return np.zeros(shape)
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         """Plays what is left to do for users between the end of admission and the result: nothing, here."""
@@ -188,17 +252,16 @@ class DeployedRun:
 
     async def _open(self, operator: Operator, round_id: str, descent: Descent) -> RoundTerms:
         """Returns the step's round: a new one, or the one that a killed run has opened before."""
-        task = self._task(descent.parameters.detach().numpy().astype("<f4").tobytes())
+        question = self._question(descent.parameters.detach().numpy().astype("<f4").tobytes())
         try:
             async with public_channel(operator.deployment.shufflers[0]) as channel:
                 terms = await fetch_terms(channel, operator.deployment, round_id)
         except Refusal as refusal:
             if refusal.code not in (Code.UNKNOWN_ROUND, Code.NOT_READY):
                 raise
-            question = Question(self.name, "hemisphere", vector=task)
             terms = await operator.open_round(self.settings(question), round_id)
-        if terms.question.vector != task:
-            raise ValueError(f"round {round_id!r} is about other parameters than the checkpoint")
+        if terms.question != question:
+            raise ValueError(f"round {round_id!r} asks for something else than the checkpoint")
         return terms
 
     async def _submit(
@@ -239,10 +302,10 @@ class DeployedRun:
 
 @dataclass
 class TurnsRun(DeployedRun):
-    """The same with one user a step: in every epoch all of them take turns in one round.
+    """The same with one client a step: in every epoch all of them take turns in one round.
 
     Attributes:
-        period_ms: how long each user has.
+        period_ms: how long each client has.
     """
 
     period_ms: int = 100
@@ -266,17 +329,16 @@ class TurnsRun(DeployedRun):
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         attendees = {
             str(index): Attendee(progress.keys[index], float(self.wishes[index]), partial(self._gradient, index))
-            for index in range(len(self.users))
+            for index in range(self.num_clients)
         }
+        with contextlib.suppress(ValueError):  # the first gradient takes longer: not while somebody's time runs
+            self._value(0, progress.descent.parameters)
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             taken = await take_turns(channel, terms, operator.deployment, attendees, outbox=outbox)
         self.without_gradient = taken.without_gradient
 
-    def _gradient(self, index: int, parameters: bytes) -> np.ndarray[Any, np.dtype[np.float64]]:
-        mine = self.users.part(slice(index, index + 1))
-        at = torch.from_numpy(np.frombuffer(parameters, dtype="<f4").astype(np.float32))
-        rows = self.model.clipped(at, mine.features, mine.targets, self.clipping_norm)
-        return rows[0].cpu().double().numpy()
+    def _gradient(self, client: int, parameters: bytes) -> Rows:
+        return self._value(client, torch.from_numpy(np.frombuffer(parameters, dtype="<f4").astype(np.float32)))
 
     def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
         descent.go_on_from(published, num_reports)

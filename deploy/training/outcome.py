@@ -101,7 +101,8 @@ class Outcome:
         last, spent = self.records[-1], self.spending[-1]
         title = f"{self.title}: after {last.epoch} epochs ({last.steps} steps), accuracy {100 * last.accuracy:.2f} %"
         table = Table(title=f"{title}, simulated" if self.simulated else title)
-        for heading in ("local ε per epoch", "central ε", "grade"):
+        whose = "ε of one record" if self.setting.get("unit") == "record" else "central ε"
+        for heading in ("local ε per epoch", whose, "grade"):
             table.add_column(heading, justify="right")
         if spent is None:
             table.add_row("none", "∞", "not private")

@@ -8,6 +8,7 @@ so that nothing is gained by shuffling (docs/sgd.md), and GSPA's Theorem 5 stand
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from accountant.randomizers import HemisphereMechanism
 from accountant.results import Grade
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "UserSpending"]
+__all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
 
 _Profile = tuple[tuple[float, float], ...]
 
@@ -119,7 +120,29 @@ class Spending:
     asymptotic: float | None
 
 
-class UserSpending:
+class TrainingCost(ABC):
+    """What the epochs of a training cost together, and how many of them a limit allows."""
+
+    conditions: Conditions
+    delta: float
+
+    @abstractmethod
+    def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
+        """Returns what is spent after these epochs, at least one, and that many answers that were never opened."""
+
+    def epochs_within(self, epoch: Collection[Batch], epsilon: float, most: int) -> int:
+        """Returns how many epochs like this one, at most `most`, spend at most epsilon; 0 if not even one does."""
+        low, high = 0, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.after([epoch] * middle).epsilon <= epsilon:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+class UserSpending(TrainingCost):
     """Users who answer at most once an epoch with a hemisphere vector, among the users of their batch.
 
     An epoch is the collection of its batches; a user is taken to be in the worst of those that have its local budget.
@@ -156,17 +179,6 @@ class UserSpending:
             assumptions=self._assumptions(max(batch.dishonest for epoch in alike for batch in epoch)),
             asymptotic=self._asymptotic(alike),
         )
-
-    def epochs_within(self, epoch: Collection[Batch], epsilon: float, most: int) -> int:
-        """Returns how many epochs like this one, at most `most`, spend at most epsilon; 0 if not even one does."""
-        low, high = 0, most + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.after([epoch] * middle).epsilon <= epsilon:
-                low = middle
-            else:
-                high = middle
-        return low
 
     def _assumptions(self, dishonest: int) -> tuple[str, ...]:
         return (
@@ -222,7 +234,7 @@ class UserSpending:
         return self._known[batch]
 
 
-class SiloSpending:
+class SiloSpending(TrainingCost):
     """Clients with many records each, who answer once an epoch with a mean of clipped gradients and Gaussian noise.
 
     The guarantee is for one record (replace-one). local: (epsilon, delta) of every client for one answer.
@@ -240,9 +252,12 @@ class SiloSpending:
         """Returns sigma for sensitivity 1, by analytic calibration."""
         return 1 / self._mu[epsilon, delta]
 
-    def after(self, epochs: int) -> Spending:
-        """Returns what is spent after that many epochs, at least one; mu grows with the root of their number."""
-        root = math.sqrt(epochs)
+    def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
+        """Returns what is spent after that many epochs, at least one, whoever answered; mu grows with their root.
+
+        unreleased: further answers that were never opened; nobody else's honesty is counted on, so they cost the same.
+        """
+        root = math.sqrt(len(epochs) + unreleased)
         tiers = tuple((pair[0], gaussian_epsilon(mu * root, self.delta)) for pair, mu in sorted(self._mu.items()))
         headline = max(epsilon for _, epsilon in tiers)
         return Spending(

@@ -104,7 +104,7 @@ def run_setting(
             local = [(float(epsilon), _SILO_DELTA) for epsilon in setting.local(_CLIENTS)]
             silo = SiloSpending(local, _SILO_DELTA, conditions)
             sigmas = [2 * _SILO_CLIP / share * silo.noise(*pair) for pair in local]
-            cost = silo.after
+            cost = lambda epoch: silo.after([()] * epoch)  # noqa: E731
         steps = silo_epochs(model, examples, sigmas, _SILO_CLIP, setting.rule, many, seed=seed)
     else:
         wishes = None

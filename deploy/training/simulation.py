@@ -15,7 +15,7 @@ from client.gradients import FlatModel
 from deploy.training.datasets import Dataset, Examples
 from deploy.training.descent import Descent, StepRule
 
-__all__ = ["hemisphere_reports", "silo_epochs", "user_epochs"]
+__all__ = ["hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
 
 _ENTRIES_AT_ONCE = 2**25
 
@@ -107,6 +107,7 @@ def silo_epochs(
     rule: StepRule,
     epochs: int,
     *,
+    sequential: bool = True,
     seed: int = 0,
 ) -> Iterator[tuple[int, Descent]]:
     """GSPA, Algorithm 3: clients hold equal shares of the records and answer once an epoch, in secret random order.
@@ -116,14 +117,29 @@ def silo_epochs(
 
     Args:
         sigmas: one for each client; 0 for no noise.
+        sequential: else all clients answer together, and one step is taken an epoch.
     """
     generator = torch.Generator().manual_seed(seed)
     descent, clients = Descent(model.initial, rule), len(sigmas)
-    shares = torch.chunk(torch.randperm(len(dataset.train), generator=generator), clients)
+    shares = shares_of(len(dataset.train), clients, seed)
     for epoch in range(1, epochs + 1):
-        for client in torch.randperm(clients, generator=generator).tolist():
-            mine = dataset.train.part(shares[client])
-            answer = model.mean_clipped(descent.parameters, mine.features, mine.targets, clipping_norm).cpu().double()
-            answer += sigmas[client] * torch.randn(answer.shape, generator=generator, dtype=torch.float64)
-            descent.step(torch.from_numpy(gaussian_mean(answer.numpy(), [(sigmas[client], 1)]).mean).float())
+        for chosen in torch.randperm(clients, generator=generator).tensor_split(clients if sequential else 1):
+            total = torch.zeros(model.dimension, dtype=torch.float64)
+            for client in chosen.tolist():
+                mine = dataset.train.part(shares[client])
+                total += model.mean_clipped(descent.parameters, mine.features, mine.targets, clipping_norm).cpu()
+                total += sigmas[client] * torch.randn(total.shape, generator=generator, dtype=torch.float64)
+            found = gaussian_mean(total.numpy(), [(sigmas[client], 1) for client in chosen.tolist()])
+            descent.step(torch.from_numpy(found.mean).float())
         yield epoch, descent
+
+
+def shares_of(count: int, clients: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    """Returns the examples of each client, which are as many for all, or one more.
+
+    Raises:
+        ValueError: more clients than examples.
+    """
+    if not 1 <= clients <= count:
+        raise ValueError(f"clients are {clients} for {count} examples; allowed are 1..{count}")
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tensor_split(clients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
         out=out,
         model=load_model("softmax", 63, 10),
         name="softmax",
-        users=digits.train,
+        examples=digits.train,
         watched=digits.validation,
         wishes=torch.full((len(digits.train),), 2.0, dtype=torch.float64),
         clipping_norm=setting["clipping_norm"],
@@ -165,6 +166,21 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
     assert found["history"][1]["accuracy"] > 0.3
 
 
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("order", ["batch", "sequential"])
+def test_silos_train_through_a_deployment(tmp_path: Path, order: str) -> None:
+    arguments = ("--unit", "record", "--clients", "12", "--budgets", "2:1", "--epochs", "2")
+    found = train(*arguments, "--order", order, "--turn-s", "0.3", "--out", tmp_path)
+    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [12, 24])
+    first, second = (epoch["epsilon"] for epoch in found["history"])
+    assert first == pytest.approx(2.0, rel=1e-6)
+    assert 2.0 * math.sqrt(2) < second < 4.0
+    assert any("one record of one client" in line for line in found["certificate"]["assumptions"])
+    simulated = train("--simulate", *arguments, "--order", order, "--out", tmp_path)
+    assert simulated["certificate"]["epsilon"] == found["certificate"]["epsilon"]
+
+
 def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
     found = train("--simulate", "--no-private", "--epochs", "2", "--batch-size", "400", "--out", tmp_path)
     assert found["certificate"] is None
@@ -182,7 +198,11 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
         (("--device", "abacus"), "device is 'abacus', which is not here"),
         (("--epochs", "0"), "epochs is 0"),
         (("--order", "random"), "order is 'random'; allowed are batch and sequential"),
-        (("--order", "sequential"), "there is only --simulate for it"),
+        (("--order", "sequential", "--batch-size", "5"), "batch_size is 5; order sequential has none"),
+        (("--order", "sequential", "--averaging", "0.5"), "averaging 0.5; allowed are 0, 0 and 1"),
+        (("--turn-s", "0"), "turn_s is 0; allowed are 0.001..600"),
+        (("--unit", "planet"), "unit is 'planet'; allowed are user and record"),
+        (("--unit", "record", "--clients", "2000"), "clients are 2000 for 1297 examples"),
         (("--watch", "luck"), "watch is 'luck'"),
         (("--no-private",), "a deployed run has noise"),
         (("--simulate", "--learning-rate", "-1"), "learning_rate is -1"),

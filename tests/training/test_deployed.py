@@ -44,7 +44,7 @@ async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[Deplo
             out=directory / "out",
             model=load_model("softmax", 63, 10),
             name="softmax",
-            users=digits.train.part(slice(0, USERS)),
+            examples=digits.train.part(slice(0, USERS)),
             watched=digits.validation,
             wishes=torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64),
             clipping_norm=1.0,
@@ -227,7 +227,7 @@ async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, name:
 async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         await take(run, 1)
-        run.users = run.users.part(slice(0, 10))
+        run.examples = run.examples.part(slice(0, 10))
         with pytest.raises(ValueError, match=r"users is 10, but .* was begun with 60"):
             run.resume()
     async with training(tmp_path / "other") as (other, _):

@@ -86,7 +86,7 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
         conditions = Conditions(features, simulated=True)
         for found in (
             UserSpending(10, 1e-5, conditions).after([[EVERYONE]]),
-            SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after(3),
+            SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after([()] * 3),
         ):
             assert found.grade is grade
             assert any("replace-one" in line for line in found.assumptions)
@@ -101,9 +101,9 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
 def test_silos_spend_their_local_budget_composed() -> None:
     local = [(0.5, 1e-5), (2.0, 1e-5)] * 50
     spending = SiloSpending(local, 1e-5)
-    assert spending.after(1).epsilon == pytest.approx(2.0, rel=1e-6)
+    assert spending.after([()]).epsilon == pytest.approx(2.0, rel=1e-6)
     assert spending.noise(0.5, 1e-5) == pytest.approx(gaussian_sigma(0.5, 1e-5), rel=1e-9)
-    found = spending.after(50)
+    found = spending.after([()] * 49, unreleased=1)
     mu = math.sqrt(50) / gaussian_sigma(2.0, 1e-5)
     assert found.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
     assert gaussian_delta(mu, found.epsilon) <= 1e-5 * (1 + 1e-9)

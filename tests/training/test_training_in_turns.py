@@ -1,0 +1,186 @@
+"""Training in which clients take turns, through the real services: users with one example, and silos with many."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from analyzer.vectors import hemisphere_length
+from client.outbox import Outbox
+from deploy.operator import RoundSettings
+from deploy.training.checkpoint import Progress
+from deploy.training.datasets import Dataset, load_dataset, with_features
+from deploy.training.deployed import DeployedRun, Silos, StepReport, TurnsRun
+from deploy.training.descent import StepRule
+from deploy.training.models import load_model
+from deploy.training.privacy import UserSpending
+from deploy.training.simulation import shares_of, user_epochs
+from protocol.questions import Question
+from protocol.workers import WorkerPool
+from tests.support import in_process
+
+CLIENTS, RATE = 14, 0.02
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return with_features(load_dataset("digits"), "dct")
+
+
+@asynccontextmanager
+async def training(
+    directory: Path, digits: Dataset, of: type[DeployedRun] = TurnsRun, silos: Silos | None = None, **more: Any
+) -> AsyncIterator[DeployedRun]:
+    def settings(question: Question) -> RoundSettings:
+        return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
+
+    pool = WorkerPool(1)
+    async with in_process(directory / "deployment", 2) as inside:
+        yield of(
+            directory=inside.directory,
+            out=directory / "out",
+            model=load_model("softmax", 63, 10),
+            name="softmax",
+            examples=digits.train.part(slice(0, CLIENTS)) if silos is None else digits.train,
+            silos=silos,
+            watched=digits.validation,
+            wishes=torch.tensor([2.0, 4.0] * (CLIENTS // 2), dtype=torch.float64),
+            clipping_norm=1.0,
+            rule=StepRule(RATE),
+            settings=settings,
+            pool=pool,
+            setting={},
+            **more,
+        )
+    pool.close()
+
+
+async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]]:
+    progress = run.resume()
+    return progress, [report async for report in run.steps(progress, count)]
+
+
+@pytest.mark.asyncio
+async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset) -> None:
+    async with training(tmp_path, digits, period_ms=200) as run:
+        progress, reports = await take(run, 2)
+    assert [report.certificate.num_answers for report in reports] == [CLIENTS, CLIENTS]
+    assert [(record.epoch, record.steps) for record in progress.history] == [(1, CLIENTS), (2, 2 * CLIENTS)]
+    assert run.without_gradient == {}
+    batches = progress.epochs(1)
+    assert UserSpending(run.model.dimension, 1e-4).after(batches).epsilon < 8
+
+
+@pytest.mark.asyncio
+async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits: Dataset) -> None:
+    """One user, whose gradient is that of nothing learnt: the step's direction is random, its length is not."""
+    dimension, tiers = 640, [2.0, 4.0] * (CLIENTS // 2)
+    length = RATE * hemisphere_length(dimension) / float(np.mean(np.tanh(np.array(tiers) / 2)))
+    seen: list[torch.Tensor] = []
+    async with training(tmp_path, digits, period_ms=200) as run:
+        model = run.model
+        original = model.per_example
+
+        def watched(parameters: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+            seen.append(parameters.clone())
+            return original(parameters, *more)
+
+        model.per_example = watched  # type: ignore[method-assign,assignment]
+        progress, _ = await take(run, 1)
+    path = [*seen[1:], progress.descent.parameters.detach()]  # the first was a rehearsal
+    deployed = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
+    assert deployed == pytest.approx([length] * CLIENTS, rel=1e-4)
+    small = replace(digits, train=digits.train.part(slice(0, CLIENTS)))
+    wishes = torch.tensor(tiers, dtype=torch.float64)
+    seen.clear()
+    (_, descent), *_ = user_epochs(model, small, wishes, 1.0, StepRule(RATE), 1, sequential=True)
+    path = [*seen, descent.parameters.detach()]
+    simulated = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
+    assert simulated == pytest.approx([length] * CLIENTS, rel=1e-4)
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_twice(
+    tmp_path: Path, digits: Dataset
+) -> None:
+    async with training(tmp_path, digits, period_ms=300) as run:
+        taking = asyncio.create_task(take(run, 1))
+        outbox, before = None, dict[str, bytes]()
+        while len(before) < 4:
+            await asyncio.sleep(0.1)
+            if run.resume().round_id:
+                outbox = outbox or Outbox(run.out / "outbox.db")
+                before = outbox.pending(f"answers/{run.resume().round_id}")
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        assert outbox is not None
+        round_id = run.resume().round_id
+        _, reports = await take(run, 1)
+        after = outbox.pending(f"answers/{round_id}")
+        outbox.close()
+    assert reports[0].round_id == round_id
+    assert before.items() <= after.items()
+    # While nobody was there, who was asked was skipped.
+    assert reports[0].certificate.num_answers >= 9
+    assert reports[0].certificate.dishonest == CLIENTS - reports[0].certificate.num_answers
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("of", [DeployedRun, TurnsRun])
+async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, of: type[DeployedRun]) -> None:
+    silos = Silos(shares_of(len(digits.train), CLIENTS), 1e-4)
+    more = {"period_ms": 300} if of is TurnsRun else {}
+    async with training(tmp_path, digits, of, silos, **more) as run:
+        progress, reports = await take(run, 1)
+    certificate = reports[0].certificate
+    assert (certificate.epsilon, certificate.grade) == (4.0, "CERTIFIED")
+    assert certificate.method == "local budget of one record, not of a user"
+    assert not any("shuffler is honest" in line for line in certificate.assumptions)
+    assert progress.history[0].steps == (CLIENTS if of is TurnsRun else 1)
+    assert 0.001 < float(progress.descent.parameters.detach().norm()) < 10
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("of", [DeployedRun, TurnsRun])
+async def test_who_has_no_gradient_is_named_and_the_others_go_on(
+    tmp_path: Path, digits: Dataset, of: type[DeployedRun]
+) -> None:
+    more = {"period_ms": 300} if of is TurnsRun else {}
+    async with training(tmp_path, digits, of, None, **more) as run:
+        run.examples = run.examples.part(torch.arange(CLIENTS))  # a copy
+        run.examples.features[3] = torch.nan
+        progress, reports = await take(run, 1)
+        assert list(run.without_gradient) == ["3"]
+        assert "not finite" in run.without_gradient["3"]
+        assert reports[0].certificate.num_users == CLIENTS
+        assert bool(progress.descent.parameters.isfinite().all())
+
+
+def test_turns_have_plain_steps(digits: Dataset) -> None:
+    arguments: dict[str, Any] = {
+        "directory": Path(),
+        "out": Path(),
+        "model": load_model("softmax", 63, 10),
+        "name": "softmax",
+        "examples": digits.train,
+        "watched": digits.validation,
+        "wishes": torch.ones(3),
+        "clipping_norm": 1.0,
+        "settings": RoundSettings,
+        "pool": None,
+        "setting": {},
+    }
+    with pytest.raises(ValueError, match=r"momentum 0.5 and averaging 1; allowed are 0, 0 and 1"):
+        TurnsRun(rule=StepRule(1.0, 0.5), **arguments)
+    with pytest.raises(ValueError, match="batch_size is 5"):
+        TurnsRun(rule=StepRule(1.0), batch_size=5, **arguments)
