@@ -99,7 +99,8 @@ async def run_fleet(
                 part = part | (following or {})
             await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             codes = await send(channel, terms.round_id, part)
-            await asyncio.to_thread(outbox.acknowledge, terms.round_id, list(codes))
+            accepted = [user for user, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
+            await asyncio.to_thread(outbox.acknowledge, terms.round_id, accepted)
             report.codes.update(pb.SubmissionCode.Name(code) for code in codes.values())
             report.bytes_sent += sum(len(raw) for raw in part.values())
             report.submit_wall_s = time.perf_counter() - first

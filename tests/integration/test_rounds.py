@@ -431,3 +431,16 @@ async def test_a_deadline_closes_the_round_by_itself(tmp_path: Path) -> None:
         publication, _ = await at.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 25
         assert await seal_and_send(at, terms, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED
+
+
+@pytest.mark.asyncio
+async def test_who_was_refused_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
+    """Reproduction: the outbox noted every answer as an acknowledgement, so that those users were never sent again."""
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(replace(settings(min_batch_size=2), max_batch_size=3))
+        users = people(BIT, 5, seed=4)
+        for codes in ({"ACCEPTED": 3, "ROUND_FULL": 2}, {"ROUND_FULL": 2}):
+            report = await at.submit(terms, users)
+            assert report.codes == {f"SUBMISSION_CODE_{name}": count for name, count in codes.items()}
+            assert len(at.outbox.acknowledged(terms.round_id)) == 3
+            assert len(at.outbox.pending(terms.round_id)) == 2
