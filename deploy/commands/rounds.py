@@ -85,6 +85,7 @@ def round_open(
 
 def round_close(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
+    end_turns: Annotated[bool, typer.Option(help="Where clients take turns: ask nobody any more.")] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +95,7 @@ def round_close(
 
     async def close_it() -> tuple[str, int]:
         async with Operator(directory) as operator:
-            answer = await operator.close_round(round_id)
+            answer = await operator.close_round(round_id, end_turns=end_turns)
             return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
 
     state, clients = run_async(close_it())
