@@ -139,6 +139,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             state = pb.ROUND_STATE_PUBLISHED if certificate.granted else pb.ROUND_STATE_REFUSED
             tx.update_round(terms.round_id, state=state)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
+            tx.drop_document(terms.round_id, _MODEL)
             tx.forget(terms.round_id)
 
         await self.store.run(keep)
@@ -159,9 +160,10 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
+        if terms.question.turns is None or not keys:
+            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
         if row.state != pb.ROUND_STATE_IN_TURNS:
-            over = terms.question.turns is None or row.state not in (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
-            raise Refusal(Code.WRONG_STATE if over else Code.NOT_READY, "the round takes no answers now")
+            raise Refusal(Code.NOT_READY, "the round is not granted yet")
         sealed, report = request.ciphertext, None
         if len(sealed) == Onion(terms).arriving_size(pb.LANE_ANSWER, HOP_ANALYZER):
             (report,) = _open_both(terms.suite, _places(terms, keys, pb.LANE_ANSWER), [sealed])

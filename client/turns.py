@@ -8,7 +8,6 @@ for a second report would spend the budget a second time. The budget has been su
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,6 +179,8 @@ class _Taking:
 
     def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
         """Returns the user's one answer: the stored one, or a new one that is stored."""
+        from client.vectors import nothing
+
         try:
             return self._outbox.submission(self._answers, name)
         except KeyError:
@@ -189,17 +190,9 @@ class _Taking:
             envelope = seal_answer(self._terms, self._onion, vector, user.wish)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
-            envelope = seal_answer(self._terms, self._onion, self._nothing(), user.wish)
+            envelope = seal_answer(self._terms, self._onion, nothing(self._terms.question), user.wish)
         self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         return envelope
-
-    def _nothing(self) -> Any:
-        """Returns the value of somebody who has nothing to say."""
-        from client.vectors import zero
-
-        question = self._terms.manifest.question
-        vector = zero(question.vector.dimension)
-        return itertools.repeat(vector, question.records_per_client) if question.records_per_client else vector
 
 
 async def _say(call: Any, request: pb.AttendRequest) -> None:

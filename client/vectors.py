@@ -23,6 +23,7 @@ This room needs numpy, as whoever computes gradients has it; nothing else of the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -35,7 +36,7 @@ from protocol.calibration import ROUNDING, vector_sigma
 from protocol.questions import MAX_RECORDS, Question
 from protocol.randomness import RandomSource
 
-__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
+__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "nothing"]
 
 Vector = NDArray[np.float64]
 _STEPS = 2.0**32
@@ -51,9 +52,10 @@ def normals(count: int, source: RandomSource) -> Vector:
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
 
-def zero(dimension: int) -> Vector:
-    """Returns the zero vector, float64 (d,): what somebody reports who has nothing to say."""
-    return np.zeros(dimension)
+def nothing(question: Question) -> Any:
+    """Returns the value of somebody who has nothing to say: the zero vector, float64 (d,), or one for each record."""
+    zero = np.zeros(1 if question.vector is None else question.vector.dimension)
+    return zero if question.records_per_client is None else itertools.repeat(zero, question.records_per_client)
 
 
 def clipped(vector: Vector, clipping_norm: float) -> Vector:
@@ -143,7 +145,7 @@ def _vector_noise(dimension: int, sigma: float) -> Any:
 
 def load_noise() -> None:
     """Loads the library that the Gaussian noise comes from, which takes a second, before somebody waits for it."""
-    gaussian(zero(1), 1.0, 1.0)
+    gaussian(np.zeros(1), 1.0, 1.0)
 
 
 def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float, at_least: int) -> Vector:

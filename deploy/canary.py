@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -40,7 +41,12 @@ def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
 
 
-def _random_value(question: Question) -> float:
+def _value(question: Question) -> Any:
+    """Returns something that anybody may have submitted; where vectors are asked for, nothing."""
+    if question.vector is not None:
+        from client.vectors import nothing
+
+        return nothing(question)
     if question.randomizer in ("rr", "krr"):
         return secrets.randbelow(question.k or 2)
     low, high = question.interval
@@ -76,7 +82,7 @@ async def send_canaries(directory: Path, round_id: str, count: int) -> int:
 
 
 def _canary(terms: RoundTerms) -> Participant:
-    return Participant(_random_value(terms.question), terms.budget_grid[0], new_client_key())
+    return Participant(_value(terms.question), terms.budget_grid[0], new_client_key())
 
 
 def _public(canary: Participant) -> bytes:

@@ -287,8 +287,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
-        row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
-        if terms.question.turns is None or row.state == pb.ROUND_STATE_DELIVERED:
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        if terms.question.turns is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
         layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from client.submission import Sealed, new_client_key
+from deploy.canary import check_canaries, send_canaries
 from protocol.envelope import open_many
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Identity, Kind, sign_attendance
@@ -259,3 +261,28 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
         assert [one.asked for one in group.values()] == [[]] * 8
+
+
+@pytest.mark.parametrize("randomizer", ["hemisphere", "gaussian-vector", "in turns"])
+async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, randomizer: str) -> None:
+    """Reproduction: they have no interval to draw a value from."""
+    question = task()
+    if randomizer != "in turns":
+        vector = replace(question.vector, turns=None) if question.vector else None
+        question = replace(question, vector=vector)
+    if randomizer == "gaussian-vector":
+        question = replace(question, randomizer="gaussian-vector", local_delta=1e-5, records_per_client=5)
+    async with laid(tmp_path) as table:
+        terms = await table.operator.open_round(replace(settings(question, needed=2), dishonest=3))
+        assert await send_canaries(table.inside.directory, terms.round_id, 3) == 3
+        await table.operator.close_round(terms.round_id)
+        if randomizer == "in turns":
+            first = table.inside.running["shuffler-1"].service
+            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.result(terms)
+        assert (await check_canaries(table.inside.directory, terms.round_id)).missing == {
+            "shuffler-1": 0,
+            "shuffler-2": 0,
+        }
