@@ -41,6 +41,11 @@ class Outcome:
         """Whether nobody was protected, because all of the data lay with one party."""
         return self.setting.get("mode") == "simulation"
 
+    @property
+    def quantity(self) -> str:
+        """What the epsilon is of."""
+        return "ε of one record" if self.setting.get("unit") == "record" else "central ε"
+
     def add(self, record: EpochRecord, spending: Spending | None) -> None:
         """Adds an epoch."""
         self.records.append(record)
@@ -101,8 +106,7 @@ class Outcome:
         last, spent = self.records[-1], self.spending[-1]
         title = f"{self.title}: after {last.epoch} epochs ({last.steps} steps), accuracy {100 * last.accuracy:.2f} %"
         table = Table(title=f"{title}, simulated" if self.simulated else title)
-        whose = "ε of one record" if self.setting.get("unit") == "record" else "central ε"
-        for heading in ("local ε per epoch", whose, "grade"):
+        for heading in ("local ε per epoch", self.quantity, "grade"):
             table.add_column(heading, justify="right")
         if spent is None:
             table.add_row("none", "∞", "not private")
@@ -157,8 +161,9 @@ def plot(outcomes: Sequence[Outcome], file: Path) -> None:
             by_epsilon.plot(spent, accuracy[-len(spent) :], color=drawn.get_color(), label=outcome.title)
     by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
     grades = sorted({str(one.grade) for outcome in outcomes for one in outcome.spending if one is not None})
+    quantity = " or ".join(sorted({outcome.quantity for outcome in outcomes}))
     by_epsilon.set(
-        xlabel=f"central ε, {' or '.join(grades)}" if grades else "central ε",
+        xlabel=f"{quantity}, {' or '.join(grades)}" if grades else quantity,
         ylabel="accuracy, %",
         title="accuracy against what it costs",
     )

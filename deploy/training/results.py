@@ -94,7 +94,13 @@ def run_setting(
     conditions = Conditions(setting.features, simulated=True, chosen_on_users=setting.unit == "user")
     outcome = Outcome(
         f"{setting.unit}: {setting.name}",
-        {"model": setting.model, "dimension": model.dimension, "features": setting.features, "mode": "simulation"},
+        {
+            "model": setting.model,
+            "dimension": model.dimension,
+            "features": setting.features,
+            "unit": setting.unit,
+            "mode": "simulation",
+        },
     )
     steps: Iterator[tuple[int, Descent]]
     cost: Callable[[int], Spending | None] = lambda _: None  # noqa: E731 (one of three)
@@ -151,7 +157,7 @@ def write_page(page: Path, out: Path, dataset: Dataset, say: Callable[[str], Non
         lines += [
             f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",
             "",
-            "| local ε per epoch | epochs | test accuracy | claimed | central ε | GSPA Thm 5, ASYMPTOTIC |",
+            f"| local ε per epoch | epochs | test accuracy | claimed | {chosen[0][1].quantity} | GSPA Thm 5, ASYMPTOTIC |",
             "|---|---|---|---|---|---|",
             *(_row(setting, found) for setting, found in chosen),
             "",
