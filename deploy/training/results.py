@@ -153,11 +153,11 @@ def write_page(page: Path, out: Path, dataset: Dataset, say: Callable[[str], Non
     ):
         chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
         plot([found for _, found in chosen], page.parent / f"sgd-{unit}.png")
-        dimension = chosen[0][1].setting["dimension"]
+        dimension, of = chosen[0][1].setting["dimension"], chosen[0][1].quantity
         lines += [
             f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",
             "",
-            f"| local ε per epoch | epochs | test accuracy | claimed | {chosen[0][1].quantity} | GSPA Thm 5, ASYMPTOTIC |",
+            f"| local ε per epoch | epochs | test accuracy | claimed | {of} | GSPA Thm 5, ASYMPTOTIC |",
             "|---|---|---|---|---|---|",
             *(_row(setting, found) for setting, found in chosen),
             "",
