@@ -110,7 +110,12 @@ def _idx(directory: Path, name: str) -> NDArray[np.uint8]:
 def _mnist_download() -> Dataset:
     from sklearn.datasets import fetch_openml
 
-    raw = fetch_openml("mnist_784", version=1, as_frame=False)
+    try:
+        raw = fetch_openml("mnist_784", version=1, as_frame=False)
+    except OSError as error:
+        raise ValueError(
+            f"MNIST cannot be downloaded: {error}; give --data, a directory of its IDX files, or --dataset digits"
+        ) from error
     return _mnist(raw.data, raw.target)
 
 

@@ -6,6 +6,8 @@ import gzip
 import struct
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -99,3 +101,23 @@ def test_a_model_may_come_from_a_file_with_its_own_loss(tmp_path: Path) -> None:
     assert model.dimension == 8
     rows = model.per_example(torch.zeros(8), torch.ones(3, 4), torch.tensor([1, 0, 2]))
     assert rows[:, 0].tolist() == [-2.0, 0.0, -4.0]
+
+
+def test_a_download_is_split_like_the_files_and_its_failure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What openml.org answers is made up here: nothing outside is asked by a test."""
+    labels = np.arange(70_000) % 10
+    pixels = np.zeros((70_000, 784))
+    pixels[:, 5] = 255.0
+    answer = SimpleNamespace(data=pixels, target=labels.astype(str).astype(object))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda *_, **__: answer)
+    found = load_dataset("mnist")
+    assert [len(part) for part in (found.train, found.validation, found.test)] == [55_000, 5_000, 10_000]
+    assert found.test.targets[:11].tolist() == [*range(10), 0]
+    assert float(found.train.features.max()) == 1.0
+
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
+    with pytest.raises(ValueError, match=r"MNIST cannot be downloaded: .*not known.*; give --data"):
+        load_dataset("mnist")
