@@ -225,7 +225,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                Ledger(tx.connection).amend(terms.round_id, entries)
+                if report.num_answers:  # else what was entered with the grant stays, which is for more than none
+                    Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
             await self.store.run(keep)

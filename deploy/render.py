@@ -95,7 +95,7 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
     table.add_section()
     table.add_row(
-        f"one honest shuffler, at most {certificate['dishonest']} dishonest clients",
+        _trust(certificate),
         f"{certificate['epsilon']:.6g}",
         grade,
     )
@@ -112,6 +112,15 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), "" if bound["epsilon"] is None else verdict)
     table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
     return table
+
+
+def _trust(certificate: dict[str, Any]) -> str:
+    """Returns in a few words for whom the headline holds; the assumptions say all of it."""
+    lines = certificate["assumptions"]
+    if any(line.startswith("RECORD level") for line in lines):
+        return "one RECORD of one client, whoever is honest"
+    first = any(line.startswith("the first shuffler is honest") for line in lines)
+    return f"{'the first' if first else 'one'} shuffler honest, at most {certificate['dishonest']} dishonest clients"
 
 
 def steps_table(steps: Sequence[str]) -> Table:
