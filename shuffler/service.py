@@ -282,7 +282,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         receiver = self._receivers(terms)[pb.LANE_REPORT]
         stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        return await self.persist(terms.round_id, receiver, stub.Relay, request)
+        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        if response.HasField("model"):  # what it says is counted by
+            analyzer = terms.manifest.analyzer.service
+            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
+        return response
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
         terms = await self.terms(request.round_id)

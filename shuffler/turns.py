@@ -47,7 +47,7 @@ async def take_turns(
     Starts when min_batch_size clients are there. Goes on where an earlier run stopped.
 
     Args:
-        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it.
+        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
     turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size
     if turns is None:
@@ -92,8 +92,9 @@ async def take_turns(
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
-            learnt = response.learnt
             if response.HasField("model"):
+                # Not `response.learnt`: two clients may have sent the same answer, which is learnt from once.
+                learnt = pb.Model.FromString(response.model.payload).num_answers > progress.num_answers
                 progress.model.CopyFrom(response.model)
         progress.num_answers += learnt
         progress.num_skipped += not learnt
