@@ -261,8 +261,10 @@ def _certificate(
     # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
-    if terms.question.turns is not None:  # whoever does not answer hides nobody
-        dishonest += _most_missing(terms, budgets.total())
+    if terms.question.turns is not None:
+        # Whoever does not answer hides nobody; nor does an answer of somebody whose submission hop 1 could not open.
+        unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
+        dishonest += _most_missing(terms, budgets.total()) + unreadable
     message = pb.Certificate(
         round_id=terms.round_id,
         manifest_hash=terms.hash,
