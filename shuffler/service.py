@@ -47,6 +47,8 @@ _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 class ShufflerService(RoundService, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
 
+    passing = (PROGRESS,)
+
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
@@ -249,8 +251,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
-            tx.drop_document(terms.round_id, PROGRESS)
-            tx.forget(terms.round_id)
+            self.forget(tx, terms.round_id)
 
         await self.store.run(finish)
         return True
