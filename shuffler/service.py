@@ -41,6 +41,7 @@ __all__ = ["ShufflerService"]
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
 _HASH_BYTES = 32
+_BEFORE_LAST_TURN = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_IN_TURNS)
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -119,7 +120,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        return await self.store.run(step)
+        state, count = await self.store.run(step)
+        if state == pb.ROUND_STATE_DISPOSED:
+            self.dismiss(terms.round_id)
+        return state, count
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -465,7 +469,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         state, count = await self.close(terms)
-        if request.end_turns and state == pb.ROUND_STATE_IN_TURNS:
+        if request.end_turns and terms.question.turns is not None and state in _BEFORE_LAST_TURN:
             await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_ENDED, b"1"))
             await self._attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:
