@@ -387,6 +387,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         ]
 
     def hang_up(self) -> None:
+        for driver in self._drivers.values():  # whoever is sent away must not be asked
+            driver.cancel()
         self._attendance.hang_up()
 
     def dismiss(self, round_id: str) -> None:
