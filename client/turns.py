@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy.exc import IntegrityError
 
 from client.outbox import Outbox
 from client.submission import Sealed, seal_answer
@@ -191,7 +192,10 @@ class _Taking:
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             envelope = seal_answer(self._terms, self._onion, nothing(self._terms.question), user.wish)
-        self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        try:
+            self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        except IntegrityError:  # asked on another stream at the same time, which was faster
+            return self._outbox.submission(self._answers, name)
         return envelope
 
 
