@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from protocol.manifest import RoundTerms
+from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.service import ShufflerService
@@ -23,7 +26,8 @@ pytestmark = pytest.mark.asyncio
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.TurnsProgress:
     service = table.inside.running["shuffler-1"].service
-    return pb.TurnsProgress.FromString(await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS)) or b"")
+    document = await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS))
+    return pb.TurnsProgress.FromString(document or b"")
 
 
 async def test_nobody_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:
@@ -106,3 +110,43 @@ async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path:
         assert reports[0] == reports[1]
         assert 1 <= reports[0].num_answers < 8
         assert len(table.outbox.users(f"answers/{terms.round_id}")) <= reports[0].num_answers + 1
+
+
+async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path: Path) -> None:
+    """Reproduction: connections end every half an hour, and after some of them every client had given up."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=0.2))
+        for _ in range(8):
+            while first._attendance.num_present(terms.round_id) < 6:
+                await asyncio.sleep(0.05)
+                assert not taking.done(), taking.exception()
+            first._attendance.hang_up()
+            while first._attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        assert (await taking).report.num_answers == 0
+
+
+async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(period_ms=200)))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
+            call: Any = stubs.ShufflerStub(channel).Attend(timeout=60)
+            await call.write(pb.AttendRequest(round_id=terms.round_id))
+            many = [pb.Attendance(client_key=bytes([index % 256]) * 32) for index in range(500)]
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                for _ in range(300):
+                    await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
+            waiting = [stream.outgoing.qsize() for stream in first._attendance._streams]
+            assert max(waiting, default=0) <= 64
+        while first._attendance._streams:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        taken = await table.take(terms, group)
+        assert taken.report.num_answers == 8
