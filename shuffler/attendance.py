@@ -46,6 +46,11 @@ class Stream:
             self.outgoing.get_nowait()
         self.outgoing.put_nowait(why)
 
+    def end_if_empty(self) -> None:
+        """Ends the call of somebody who has proved nobody's key."""
+        if not self.clients:
+            self.end(Refusal(Code.NOT_READY, "nobody has been let in on this stream"))
+
 
 @dataclass(frozen=True)
 class _Question:

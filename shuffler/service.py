@@ -11,6 +11,7 @@ never choose a second order. After the next role's acknowledgement bodies and ro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,7 @@ __all__ = ["ShufflerService"]
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
 _HASH_BYTES = 32
+_TIME_TO_ENTER_S = 20.0  # for a stream to let somebody in: who has nobody keeps no slot
 _BEFORE_LAST_TURN = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_IN_TURNS)
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
@@ -315,7 +317,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def Attend(  # noqa: N802
         self, requests: AsyncIterator[pb.AttendRequest], context: Context
     ) -> AsyncIterator[pb.AttendResponse]:
-        first = await anext(requests, None)
+        first = None
+        with contextlib.suppress(TimeoutError, StopAsyncIteration):
+            first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
             raise Refusal(Code.BAD_REQUEST, "the first message names the round")
         terms = await self.terms(first.round_id)
@@ -325,6 +329,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
         stream = self._attendance.open(terms.round_id)
         reader = asyncio.create_task(self._listen(stream, requests))
+        late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self.store.run(
@@ -340,6 +345,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                     raise response
                 yield response
         finally:
+            late.cancel()
             reader.cancel()
             self._attendance.close(stream)
 

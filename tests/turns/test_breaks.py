@@ -150,3 +150,19 @@ async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path
             await asyncio.sleep(0.05)
         taken = await table.take(terms, group)
         assert taken.report.num_answers == 8
+
+
+async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
+    monkeypatch.setattr("shuffler.service._TIME_TO_ENTER_S", 1.0)
+    async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
+            calls: list[Any] = [stubs.ShufflerStub(channel).Attend(timeout=60) for _ in range(3)]
+            for call in calls[1:]:
+                await call.write(pb.AttendRequest(round_id=terms.round_id))
+                assert (await call.read()).challenge
+            await asyncio.sleep(0.2)
+            taken = await table.take(terms, group, patience_s=20)
+        assert taken.report.num_answers == 8
