@@ -37,7 +37,7 @@ from protocol.batches import read_commitments
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
+from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
 from protocol.service import ENVELOPE_KEY, RELEASE_KEY, TURNS_REPORT, RoundService, Stopwatch
@@ -93,6 +93,21 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         else:
             return False
         return True
+
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """In turns, too, until those who answered are certified."""
+        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
+        return super().withdrawable(tx, row) or (in_turns and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
+
+    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
+        """How many answers the analyzer has seen by then nobody says: they are paid for as if nobody hid anybody."""
+        if row.state != pb.ROUND_STATE_IN_TURNS:
+            return
+        terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
+        first = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"")
+        certificate = _after_turns(terms, pb.Certificate.FromString(first.payload), 0)
+        entries = _entries(terms, certificate, with_profiles=_limit(terms) is not None)
+        Ledger(tx.connection).amend(terms.round_id, entries)
 
     # ------------------------------------------------------------- certify
 
@@ -262,8 +277,10 @@ def _certificate(
     # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
-    if terms.question.turns is not None:  # whoever does not answer hides nobody
-        dishonest += _most_missing(terms, budgets.total())
+    if terms.question.turns is not None:
+        # Whoever does not answer hides nobody; nor does an answer of somebody whose submission hop 1 could not open.
+        unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
+        dishonest += _most_missing(terms, budgets.total()) + unreadable
     message = pb.Certificate(
         round_id=terms.round_id,
         manifest_hash=terms.hash,

@@ -52,6 +52,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     """Estimates from the shuffled multiset and the tier counts of the certificate, and from nothing else."""
 
     lanes_in = (pb.LANE_REPORT,)
+    passing = (_MODEL,)
 
     def hop(self, terms: RoundTerms) -> int:
         return HOP_ANALYZER
@@ -73,7 +74,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        return super().withdrawable(tx, row) and tx.document(row.round_id, _CERTIFICATE) is None
+        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
+        last = _LAST_CERTIFICATE if in_turns else _CERTIFICATE
+        return (in_turns or super().withdrawable(tx, row)) and tx.document(row.round_id, last) is None
 
     # ------------------------------------------------------------- Analyzer
 
@@ -139,8 +142,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             state = pb.ROUND_STATE_PUBLISHED if certificate.granted else pb.ROUND_STATE_REFUSED
             tx.update_round(terms.round_id, state=state)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
-            tx.drop_document(terms.round_id, _MODEL)
-            tx.forget(terms.round_id)
+            self.forget(tx, terms.round_id)
 
         await self.store.run(keep)
         self.metrics.drops(pb.LANE_REPORT, drops)

@@ -8,6 +8,7 @@ for a second report would spend the budget a second time. The budget has been su
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import grpc
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy.exc import IntegrityError
 
 from client.outbox import Outbox
 from client.submission import Sealed, seal_answer
 from protocol.deployment import Deployment
-from protocol.errors import Code, Refusal
+from protocol.errors import TRANSIENT, Code, Refusal
 from protocol.identity import Kind, read_signed, sign_attendance
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
@@ -30,6 +32,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["Attendee", "TurnsTaken", "take_turns"]
 
 _PER_MESSAGE = 500
+_PAUSE_S = (0.05, 0.1)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ async def take_turns(
 
     Args:
         users: by name; all have submitted their budgets to this round.
-        patience_s: how long hop 1 may be out of reach, over all breaks together.
+        patience_s: how long hop 1 may be out of reach, or let nobody in.
         progress: called with 1 after every answer.
 
     Raises:
@@ -89,7 +92,8 @@ async def take_turns(
         await asyncio.to_thread(load_noise)
     taking = _Taking(terms, deployment, users, outbox, progress)
     stub = stubs.ShufflerStub(channel)
-    await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s)
+    while not await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s):  # noqa: ASYNC110
+        await asyncio.sleep(random.uniform(*_PAUSE_S))  # noqa: S311 (spreads load; protects nobody)
     return taking.taken
 
 
@@ -111,9 +115,12 @@ class _Taking:
         self._progress = progress
         self._granted = False
 
-    async def attend(self, stub: stubs.ShufflerAsyncStub) -> None:
-        """One stream, from the challenge to its end."""
-        call = stub.Attend()
+    async def attend(self, stub: stubs.ShufflerAsyncStub) -> bool:
+        """One stream, from the challenge to its end; returns whether the turns have ended, too.
+
+        A stream that broke before anybody was let in raises what it broke with: so does a first hop that is away.
+        """
+        call, admitted = stub.Attend(), False
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
@@ -122,16 +129,23 @@ class _Taking:
                     await self._come(call, response.challenge)
                 elif kind == "admitted":
                     self._check_admitted(response.admitted)
+                    admitted = True
                 elif kind == "certificate":
                     self._check_certificate(response.certificate)
                 elif kind == "ask":
                     await self._answer(call, response.ask)
                 elif kind == "finished":
                     self.taken.report = response.finished
-                    return
+                    return True
+        except grpc.aio.AioRpcError as error:
+            if not admitted or error.code() not in TRANSIENT:
+                raise
+            return False
         finally:
             call.cancel()
-        raise _broken("the stream has ended before the turns have")
+        if not admitted:
+            raise _broken("the stream has ended before anybody was let in")
+        return False
 
     async def _come(self, call: Any, challenge: bytes) -> None:
         keys = [user.private_key for _, user in self._users.values()]
@@ -191,7 +205,10 @@ class _Taking:
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             envelope = seal_answer(self._terms, self._onion, nothing(self._terms.question), user.wish)
-        self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        try:
+            self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        except IntegrityError:  # asked on another stream at the same time, which was faster
+            return self._outbox.submission(self._answers, name)
         return envelope
 
 

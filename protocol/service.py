@@ -92,6 +92,8 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
     purposes: tuple[str, ...] = (ENVELOPE_KEY,)
     lanes_in: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+    passing: tuple[str, ...] = ()
+    """Documents that go when the round's keys go."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         self.name = setup.entry.name
@@ -141,6 +143,12 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         name = caller_name(context, self.deployment)
         if name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
+
+    def forget(self, tx: Transaction, round_id: str) -> None:
+        """Destroys keys, ciphertexts and passing documents of a round that has ended here, however it has."""
+        tx.forget(round_id)
+        for kind in self.passing:
+            tx.drop_document(round_id, kind)
 
     def wake(self, round_id: str) -> None:
         """Drives a round on, if nobody is doing so."""
@@ -293,7 +301,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
 
         def end(tx: Transaction) -> None:
             tx.update_round(round_id, problem=problem)
-            tx.forget(round_id)
+            self.forget(tx, round_id)
 
         await self.store.run(end)
         self.dismiss(round_id)
@@ -372,6 +380,9 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         """Returns whether a round may still be deleted here: until it is certified."""
         return row.state in _BEFORE_CERTIFICATE
 
+    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
+        """Changes what else has to change in the transaction that deletes a round."""
+
     async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
         self.require_caller(context, [OPERATOR])
         round_id = request.round_id
@@ -387,8 +398,9 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
             if not self.withdrawable(tx, row):
                 state = pb.RoundState.Name(row.state).removeprefix("ROUND_STATE_")
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is {state}; allowed is up to its certificate")
+            self.on_withdrawal(tx, row)
             tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
-            tx.forget(round_id)
+            self.forget(tx, round_id)
             return pb.ROUND_STATE_DISPOSED
 
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
@@ -44,6 +45,11 @@ class Stream:
         while self.outgoing.full():
             self.outgoing.get_nowait()
         self.outgoing.put_nowait(why)
+
+    def end_if_empty(self) -> None:
+        """Ends the call of somebody who has proved nobody's key."""
+        if not self.clients:
+            self.end(Refusal(Code.NOT_READY, "nobody has been let in on this stream"))
 
 
 @dataclass(frozen=True)
@@ -86,10 +92,14 @@ class Attendance:
         async with self._changed:
             self._changed.notify_all()
 
-    async def gathered(self, round_id: str, count: int) -> None:
-        """Returns when so many clients of a round are there, or its turns have ended."""
+    async def gathered(self, round_id: str, clients: Sequence[bytes], count: int) -> None:
+        """Returns when so many of these clients of a round are there, or its turns have ended."""
+
+        def enough() -> bool:
+            return self.has_ended(round_id) or sum((round_id, one) in self._place for one in clients) >= count
+
         async with self._changed:
-            await self._changed.wait_for(lambda: self.has_ended(round_id) or self.num_present(round_id) >= count)
+            await self._changed.wait_for(enough)
 
     async def end(self, round_id: str) -> None:
         """Has nobody asked any more, from the next turn on."""

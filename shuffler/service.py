@@ -11,6 +11,7 @@ never choose a second order. After the next role's acknowledgement bodies and ro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -41,11 +42,15 @@ __all__ = ["ShufflerService"]
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
 _HASH_BYTES = 32
+_TIME_TO_ENTER_S = 20.0  # for a stream to let somebody in: who has nobody keeps no slot
+_BEFORE_LAST_TURN = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_IN_TURNS)
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
 class ShufflerService(RoundService, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
+
+    passing = (PROGRESS,)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
@@ -117,7 +122,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        return await self.store.run(step)
+        state, count = await self.store.run(step)
+        if state == pb.ROUND_STATE_DISPOSED:
+            self.dismiss(terms.round_id)
+        return state, count
 
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
@@ -249,8 +257,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
-            tx.drop_document(terms.round_id, PROGRESS)
-            tx.forget(terms.round_id)
+            self.forget(tx, terms.round_id)
 
         await self.store.run(finish)
         return True
@@ -282,7 +289,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         receiver = self._receivers(terms)[pb.LANE_REPORT]
         stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        return await self.persist(terms.round_id, receiver, stub.Relay, request)
+        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        if response.HasField("model"):  # what it says is counted by
+            analyzer = terms.manifest.analyzer.service
+            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
+        return response
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
         terms = await self.terms(request.round_id)
@@ -306,7 +317,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def Attend(  # noqa: N802
         self, requests: AsyncIterator[pb.AttendRequest], context: Context
     ) -> AsyncIterator[pb.AttendResponse]:
-        first = await anext(requests, None)
+        first = None
+        with contextlib.suppress(TimeoutError, StopAsyncIteration):
+            first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
             raise Refusal(Code.BAD_REQUEST, "the first message names the round")
         terms = await self.terms(first.round_id)
@@ -316,6 +329,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
         stream = self._attendance.open(terms.round_id)
         reader = asyncio.create_task(self._listen(stream, requests))
+        late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self.store.run(
@@ -331,6 +345,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                     raise response
                 yield response
         finally:
+            late.cancel()
             reader.cancel()
             self._attendance.close(stream)
 
@@ -378,6 +393,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         ]
 
     def hang_up(self) -> None:
+        for driver in self._drivers.values():  # whoever is sent away must not be asked
+            driver.cancel()
         self._attendance.hang_up()
 
     def dismiss(self, round_id: str) -> None:
@@ -460,7 +477,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         state, count = await self.close(terms)
-        if request.end_turns and state == pb.ROUND_STATE_IN_TURNS:
+        if request.end_turns and terms.question.turns is not None and state in _BEFORE_LAST_TURN:
             await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_ENDED, b"1"))
             await self._attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:

@@ -9,6 +9,7 @@ batch of those who answer: docs/accounting.md, 2.1.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -26,6 +27,7 @@ __all__ = ["ORDER_KEY", "PROGRESS", "TURNS_ENDED", "new_order_key", "secret_orde
 ORDER_KEY = "order"
 PROGRESS = "turns-progress"
 TURNS_ENDED = "turns-ended"
+_RETURN_S = 10.0  # longer than a client waits between two attempts (protocol.transport.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
 
@@ -44,10 +46,11 @@ async def take_turns(
 ) -> pb.TurnsReport:
     """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
 
-    Starts when min_batch_size clients are there. Goes on where an earlier run stopped.
+    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
+    to answer yet, and all who are left have had the time to come again.
 
     Args:
-        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it.
+        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
     turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size
     if turns is None:
@@ -84,7 +87,12 @@ async def take_turns(
 
     if ended:
         await attendance.end(round_id)
-    await attendance.gathered(round_id, needed)
+    done = progress.position + bool(progress.pending)
+    left, more = order[done:], needed - progress.num_answers - bool(progress.pending)
+    await attendance.gathered(round_id, left, more)
+    if done:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(attendance.gathered(round_id, left, len(left)), _RETURN_S)
     while goes_on():
         if not progress.pending:
             progress.pending = await turn_of(order[progress.position])
@@ -92,8 +100,9 @@ async def take_turns(
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
-            learnt = response.learnt
             if response.HasField("model"):
+                # Not `response.learnt`: two clients may have sent the same answer, which is learnt from once.
+                learnt = pb.Model.FromString(response.model.payload).num_answers > progress.num_answers
                 progress.model.CopyFrom(response.model)
         progress.num_answers += learnt
         progress.num_skipped += not learnt

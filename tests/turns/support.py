@@ -92,10 +92,12 @@ class Table:
 
 
 @asynccontextmanager
-async def laid(directory: Path, hops: int = 2, more: str = "") -> AsyncIterator[Table]:
+async def laid(
+    directory: Path, hops: int = 2, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+) -> AsyncIterator[Table]:
     pool, outbox = WorkerPool(1), Outbox(directory / "outbox.db")
     async with (
-        in_process(directory / "deployment", hops, more) as inside,
+        in_process(directory / "deployment", hops, more, settings_of) as inside,
         Operator(inside.directory) as operator,
         public_channel(operator.deployment.shufflers[0]) as channel,
     ):
