@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 __all__ = [
     "bench_table",
@@ -108,8 +109,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
-        verdict = f"{bound['grade']}, [red]refuted[/]" if bound["status"] == "refuted" else bound["grade"]
-        table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), "" if bound["epsilon"] is None else verdict)
+        refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
+        verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
+        table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
     table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
     return table
 

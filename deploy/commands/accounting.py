@@ -64,6 +64,8 @@ def certify(
 ) -> None:
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
     with plain_errors():
+        from rich.text import Text
+
         import accountant
         from deploy.render import certificate_table, steps_table
 
@@ -79,8 +81,12 @@ def certify(
             thorough=thorough,
         )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
-        notes = [f"{bound.name}: {bound.note}  [dim]{bound.reference}[/]" for bound in result.comparison if compare]
-        tables = [certificate_table(document), *notes]
+        notes = [
+            Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim"))
+            for bound in result.comparison
+            if compare
+        ]
+        tables: list[Any] = [certificate_table(document), *notes]
         if explain:
             tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
         show(as_json, document, *tables)
@@ -164,7 +170,7 @@ def _searched(
     import accountant
 
     started = time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("searching", total=seconds)
 

@@ -83,7 +83,7 @@ def _submit_fleet(
     if value_column is None:
         raise fail(BAD_INPUT, "value_column is missing; a fleet needs --value-column")
     rejected: dict[str, str] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(value_column)
 
@@ -98,7 +98,7 @@ def _submit_fleet(
             play_people(directory, round_id, read, lambda done, total: bar.update(task, completed=done, total=total))
         )
     for reason in list(rejected.values())[:10]:
-        Console(stderr=True).print(f"left out: {reason}", highlight=False)
+        Console(stderr=True, markup=False).print(f"left out: {reason}", highlight=False)
     document = {"round_id": terms.round_id, **fleet_json(report), "rejected": len(rejected)}
     codes = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in report.codes.items())
     show(as_json, document, f"round {terms.round_id}: {codes}; {len(rejected)} rows left out")

@@ -57,7 +57,7 @@ def sgd_results(
         from deploy.training.datasets import load_dataset
         from deploy.training.results import write_page
 
-        say, dataset = Console(stderr=True), load_dataset("mnist", data)
+        say, dataset = Console(stderr=True, markup=False), load_dataset("mnist", data)
         outcomes = write_page(page, out, dataset, lambda line: say.print(line, highlight=False), epochs)
         show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
 
@@ -76,7 +76,7 @@ def bench_training(
 
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
-        say = Console(stderr=True)
+        say = Console(stderr=True, markup=False)
         with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
             local = LocalDeployment(Path(scratch) / "deployment", hops)
             try:
@@ -169,7 +169,7 @@ def train(
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
         if not (simulate or private):
             raise ValueError("a deployed run has noise; without it there is only --simulate")
-        say = Console(stderr=True)
+        say = Console(stderr=True, markup=False)
         raw = load_dataset(dataset, data)
         examples = with_features(raw, features)
         inputs = examples.train.features.shape[1]
