@@ -56,6 +56,10 @@ def privacy_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central budget of each question, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    if len(result["questions"]) > 1:
+        table.caption = (
+            "each question by itself; who answers several loses at most the sum of the ε, at the sum of the δ"
+        )
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -73,7 +77,7 @@ def privacy_table(result: dict[str, Any]) -> Table:
 
 def stage_table(result: dict[str, Any]) -> Table:
     """Returns the wall and CPU seconds of every stage of every question."""
-    table = Table(title="time per stage: wall seconds (CPU seconds of all processes); seal and admit overlap")
+    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal and admit overlap")
     table.add_column("stage")
     for question in result["questions"]:
         table.add_column(question["name"], justify="right")

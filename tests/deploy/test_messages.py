@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app
@@ -32,6 +33,19 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1,100\n")
     assert refused("curve", budgets, "--out", budgets / "curve.png").endswith(f"{budgets}: File exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        # Reproduction: a round with a deadline in the past was opened.
+        (("--close-after-s", "-5"), "close_after_s is -5; allowed are finite numbers above 0, or 0"),
+        (("--randomizer", "hemisphere"), "randomizer is 'hemisphere'; allowed are rr, krr, onebit, laplace, gaussian;"),
+        (("--short-batch", "keep"), "short_batch is 'keep'; allowed are hold, dispose"),
+    ],
+)
+def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
 
 
 def test_a_library_that_is_not_installed_is_said_with_the_extra_that_has_it() -> None:
