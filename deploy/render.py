@@ -12,6 +12,7 @@ from rich.text import Text
 __all__ = [
     "bench_table",
     "certificate_table",
+    "counted",
     "curve_table",
     "demo_table",
     "plot_bench",
@@ -22,6 +23,11 @@ __all__ = [
     "steps_table",
     "timing_table",
 ]
+
+
+def counted(count: int, thing: str) -> str:
+    """Returns "1 epoch", or "2 epochs"."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -95,12 +101,14 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_column("grade")
     grade = certificate["grade"]
     for tier in certificate["tiers"][:20]:
-        table.add_row(f"{tier['count']} users of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade)
+        table.add_row(
+            f"{counted(tier['count'], 'user')} of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade
+        )
     if len(certificate["tiers"]) > 20:
         table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
     table.add_section()
     table.add_row(
-        f"one honest shuffler, at most {certificate['dishonest']} dishonest clients",
+        f"one honest shuffler, at most {counted(certificate['dishonest'], 'dishonest client')}",
         f"{certificate['epsilon']:.6g}",
         grade,
     )

@@ -139,7 +139,7 @@ def canary(
 
     if not check:
         sent = run_async(send_canaries(directory, round_id, count))
-        show(as_json, {"round_id": round_id, "canaries": sent}, f"{sent} canaries in round {round_id}")
+        show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent}")
         return
     report = run_async(check_canaries(directory, round_id))
     lines = [f"{name}: {count} of {report.sent} canaries missing" for name, count in report.missing.items()]

@@ -116,7 +116,7 @@ def round_close(
 
 
 def round_withdraw(
-    round_id: Annotated[str, typer.Argument(help="A round that is not certified.")],
+    round_id: Annotated[str, typer.Argument(help="A round that is not certified, or still in turns.")],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:

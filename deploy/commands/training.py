@@ -319,7 +319,7 @@ class _Run:
 
     def stop_after(self, epoch: int, following: float, basis: str) -> None:
         """Says why there is no further epoch."""
-        from deploy.training.outcome import counted
+        from deploy.render import counted
 
         self.outcome.stopped = (
             f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost {following:.4g} "

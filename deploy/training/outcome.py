@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from deploy.render import counted
 from deploy.training.privacy import Spending
 
-__all__ = ["EpochRecord", "Outcome", "counted", "plot"]
+__all__ = ["EpochRecord", "Outcome", "plot"]
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,6 @@ class Outcome:
         if spent is None:
             return ""
         return "\n".join([f"At δ {spent.delta:g}, assuming that", *(f"  · {line}" for line in spent.assumptions)])
-
-
-def counted(count: int, thing: str) -> str:
-    """Returns "1 epoch", or "2 epochs"."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _few(tiers: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
