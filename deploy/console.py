@@ -44,8 +44,10 @@ RandomizerOption = Annotated[
 
 def fail(code: int, message: str) -> typer.Exit:
     from rich.console import Console
+    from rich.text import Text
 
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]croupier:[/] {message}", highlight=False)
+    # What people have typed stands in messages as it is: "[/x]" in it is no markup.
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
     return typer.Exit(code)
 
 
@@ -58,8 +60,15 @@ def plain_errors() -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, FileNotFoundError) as error:
+    except ValueError as error:
         raise fail(BAD_INPUT, str(error)) from error
+    except FileNotFoundError as error:
+        raise fail(BAD_INPUT, f"{error.filename} does not exist" if error.filename else str(error)) from error
+    except (FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except ModuleNotFoundError as error:
+        extra = "sgd" if error.name in ("torch", "sklearn") else "demo"
+        raise fail(BAD_INPUT, f"{error.name} is not installed; it comes with 'croupier[{extra}]'") from error
     except CroupierError as error:
         raise fail(REFUSED, str(error)) from error
     except grpc.aio.AioRpcError as error:
@@ -83,4 +92,4 @@ def show(as_json: bool, document: Any, *tables: Any) -> None:
     from rich.console import Console
 
     for table in tables:
-        Console().print(table)
+        Console(markup=False).print(table)

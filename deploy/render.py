@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 __all__ = [
     "bench_table",
     "certificate_table",
+    "counted",
     "curve_table",
     "demo_table",
     "plot_bench",
@@ -21,6 +23,11 @@ __all__ = [
     "steps_table",
     "timing_table",
 ]
+
+
+def counted(count: int, thing: str) -> str:
+    """Returns "1 epoch", or "2 epochs"."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -55,6 +62,10 @@ def privacy_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central budget of each question, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    if len(result["questions"]) > 1:
+        table.caption = (
+            "each question by itself; who answers several loses at most the sum of the ε, at the sum of the δ"
+        )
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -72,7 +83,7 @@ def privacy_table(result: dict[str, Any]) -> Table:
 
 def stage_table(result: dict[str, Any]) -> Table:
     """Returns the wall and CPU seconds of every stage of every question."""
-    table = Table(title="time per stage: wall seconds (CPU seconds of all processes); seal and admit overlap")
+    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal and admit overlap")
     table.add_column("stage")
     for question in result["questions"]:
         table.add_column(question["name"], justify="right")
@@ -90,7 +101,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_column("grade")
     grade = certificate["grade"]
     for tier in certificate["tiers"][:20]:
-        table.add_row(f"{tier['count']} users of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade)
+        table.add_row(
+            f"{counted(tier['count'], 'user')} of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade
+        )
     if len(certificate["tiers"]) > 20:
         table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
     table.add_section()
@@ -108,8 +121,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
-        verdict = f"{bound['grade']}, [red]refuted[/]" if bound["status"] == "refuted" else bound["grade"]
-        table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), "" if bound["epsilon"] is None else verdict)
+        refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
+        verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
+        table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
     table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
     return table
 
@@ -120,7 +134,8 @@ def _trust(certificate: dict[str, Any]) -> str:
     if any(line.startswith("RECORD level") for line in lines):
         return "one RECORD of one client, whoever is honest"
     first = any(line.startswith("the first shuffler is honest") for line in lines)
-    return f"{'the first' if first else 'one'} shuffler honest, at most {certificate['dishonest']} dishonest clients"
+    honest = "an honest first shuffler" if first else "one honest shuffler"
+    return f"{honest}, at most {counted(certificate['dishonest'], 'dishonest client')}"
 
 
 def steps_table(steps: Sequence[str]) -> Table:

@@ -14,13 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands", "randomizer_of"]
 
-BudgetFile = Annotated[Path, typer.Argument(help="CSV with a column epsilon, optionally delta and count.")]
+BudgetFile = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV with a column epsilon (of the local budgets), optionally delta and count (of users; default 1)."
+    ),
+]
 Letters = Annotated[int | None, typer.Option("--k", help="krr: the number of letters.")]
 Lattice = Annotated[int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")]
 Dimension = Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")]
 Dishonest = Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")]
 Linkage = Annotated[str, typer.Option(help="separate, or stratified: a report shows its tier.")]
-Rounds = Annotated[int, typer.Option(help="How many such rounds one client may take part in.")]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        help="How many such rounds one client takes part in, at least 1; delta and epsilon are of all together."
+    ),
+]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -52,18 +62,26 @@ def certify(
     k: Letters = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
-    delta: Annotated[float | None, typer.Option(help="Certify epsilon at this central delta.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Certify delta at this central epsilon.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
+    ] = None,
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
-    thorough: Annotated[bool, typer.Option("--thorough", help="Spend seconds on the exact worst case (bits).")] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the exact worst case.")
+    ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
     as_json: Json = False,
 ) -> None:
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
     with plain_errors():
+        from rich.text import Text
+
         import accountant
         from deploy.render import certificate_table, steps_table
 
@@ -79,8 +97,12 @@ def certify(
             thorough=thorough,
         )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
-        notes = [f"{bound.name}: {bound.note}  [dim]{bound.reference}[/]" for bound in result.comparison if compare]
-        tables = [certificate_table(document), *notes]
+        notes = [
+            Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim"))
+            for bound in result.comparison
+            if compare
+        ]
+        tables: list[Any] = [certificate_table(document), *notes]
         if explain:
             tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
         show(as_json, document, *tables)
@@ -125,7 +147,7 @@ def audit(
     delta: Annotated[float, typer.Option(help="The central delta of the attack.")] = 1e-6,
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
-    seconds: Annotated[float, typer.Option(help="How long to search for better attacks.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="How many seconds to search for better attacks.")] = 20.0,
     as_json: Json = False,
 ) -> None:
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
@@ -150,7 +172,8 @@ def audit(
         }
         line = f"LOWER_BOUND ε ≥ {found.epsilon:.6g} at δ = {delta:g}: {found.attack}"
         close = f", {ratio:.4f} times the attack" if ratio is not None else ""
-        show(as_json, document, line, f"CERTIFIED ε = {certificate.epsilon:.6g}{close}: {certificate.method}")
+        certified = f"CERTIFIED ε = {certificate.epsilon:.6g} at δ = {delta:g}"
+        show(as_json, document, line, f"{certified}{close}: {certificate.method}")
 
 
 def _searched(
@@ -164,7 +187,7 @@ def _searched(
     import accountant
 
     started = time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("searching", total=seconds)
 
@@ -196,7 +219,7 @@ def plan(
     rounds: Rounds = 1,
     as_json: Json = False,
 ) -> None:
-    """What is left open is answered: the largest local budgets, the number of users, or the accuracy to expect."""
+    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect."""
     with plain_errors():
         import accountant
         from deploy.render import certificate_table
@@ -236,7 +259,7 @@ def _plan_line(found: Any) -> str:
 
 
 def tightness(
-    seconds: Annotated[float, typer.Option(help="How long to search for each attack.")] = 2.0,
+    seconds: Annotated[float, typer.Option(help="How many seconds to search for each attack.")] = 2.0,
     out: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
     cases: Annotated[int | None, typer.Option(help="Only the first so many cases.")] = None,
     as_json: Json = False,

@@ -21,16 +21,25 @@ def add_commands(app: typer.Typer) -> None:
 def submit(
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
-    value: Annotated[str | None, typer.Option(help="One user's value.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="One user's wish: the largest local epsilon to spend.")] = None,
-    key: Annotated[Path | None, typer.Option(help="One user's key, from 'keygen --client'.")] = None,
-    token: Annotated[str, typer.Option(help="One user's one-use token, instead of a registered key.")] = "",
+    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a letter, or a number.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="One user's wish: the most local epsilon to spend; the largest on the round's grid up to it is."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="One user's key, from 'keygen --client'; a new one if not given.")
+    ] = None,
+    token: Annotated[
+        str, typer.Option(help="One user's one-use token (64 hexadecimal digits), instead of a registered key.")
+    ] = "",
     enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="A fleet: one user per row.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="A fleet: one user per row, all registered first.")] = None,
     value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None,
     epsilon_column: Annotated[str | None, typer.Option(help="Fleet: the column of wishes.")] = None,
     budgets: Annotated[
-        str, typer.Option(help="Fleet: groups epsilon:share that wishes are drawn from.")
+        str, typer.Option(help="Fleet: groups epsilon:share that wishes are drawn from; shares are relative.")
     ] = "0.5:54,1:37,2:9",
     limit: Annotated[int | None, typer.Option(help="Fleet: use the first so many rows.")] = None,
     as_json: Json = False,
@@ -83,7 +92,7 @@ def _submit_fleet(
     if value_column is None:
         raise fail(BAD_INPUT, "value_column is missing; a fleet needs --value-column")
     rejected: dict[str, str] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(value_column)
 
@@ -98,7 +107,7 @@ def _submit_fleet(
             play_people(directory, round_id, read, lambda done, total: bar.update(task, completed=done, total=total))
         )
     for reason in list(rejected.values())[:10]:
-        Console(stderr=True).print(f"left out: {reason}", highlight=False)
+        Console(stderr=True, markup=False).print(f"left out: {reason}", highlight=False)
     document = {"round_id": terms.round_id, **fleet_json(report), "rejected": len(rejected)}
     codes = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in report.codes.items())
     show(as_json, document, f"round {terms.round_id}: {codes}; {len(rejected)} rows left out")
@@ -121,7 +130,7 @@ def verify(
 def canary(
     round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
     directory: Directory = HERE,
-    count: Annotated[int, typer.Option(help="How many; the round has to allow for as many dishonest clients.")] = 1,
+    count: Annotated[int, typer.Option(help="How many, at least 1; the round's --dishonest has to be as large.")] = 1,
     check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -130,7 +139,7 @@ def canary(
 
     if not check:
         sent = run_async(send_canaries(directory, round_id, count))
-        show(as_json, {"round_id": round_id, "canaries": sent}, f"{sent} canaries in round {round_id}")
+        show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent}")
         return
     report = run_async(check_canaries(directory, round_id))
     lines = [f"{name}: {count} of {report.sent} canaries missing" for name, count in report.missing.items()]

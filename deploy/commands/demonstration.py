@@ -28,10 +28,10 @@ def demo(
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
     users: Annotated[int | None, typer.Option(help="Use the first so many rows.")] = None,
     budgets: Annotated[
-        str, typer.Option(help="Groups epsilon:share that users' wishes are drawn from.")
+        str, typer.Option(help="Groups epsilon:share that users' wishes are drawn from; shares are relative.")
     ] = "0.5:54,1:37,2:9",
     hops: Annotated[int, typer.Option(help="Number of shufflers.")] = 2,
-    delta: Annotated[float, typer.Option(help="The central delta to certify.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, above 0, at most 0.1.")] = 1e-6,
     plot: Annotated[Path, typer.Option(help="Where to save the plot.")] = Path("out/demo.png"),
     as_json: Json = False,
 ) -> None:

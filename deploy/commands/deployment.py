@@ -168,9 +168,11 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
 def ledger(
     directory: Directory = HERE,
-    delta: Annotated[float, typer.Option(help="The total delta to state the cost at.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, above 0.")] = 1e-6,
     backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
-    restore: Annotated[Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant.")] = None,
+    restore: Annotated[
+        Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant before.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what all rounds together have cost, or back that record up. Run it where the accountant runs."""
@@ -192,7 +194,7 @@ def ledger(
 def _show_spent(tiers: Sequence[Spent], delta: float, as_json: bool) -> None:
     from rich.table import Table
 
-    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}")
+    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}, CERTIFIED")
     for one in tiers:
         table.add_row(one.tier, str(one.rounds), f"{one.guarantee.epsilon:.4g}" if one.guarantee else "no bound")
     document = [

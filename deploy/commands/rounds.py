@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from deploy.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, RandomizerOption, fail, run_async, show
+from deploy.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, run_async, show
 
 if TYPE_CHECKING:
     from protocol.questions import Question
@@ -33,23 +33,31 @@ def add_commands(app: typer.Typer) -> None:
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
-    randomizer: RandomizerOption = "rr",
+    randomizer: Annotated[str, typer.Option(help="rr, krr, onebit, laplace or gaussian.")] = "rr",
     k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
     labels: Annotated[str | None, typer.Option(help="krr: the letters, separated by commas.")] = None,
-    low: Annotated[float | None, typer.Option(help="A number: the smallest value.")] = None,
-    high: Annotated[float | None, typer.Option(help="A number: the largest value.")] = None,
-    lattice: Annotated[int | None, typer.Option(help="Steps from low to high (laplace 1000, gaussian 100).")] = None,
-    local_delta: Annotated[float | None, typer.Option(help="gaussian: the delta of every local budget.")] = None,
-    grid: Annotated[str, typer.Option(help="The local epsilons that clients may use.")] = "0.1,0.25,0.5,1,2,4",
-    delta: Annotated[float, typer.Option(help="The central delta to certify.")] = 1e-6,
+    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
+    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
+    lattice: Annotated[
+        int | None, typer.Option(help="Steps from low to high; default: laplace 1000, gaussian 100.")
+    ] = None,
+    local_delta: Annotated[
+        float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")
+    ] = None,
+    grid: Annotated[
+        str, typer.Option(help="The local epsilons that clients may use, separated by commas.")
+    ] = "0.1,0.25,0.5,1,2,4",
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, above 0, at most 0.1.")] = 1e-6,
     epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
-    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed.")] = 100,
+    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all that may.")] = 0,
     min_tier_size: Annotated[int, typer.Option(help="Refuse if a budget was used by fewer; 0: never.")] = 0,
-    short_batch: Annotated[str, typer.Option(help="With fewer: hold the round open, or dispose of it.")] = "hold",
+    short_batch: Annotated[
+        str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
+    ] = "hold",
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
-    close_after_s: Annotated[float, typer.Option(help="Close by itself after so long; 0: by hand.")] = 0.0,
+    close_after_s: Annotated[float, typer.Option(help="Close by itself after so many seconds; 0: by hand.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Open a round: every service makes keys and signs the manifest."""
@@ -59,6 +67,10 @@ def round_open(
     from protocol.envelope import SUITES
 
     async def open_it() -> str:
+        if not 0 <= close_after_s < math.inf:
+            raise ValueError(
+                f"close_after_s is {close_after_s:g}; allowed are finite numbers above 0, or 0 for by hand"
+            )
         try:
             budgets = tuple(sorted(float(part) for part in grid.split(",")))
         except ValueError as error:
@@ -104,7 +116,7 @@ def round_close(
 
 
 def round_withdraw(
-    round_id: Annotated[str, typer.Argument(help="A round that is not certified.")],
+    round_id: Annotated[str, typer.Argument(help="A round that is not certified, or still in turns.")],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
@@ -124,7 +136,7 @@ def round_withdraw(
 def round_result(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     directory: Directory = HERE,
-    wait_s: Annotated[float, typer.Option(help="How long to wait for it.")] = 60.0,
+    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for it.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified."""
@@ -146,10 +158,13 @@ def round_result(
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     result = publication_json(publication, certificate)
-    table = Table("", "estimate", "± standard error", "95 % interval")
+    # A histogram has a line for every letter; a share and a mean are one number without a name.
+    named = ["letter"] if result["labels"] else []
+    table = Table(*named, "estimate", "± standard error", f"{100 * publication.confidence_level:g} % interval")
     for value in publication.values:
         interval = f"[{value.confidence_interval.low:.5g}, {value.confidence_interval.high:.5g}]"
-        table.add_row(value.label, f"{value.estimate:.5g}", f"{value.standard_error:.2g}", interval)
+        cells = (f"{value.estimate:.5g}", f"{value.standard_error:.2g}", interval)
+        table.add_row(*([value.label] if named else []), *cells)
     show(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
 
 
@@ -165,7 +180,9 @@ def _question(
 ) -> Question:
     from protocol.questions import RANDOMIZERS, Question
 
-    for known in RANDOMIZERS:
+    # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
+    scalar = tuple(known for known in RANDOMIZERS if known not in ("hemisphere", "gaussian-vector"))
+    for known in scalar:
         if randomizer == known:
             letters = tuple(labels.split(",")) if labels else ()
             steps = lattice or {"laplace": 1000, "gaussian": 100}.get(known)
@@ -179,7 +196,7 @@ def _question(
                 labels=letters,
                 local_delta=local_delta,
             )
-    raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(RANDOMIZERS)}")
+    raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(scalar)}; for vectors: croupier train")
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:

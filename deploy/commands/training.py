@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def sgd_results(
         from deploy.training.datasets import load_dataset
         from deploy.training.results import write_page
 
-        say, dataset = Console(stderr=True), load_dataset("mnist", data)
+        say, dataset = Console(stderr=True, markup=False), load_dataset("mnist", data)
         outcomes = write_page(page, out, dataset, lambda line: say.print(line, highlight=False), epochs)
         show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
 
@@ -76,7 +77,7 @@ def bench_training(
 
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
-        say = Console(stderr=True)
+        say = Console(stderr=True, markup=False)
         with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
             local = LocalDeployment(Path(scratch) / "deployment", hops)
             try:
@@ -95,39 +96,64 @@ def bench_training(
 
 
 def train(
-    dataset: Annotated[str, typer.Option(help="digits (offline) or mnist.")] = "digits",
+    dataset: Annotated[str, typer.Option(help="digits (1,797 small images, offline) or mnist.")] = "digits",
     data: Annotated[Path | None, typer.Option(help="mnist: directory of the IDX files; downloaded if absent.")] = None,
-    features: Annotated[str, typer.Option(help="pixels, dct (public) or pca (fitted, not accounted).")] = "dct",
+    features: Annotated[
+        str,
+        typer.Option(
+            help="pixels, dct (looks at no data), or pca (fitted to the data, which no certificate covers: HEURISTIC)."
+        ),
+    ] = "dct",
     model: Annotated[
         str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")
     ] = "softmax",
     unit: Annotated[
         str, typer.Option(help="What is protected: user (who has one example), or record (of a client with many).")
     ] = "user",
-    clients: Annotated[int, typer.Option(help="record: how many clients share the examples.")] = 100,
-    budgets: Annotated[str, typer.Option(help="Groups epsilon:share of the clients' local budgets per epoch.")] = "2:1",
-    private: Annotated[bool, typer.Option(help="Without: clipped gradients and no noise, for comparison.")] = True,
-    epochs: Annotated[int, typer.Option(help="Every client answers once an epoch.")] = 20,
+    clients: Annotated[int, typer.Option(help="record: how many clients share the examples, at least 2.")] = 100,
+    budgets: Annotated[
+        str,
+        typer.Option(
+            help="Groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon ≤ 20, shares are relative."
+        ),
+    ] = "2:1",
+    private: Annotated[
+        bool, typer.Option(help="--no-private, with --simulate only: clipped gradients and no noise, for comparison.")
+    ] = True,
+    epochs: Annotated[int, typer.Option(help="At least 1. Every client answers once an epoch.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Clients per step, each once an epoch; 0: all of them.")] = 0,
     order: Annotated[str, typer.Option(help="batch, or sequential: one client a step, in a secret order.")] = "batch",
-    clipping_norm: Annotated[float, typer.Option(help="Every gradient is scaled down to this length.")] = 1.0,
-    turn_s: Annotated[float, typer.Option(help="sequential: how long each client has, in seconds.")] = 0.1,
+    clipping_norm: Annotated[
+        float, typer.Option(help="Gradients that are longer are scaled down to this length, 1e-20..1e20.")
+    ] = 1.0,
+    turn_s: Annotated[
+        float,
+        typer.Option(help="sequential, deployed: seconds of each client, 0.001..600; an epoch takes as many for each."),
+    ] = 0.1,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Default: user 8, sequential 0.01; record 2, sequential 0.05.")
+        float | None, typer.Option(help="Above 0. Default: user 8, sequential 0.01; record 2, sequential 0.05.")
     ] = None,
-    momentum: Annotated[float, typer.Option()] = 0.0,
+    momentum: Annotated[
+        float, typer.Option(help="What is kept of the last step, 0 ≤ momentum < 1; sequential, deployed: 0.")
+    ] = 0.0,
     averaging: Annotated[
         float | None,
         typer.Option(
-            help="Weight of the newest parameters in what is kept; 1: no average. Default: 0.3, sequential: 1."
+            help="Weight of the newest parameters in what is kept, above 0; 1: no average. Default: 0.3, sequential: 1."
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="Of the whole training.")] = 1e-5,
+    delta: Annotated[
+        float, typer.Option(help="Of the whole training, 1e-12..0.1; record: of each local budget, too.")
+    ] = 1e-5,
     epsilon_limit: Annotated[
-        float, typer.Option(help="Stop before the certified epsilon exceeds this; 0: never.")
+        float, typer.Option(help="Stop before the training's epsilon at --delta exceeds this; 0: never.")
     ] = 0.0,
-    simulate: Annotated[bool, typer.Option(help="Without a network: the same estimators and certificates.")] = False,
-    directory: Annotated[Path | None, typer.Option("--dir", help="A running deployment; else one on loopback.")] = None,
+    simulate: Annotated[
+        bool, typer.Option(help="Without a network: the same estimators and certificates; protects nobody.")
+    ] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The directory of a running deployment; else one on loopback.")
+    ] = None,
     hops: Annotated[int, typer.Option(help="Shufflers of the deployment on loopback.")] = 2,
     out: Annotated[Path, typer.Option(help="For model.pt, training.json, training.png, checkpoint.")] = Path(
         "out/train"
@@ -137,7 +163,7 @@ def train(
     device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, …")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train a model on shuffled, locally randomized gradients; show accuracy and certified epsilon epoch by epoch."""
+    """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
         from rich.console import Console
 
@@ -167,9 +193,23 @@ def train(
             averaging = 1.0 if sequential else 0.3
         if epochs < 1:
             raise ValueError(f"epochs is {epochs}; allowed is at least 1")
+        if batch_size < 0:
+            raise ValueError(f"batch_size is {batch_size}; allowed is at least 1, or 0 for all clients")
+        if not 1e-20 <= clipping_norm <= 1e20:
+            raise ValueError(f"clipping_norm is {clipping_norm:g}; allowed are 1e-20..1e20")
+        if not 1e-12 <= delta <= 0.1:
+            raise ValueError(f"delta is {delta:g}; allowed are 1e-12..0.1")
+        if not 0 <= epsilon_limit < math.inf:
+            raise ValueError(
+                f"epsilon_limit is {epsilon_limit:g}; allowed are finite numbers above 0, or 0 for no limit"
+            )
+        if simulate and directory is not None:
+            raise ValueError(f"dir is {directory}, but a simulation uses no deployment; allowed is --dir or --simulate")
+        if unit == "record" and clients < 2:
+            raise ValueError(f"clients is {clients}; allowed is at least 2")
         if not (simulate or private):
             raise ValueError("a deployed run has noise; without it there is only --simulate")
-        say = Console(stderr=True)
+        say = Console(stderr=True, markup=False)
         raw = load_dataset(dataset, data)
         examples = with_features(raw, features)
         inputs = examples.train.features.shape[1]
@@ -279,9 +319,11 @@ class _Run:
 
     def stop_after(self, epoch: int, following: float, basis: str) -> None:
         """Says why there is no further epoch."""
+        from deploy.render import counted
+
         self.outcome.stopped = (
-            f"stopped after {epoch} epochs: with the next one the training would cost {following:.4g} ({basis}), "
-            f"allowed is {self.epsilon_limit:g}"
+            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost {following:.4g} "
+            f"({basis}), allowed is {self.epsilon_limit:g}"
         )
 
     def watch(self) -> Examples:
@@ -294,8 +336,10 @@ class _Run:
         if self.spending is not None and not self.outcome.records:
             order = self.spending.conditions.order.partition(":")[0]
             basis = f"one user, {order}" if self.silos is None else "one RECORD of one client, no shuffler is trusted"
-            self.say(f"each ε: for {basis}; all assumptions stand at the end", highlight=False)
+            self.say(f"each ε: for {basis};\nall assumptions stand at the end", highlight=False)
         self.outcome.add(record, spent)
+        if len(self.outcome.records) == 1:
+            self.say(self.outcome.heading(), highlight=False)
         self.say(self.outcome.line(), highlight=False)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from deploy.render import counted
 from deploy.training.privacy import Spending
 
 __all__ = ["EpochRecord", "Outcome", "plot"]
@@ -57,16 +58,23 @@ class Outcome:
             del self.records[-1], self.spending[-1]
         self.add(record, spending)
 
+    def heading(self) -> str:
+        """Returns what stands above the lines; they fit into 80 columns."""
+        spent = self.spending[-1]
+        cost = "" if spent is None else f"  {self._at(spent):<28}  if everyone else colludes"
+        return f"epoch    loss  accuracy{cost}"
+
     def line(self) -> str:
-        """Returns one line about the newest epoch."""
+        """Returns one line about the newest epoch, for below the heading."""
         record, spent = self.records[-1], self.spending[-1]
         cost = "not private"
         if spent is not None:
-            cost = (
-                f"ε {spent.epsilon:.4f} {spent.grade} at δ {spent.delta:g} (alone against everyone: "
-                f"{spent.everyone_else_colludes:.4g}){', simulated' if self.simulated else ''}"
-            )
-        return f"epoch {record.epoch:3d}  loss {record.loss:.4f}  accuracy {100 * record.accuracy:5.2f} %  {cost}"
+            worth = f"{spent.epsilon:.4f} {spent.grade}{', simulated' if self.simulated else ''}"
+            cost = f"{worth:<28}  {spent.everyone_else_colludes:.4g}"
+        return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
+
+    def _at(self, spent: Spending) -> str:
+        return f"{self.quantity} at δ = {spent.delta:g}"
 
     def document(self) -> dict[str, Any]:
         """Returns everything as JSON."""
@@ -104,18 +112,18 @@ class Outcome:
         if not self.records:
             raise ValueError("no epoch has been trained; there is nothing to show")
         last, spent = self.records[-1], self.spending[-1]
-        title = f"{self.title}: after {last.epoch} epochs ({last.steps} steps), accuracy {100 * last.accuracy:.2f} %"
-        table = Table(title=f"{title}, simulated" if self.simulated else title)
-        for heading in ("local ε per epoch", self.quantity, "grade"):
-            table.add_column(heading, justify="right")
+        done = f"{counted(last.epoch, 'epoch')}, {counted(last.steps, 'step')}: accuracy {100 * last.accuracy:.2f} %"
+        table = Table(title=f"{self.title}{', simulated' if self.simulated else ''}\n{done}")
+        for heading in ("statement", self.quantity if spent is None else self._at(spent), "grade"):
+            table.add_column(heading, justify="right" if "ε" in heading else "left")
         if spent is None:
-            table.add_row("none", "∞", "not private")
+            table.add_row("no noise", "∞", "not private")
             return table
         for local, epsilon in _few(spent.tiers):
-            table.add_row(f"{local:g}", f"{epsilon:.4f}", str(spent.grade))
+            table.add_row(f"clients of local ε {local:g} per epoch", f"{epsilon:.4f}", str(spent.grade))
         table.add_row("if everyone else colludes", f"{spent.everyone_else_colludes:.4f}", str(spent.grade))
         if spent.asymptotic is not None:
-            table.add_row("GSPA Thm 5", f"{spent.asymptotic:.4f}", "ASYMPTOTIC")
+            table.add_row("GSPA Thm 5 (no guarantee)", f"{spent.asymptotic:.4f}", "ASYMPTOTIC")
         return table
 
     def basis(self) -> str:
@@ -146,7 +154,7 @@ def _certificate(spent: Spending | None) -> dict[str, Any] | None:
 
 
 def plot(outcomes: Sequence[Outcome], file: Path) -> None:
-    """Draws accuracy against epochs, and against the central epsilon, with its grade."""
+    """Draws accuracy against epochs, and against the central epsilon, with its grade and whether it was simulated."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -162,8 +170,10 @@ def plot(outcomes: Sequence[Outcome], file: Path) -> None:
     by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
     grades = sorted({str(one.grade) for outcome in outcomes for one in outcome.spending if one is not None})
     quantity = " or ".join(sorted({outcome.quantity for outcome in outcomes}))
+    # A plot travels without its page: a simulation says here, too, that it protected nobody.
+    simulated = ["simulated"] if any(outcome.simulated for outcome in outcomes) else []
     by_epsilon.set(
-        xlabel=f"{quantity}, {' or '.join(grades)}" if grades else quantity,
+        xlabel=", ".join([quantity, *([" or ".join(grades)] if grades else []), *simulated]),
         ylabel="accuracy, %",
         title="accuracy against what it costs",
     )

@@ -125,7 +125,8 @@ def run_setting(
     for epoch, descent in steps:
         loss, accuracy = evaluate(model, descent.average, examples.test)
         outcome.add(EpochRecord(epoch, descent.steps, loss, accuracy), cost(epoch))
-        say(f"{outcome.title}: {outcome.line()}")
+        above = f"{outcome.title}\n{outcome.heading()}\n" if len(outcome.records) == 1 else ""
+        say(f"{above}{outcome.line()}")
     return outcome
 
 

@@ -22,8 +22,8 @@ def shown(certificate: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("replaced", "expected"),
     [
-        ("", "one shuffler honest, at most 3"),
-        ("the first shuffler is honest: it", "the first shuffler honest, at most 3"),
+        ("", "one honest shuffler, at most 3"),
+        ("the first shuffler is honest: it", "an honest first shuffler, at most 3"),
     ],
 )
 def test_the_headline_says_who_has_to_be_honest(replaced: str, expected: str) -> None:
@@ -38,4 +38,4 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
     silos = Budgets.from_tiers([(1.0, 10, 1e-5)])
     text = shown(certify(silos, RecordGaussian(dimension=3, records=5), delta=1e-3).to_json())
     assert "one RECORD of one client" in text
-    assert "shuffler honest" not in text
+    assert "honest shuffler" not in text

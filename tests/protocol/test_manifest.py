@@ -228,5 +228,5 @@ def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
         Question("q", "gaussian-vector", **parts | {missing: None})
     with pytest.raises(ValueError, match="lattice is 10, but gaussian-vector has no lattice"):
         Question("q", "gaussian-vector", lattice=10, **parts)
-    with pytest.raises(ValueError, match="the clients of gaussian-vector answer all at once"):
-        Question("q", "gaussian-vector", **parts | {"vector": replace(TASK, turns=Turns(100, 0.1))})
+    in_turns = Question("q", "gaussian-vector", **parts | {"vector": replace(TASK, turns=Turns(100, 0.1))})
+    assert (in_turns.report_bytes, in_turns.submitted_bytes) == (8, 1)

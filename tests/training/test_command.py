@@ -143,7 +143,15 @@ def test_a_simulation_says_that_nobody_was_protected(tmp_path: Path) -> None:
     assert any("nobody was protected by this run" in line for line in found["assumptions"])
     assert any("at least one shuffler is honest" in line for line in found["assumptions"])
     text = shown("--simulate", "--epochs", "1", "--out", tmp_path)
-    for part in ("simulated", "if everyone else colludes", "replace-one", "at least one shuffler is honest"):
+    assert "1 epoch, 1 step: accuracy" in text
+    for part in (
+        "CERTIFIED, simulated",
+        "central ε at δ = 1e-05",
+        "(no guarantee)",
+        "if everyone else colludes",
+        "replace-one",
+        "at least one shuffler is honest",
+    ):
         assert part in text
 
 
@@ -210,6 +218,12 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
         (("--unit", "planet"), "unit is 'planet'; allowed are user and record"),
         (("--unit", "record", "--clients", "2000"), "clients are 2000 for 1297 examples"),
         (("--watch", "luck"), "watch is 'luck'"),
+        (("--batch-size", "-1"), "batch_size is -1; allowed is at least 1, or 0"),
+        (("--simulate", "--clipping-norm", "0"), "clipping_norm is 0; allowed are 1e-20..1e20"),
+        (("--delta", "2"), "delta is 2; allowed are 1e-12..0.1"),
+        (("--epsilon-limit", "-1"), "epsilon_limit is -1; allowed are"),
+        (("--simulate", "--dir", "clinic"), "allowed is --dir or --simulate"),
+        (("--unit", "record", "--clients", "1"), "clients is 1; allowed is at least 2"),
         (("--no-private",), "a deployed run has noise"),
         (("--simulate", "--learning-rate", "-1"), "learning_rate is -1"),
         (("--simulate", "--batch-size", "100", "--budgets", "1:1,2:1"), "batch_size is 100 with 2 different budgets"),

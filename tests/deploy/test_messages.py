@@ -1,0 +1,57 @@
+"""What the command line says when something cannot be used: a sentence that names it, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli import app
+
+
+def refused(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
+
+
+def test_square_brackets_in_what_was_typed_are_no_markup(tmp_path: Path) -> None:
+    """Reproduction: a file called [/x].csv ended the command with a MarkupError instead of the message."""
+    file = tmp_path / "[" / "x].csv"
+    assert refused("certify", file, "--delta", "1e-6") == f"croupier: {file} does not exist"
+    assert "grid is '[red]a'" in refused("round", "open", "x", "--dir", tmp_path, "--grid", "[red]a")
+
+
+def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    """Reproduction: a directory in the place of a file ended the command with a traceback."""
+    assert refused("certify", tmp_path, "--delta", "1e-6") == f"croupier: {tmp_path}: Is a directory"
+    missing = tmp_path / "missing.csv"
+    assert refused("audit", missing) == f"croupier: {missing} does not exist"
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n1,100\n")
+    assert refused("curve", budgets, "--out", budgets / "curve.png").endswith(f"{budgets}: File exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        # Reproduction: a round with a deadline in the past was opened.
+        (("--close-after-s", "-5"), "close_after_s is -5; allowed are finite numbers above 0, or 0"),
+        (("--randomizer", "hemisphere"), "randomizer is 'hemisphere'; allowed are rr, krr, onebit, laplace, gaussian;"),
+        (("--short-batch", "keep"), "short_batch is 'keep'; allowed are hold, dispose"),
+    ],
+)
+def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+def test_a_library_that_is_not_installed_is_said_with_the_extra_that_has_it() -> None:
+    """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
+    program = "import sys; sys.modules['torch'] = None; from deploy.cli import main; main()"
+    command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "croupier: torch is not installed; it comes with 'croupier[sgd]'\n"
