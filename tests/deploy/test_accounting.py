@@ -110,7 +110,9 @@ def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:
     found = answer("audit", even, "--seconds", "0.5")
     assert found["lower_bound"]["epsilon"] == pytest.approx(1.69101, rel=1e-4)
     assert 1 <= found["ratio"] < 1.02
-    assert "1.69" in run("audit", even, "--seconds", "0")
+    # Reproduction: the certified epsilon stood there without its delta.
+    assert "CERTIFIED ε = 1.69" in (shown := " ".join(run("audit", even, "--seconds", "0").split()))
+    assert shown.count("at δ = 1e-06") == 2
 
 
 def test_plan_answers_what_is_left_open(budgets: Path) -> None:
