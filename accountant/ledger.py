@@ -9,7 +9,7 @@ accountant service enters a round in the very transaction that keeps its certifi
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ _entries = sa.Table(
     sa.Column("profile", sa.String, nullable=False),
     sa.UniqueConstraint("round_id", "local_epsilon", "local_delta"),
 )
+
+_record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,10 @@ class Ledger:
         self._connection = connection
         _metadata.create_all(connection)
 
-    def enter(self, round_id: str, batch_digest: bytes, entries: Sequence[Entry]) -> None:
+    def enter(self, round_id: str, batch_digest: bytes, entries: Sequence[Entry], *, one_record: bool = False) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
+
+        one_record: what it costs is about one record of a client, and not about a user.
 
         Raises ValueError if the round is entered already with another batch or other costs.
         """
@@ -147,6 +151,8 @@ class Ledger:
             if {row.batch_digest for row in known} != {batch_digest} or [_entry(row) for row in known] != list(entries):
                 raise ValueError(f"round {round_id!r} is in the ledger with another batch or cost; allowed is once")
             return
+        if one_record and round_id not in self.record_rounds():
+            self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
         self._connection.execute(
             sa.insert(_entries),
             [
@@ -175,6 +181,10 @@ class Ledger:
         self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
         self.enter(round_id, known[0].batch_digest, entries)
 
+    def record_rounds(self) -> set[str]:
+        """Returns the rounds whose cost is about one record of a client, and not about a user."""
+        return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
+
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
         """Every round as it was entered: its id, its batch and its costs, oldest first."""
         rounds: dict[tuple[str, bytes], list[Entry]] = {}
@@ -183,19 +193,32 @@ class Ledger:
         return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
 
     def spent(self, delta: float) -> tuple[Spent, ...]:
-        """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round."""
-        rounds = self._rounds()
-        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds for e in entries})
+        """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
+
+        A tier's name says in how many of its rounds one record is protected, and not a user.
+        """
+        rounds, of_records = self._rounds(), self.record_rounds()
+        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds.values() for e in entries})
+
+        def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
+            records = len(of_records & mine.keys())
+            unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
+            return Spent(f"{name}{unit}", len(mine), _composed(list(mine.values()), delta))
+
         found = []
         for tier in tiers:
-            mine = [[e] for entries in rounds for e in entries if (e.local_epsilon, e.local_delta) == tier]
             name = f"local ε {tier[0]:g}" + (f", δ {tier[1]:g}" if tier[1] else "")
-            found.append(Spent(name, len(mine), _composed(mine, delta)))
-        return (*found, Spent(ANY_TIER, len(rounds), _composed(rounds, delta)))
+            mine = {
+                round_id: chosen
+                for round_id, entries in rounds.items()
+                if (chosen := [e for e in entries if (e.local_epsilon, e.local_delta) == tier])
+            }
+            found.append(spent(name, mine))
+        return (*found, spent(ANY_TIER, rounds))
 
     def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> str | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
-        others = self._rounds(_entries.c.round_id != round_id)
+        others = list(self._rounds(_entries.c.round_id != round_id).values())
         before, after = _composed(others, limit.delta), _composed([*others, list(entries)], limit.delta)
         if after is not None and after.epsilon <= limit.epsilon:
             return None
@@ -214,11 +237,11 @@ class Ledger:
         query = sa.select(_entries).order_by(_entries.c.sequence)
         return self._connection.execute(query if where is None else query.where(where)).all()
 
-    def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> list[list[Entry]]:
+    def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> dict[str, list[Entry]]:
         rounds: dict[str, list[Entry]] = {}
         for row in self._rows(where):
             rounds.setdefault(row.round_id, []).append(_entry(row))
-        return list(rounds.values())
+        return rounds
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -147,7 +147,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def keep(tx: Transaction) -> None:
             if certificate.granted:
-                Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries)
+                one_record = terms.question.records_per_client is not None
+                Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "certify", *watch.read())
             if not certificate.granted:

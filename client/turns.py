@@ -8,8 +8,9 @@ for a second report would spend the budget a second time. The budget has been su
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,16 +121,19 @@ class _Taking:
 
         A stream that broke before anybody was let in raises what it broke with: so does a first hop that is away.
         """
-        call, admitted = stub.Attend(), False
+        call, admitted, challenge = stub.Attend(), False, b""
+        coming = iter([user.private_key for _, user in self._users.values()])
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
                 kind = response.WhichOneof("kind")
                 if kind == "challenge":
-                    await self._come(call, response.challenge)
+                    challenge = response.challenge
+                    await self._come(call, challenge, coming)
                 elif kind == "admitted":
                     self._check_admitted(response.admitted)
                     admitted = True
+                    await self._come(call, challenge, coming)
                 elif kind == "certificate":
                     self._check_certificate(response.certificate)
                 elif kind == "ask":
@@ -147,10 +151,10 @@ class _Taking:
             raise _broken("the stream has ended before anybody was let in")
         return False
 
-    async def _come(self, call: Any, challenge: bytes) -> None:
-        keys = [user.private_key for _, user in self._users.values()]
-        for start in range(0, len(keys), _PER_MESSAGE):
-            part = keys[start : start + _PER_MESSAGE]
+    async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> None:
+        """Has the next of the users who are not there yet attend, as many as a message takes."""
+        part = list(itertools.islice(coming, _PER_MESSAGE))
+        if part:
             signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, part)
             await _say(call, pb.AttendRequest(attendances=signed))
 

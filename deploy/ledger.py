@@ -29,6 +29,7 @@ class _Round(BaseModel):
     round_id: str
     batch_digest: str
     entries: tuple[dict[str, Any], ...]
+    one_record: bool = False
 
 
 class _Backup(BaseModel):
@@ -65,9 +66,16 @@ def backup_ledger(directory: Path, file: Path) -> int:
     """
     name, url = _url(directory)
     with _read(url) as connection:
+        ledger = Ledger(connection)
+        of_records = ledger.record_rounds()
         rounds = [
-            {"round_id": round_id, "batch_digest": digest.hex(), "entries": [asdict(entry) for entry in entries]}
-            for round_id, digest, entries in Ledger(connection).entered()
+            {
+                "round_id": round_id,
+                "batch_digest": digest.hex(),
+                "entries": [asdict(entry) for entry in entries],
+                "one_record": round_id in of_records,
+            }
+            for round_id, digest, entries in ledger.entered()
         ]
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
@@ -89,7 +97,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (one.round_id, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries])
+            (one.round_id, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries], one.one_record)
             for one in backup.rounds
         ]
     except (ValidationError, ValueError, TypeError) as error:
@@ -100,8 +108,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         with database.begin() as connection:
             ledger = Ledger(connection)
-            for round_id, digest, entries in rounds:
-                ledger.enter(round_id, digest, entries)
+            for round_id, digest, entries, one_record in rounds:
+                ledger.enter(round_id, digest, entries, one_record=one_record)
             return len(ledger.entered())
     finally:
         database.close()

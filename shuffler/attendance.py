@@ -82,13 +82,14 @@ class Attendance:
             if self._place.get((stream.round_id, client)) is stream:
                 del self._place[stream.round_id, client]
 
-    async def enter(self, stream: Stream, client: bytes) -> None:
-        """Takes a client in that has proved its key; if it is being asked, it hears so at once."""
-        self._place[stream.round_id, client] = stream
-        stream.clients.add(client)
+    async def enter(self, stream: Stream, clients: Sequence[bytes]) -> None:
+        """Takes clients in that have proved their keys; who is being asked hears so at once."""
         question = self._questions.get(stream.round_id)
-        if question is not None and question.client == client:
-            self._put(question, stream)
+        for client in clients:
+            self._place[stream.round_id, client] = stream
+            stream.clients.add(client)
+            if question is not None and question.client == client:
+                self._put(question, stream)
         async with self._changed:
             self._changed.notify_all()
 

@@ -371,9 +371,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if request.attendances:
             codes = await self._admit(stream, request.attendances)
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
-            for attendance, code in zip(request.attendances, codes, strict=True):
-                if code == pb.SUBMISSION_CODE_ACCEPTED:
-                    await self._attendance.enter(stream, attendance.client_key)
+            accepted = zip(request.attendances, codes, strict=True)
+            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            await self._attendance.enter(stream, admitted)
         if request.HasField("answer"):
             self._attendance.answer(stream, request.answer)
 

@@ -214,3 +214,18 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
     assert after is not None
     alone = gaussian_epsilon(1 / gaussian_sigma(2.0, 1e-6), 1e-5)
     assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone
+
+
+def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(engine: sa.Engine) -> None:
+    silo = Entry(1.0, 1e-6, 10, 1.0, 1e-6)
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("users", b"u" * 32, entries_of())
+        ledger.enter("records", b"r" * 32, [silo], one_record=True)
+        ledger.enter("records", b"r" * 32, [silo], one_record=True)
+        ledger.amend("records", [silo])
+        assert ledger.record_rounds() == {"records"}
+        names = [one.tier for one in ledger.spent(1e-4)]
+    assert names[0] == "local ε 0.5"
+    assert "local ε 1, δ 1e-06; ONE RECORD only, in 1 of 1 rounds" in names
+    assert names[-1] == f"{ANY_TIER}; ONE RECORD only, in 1 of 2 rounds"

@@ -13,6 +13,8 @@ from accountant import Budgets, certify
 from accountant.ledger import Ledger
 from accountant.randomizers import HemisphereMechanism
 from protocol.v1 import messages_pb2 as pb
+from shuffler.attendance import MAX_ATTENDANCES
+from shuffler.service import ShufflerService
 from shuffler.turns import secret_order
 from tests.turns.support import DIMENSION, Person, laid, people, settings, task
 
@@ -178,3 +180,17 @@ async def test_the_order_is_that_of_a_secret_key_and_uniform() -> None:
     orders = {tuple(secret_order(clients, bytes([key % 256, key // 256]) * 16)) for key in range(400)}
     assert len(orders) == 24
     assert secret_order(clients, bytes(32)) == secret_order(clients[::-1], bytes(32))
+
+
+async def test_a_gateway_with_more_users_than_a_message_takes_attends_for_all_of_them(tmp_path: Path) -> None:
+    async with laid(tmp_path, 1) as table:
+        group = people(MAX_ATTENDANCES + 3)
+        terms = await table.gather(group, settings(task(period_ms=1), needed=len(group)))
+        taking = asyncio.create_task(table.take(terms, group))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        while first._attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        await taking
+        await table.result(terms)
