@@ -119,11 +119,12 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=0.2))
+        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
         for _ in range(8):
             while first._attendance.num_present(terms.round_id) < 6:
                 await asyncio.sleep(0.05)
                 assert not taking.done(), taking.exception()
+            await asyncio.sleep(0.1)  # the clients have heard of it, too
             first._attendance.hang_up()
             while first._attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
