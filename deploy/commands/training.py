@@ -536,11 +536,10 @@ async def _steps(run: _Run, directory: Path, state: Path) -> torch.Tensor:
                 pass
             run.note(progress.history[-1], spent())
             newest = progress.epochs(steps)[-1]
-            answered = sum(number for batch in newest for _, number in batch.tiers) - sum(
-                one.dishonest for one in newest
-            )
-            if answered < count:
-                run.say(f"{max(0, answered)} of {count} clients answered", highlight=False)
+            missing = count - sum(number for batch in newest for _, number in batch.tiers)
+            missing += sum(batch.dishonest for batch in newest)
+            if missing:
+                run.say(f"{missing} of {count} clients have not answered, or count as if they had not", highlight=False)
             for user, why in list(deployed.without_gradient.items())[:3]:
                 run.say(f"client {user} had no gradient: {why}", highlight=False)
     except NotGrantedError as error:
