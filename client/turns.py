@@ -58,9 +58,11 @@ class Attendee:
 
 @dataclass
 class TurnsTaken:
-    """What came of it: who has answered, whose gradient could not be used and why, and hop 1's report at the end."""
+    """What came of it: who has answered, who was not let in and why, whose gradient could not be used and why, and hop
+    1's report at the end."""
 
     answered: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
     without_gradient: dict[str, str] = field(default_factory=dict)
     report: pb.TurnsReport = field(default_factory=pb.TurnsReport)
 
@@ -78,12 +80,12 @@ async def take_turns(
     """Attends for all users until nobody is asked any more, coming again when the stream breaks.
 
     Args:
-        users: by name; all have submitted their budgets to this round.
+        users: by name; who has not submitted a budget to this round is not let in, and the others go on.
         patience_s: how long hop 1 may be out of reach, or let nobody in.
         progress: called with 1 after every answer.
 
     Raises:
-        Refusal: a user has not submitted, or hop 1 refuses the call.
+        Refusal: no user is let in, or hop 1 refuses the call.
         SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
     """
@@ -122,18 +124,20 @@ class _Taking:
         A stream that broke before anybody was let in raises what it broke with: so does a first hop that is away.
         """
         call, admitted, challenge = stub.Attend(), False, b""
-        coming = iter([user.private_key for _, user in self._users.values()])
+        coming, part = iter(self._users), list[bytes]()
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
                 kind = response.WhichOneof("kind")
                 if kind == "challenge":
                     challenge = response.challenge
-                    await self._come(call, challenge, coming)
+                    part = await self._come(call, challenge, coming)
                 elif kind == "admitted":
-                    self._check_admitted(response.admitted)
-                    admitted = True
-                    await self._come(call, challenge, coming)
+                    admitted |= self._note_admitted(part, response.admitted)
+                    part = await self._come(call, challenge, coming)
+                    if not part and not admitted:
+                        name, why = next(iter(self.taken.refused.items()), ("", "no users"))
+                        raise Refusal(Code.UNKNOWN_CLIENT, f"none of {len(self._users)} users is let in; {name}: {why}")
                 elif kind == "certificate":
                     self._check_certificate(response.certificate)
                 elif kind == "ask":
@@ -151,18 +155,23 @@ class _Taking:
             raise _broken("the stream has ended before anybody was let in")
         return False
 
-    async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> None:
-        """Has the next of the users who are not there yet attend, as many as a message takes."""
+    async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> list[bytes]:
+        """Has the next of the users who are not there yet attend, as many as a message takes; returns their keys."""
         part = list(itertools.islice(coming, _PER_MESSAGE))
         if part:
-            signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, part)
+            keys = [self._users[key][1].private_key for key in part]
+            signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, keys)
             await _say(call, pb.AttendRequest(attendances=signed))
+        return part
 
-    def _check_admitted(self, admitted: pb.Admitted) -> None:
-        refused = [code for code in admitted.codes if code != pb.SUBMISSION_CODE_ACCEPTED]
-        if refused:
-            name = pb.SubmissionCode.Name(refused[0]).removeprefix("SUBMISSION_CODE_")
-            raise Refusal(Code.UNKNOWN_CLIENT, f"{len(refused)} of {len(admitted.codes)} users: {name}")
+    def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
+        """Notes who is not let in, and returns whether anybody is."""
+        for key, code in zip(part, admitted.codes, strict=False):
+            name = self._users[key][0]
+            self.taken.refused.pop(name, None)
+            if code != pb.SUBMISSION_CODE_ACCEPTED:
+                self.taken.refused[name] = pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
+        return pb.SUBMISSION_CODE_ACCEPTED in admitted.codes
 
     def _check_certificate(self, signed: pb.Signed) -> None:
         accountant = self._deployment.accountant.name

@@ -104,7 +104,8 @@ class _Guard(grpc.aio.ServerInterceptor):
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (as above)
-                await self._refuse(error, method, context)
+                if not context.done():  # else nobody is there to be told
+                    await self._refuse(error, method, context)
 
         return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
 

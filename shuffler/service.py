@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ from shuffler.turns import ORDER_KEY, PROGRESS, TURNS_ENDED, new_order_key, take
 
 __all__ = ["ShufflerService"]
 
+_log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUSION_PAGE = 65536
 _HASH_BYTES = 32
@@ -357,9 +359,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             stream.end()
         except Refusal as refusal:
             stream.end(refusal)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 (gRPC's, where a caller has vanished; ours would be a defect)
+            _log.warning("a stream cannot be read any more: %s", error, extra={"round_id": stream.round_id})
             stream.end(Refusal(Code.INTERNAL))
-            raise
 
     async def _hear(self, stream: Stream, request: pb.AttendRequest) -> None:
         if len(request.attendances) > MAX_ATTENDANCES or request.round_id:

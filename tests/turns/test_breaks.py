@@ -119,7 +119,7 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
+        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=2.0))
         for _ in range(8):
             while first._attendance.num_present(terms.round_id) < 6:
                 await asyncio.sleep(0.05)

@@ -60,8 +60,9 @@ async def test_only_who_has_submitted_and_holds_the_key_is_let_in(tmp_path: Path
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
-        with pytest.raises(Refusal, match="1 of 1 users: UNKNOWN_CLIENT"):
-            await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)})
+        stranger = Person(np.zeros(DIMENSION), 2.0)
+        with pytest.raises(Refusal, match="none of 1 users is let in; stranger: UNKNOWN_CLIENT"):
+            await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
             good = sign_attendance(terms.round_id, challenge, victim.key)
@@ -73,6 +74,16 @@ async def test_only_who_has_submitted_and_holds_the_key_is_let_in(tmp_path: Path
             codes = (await call.read()).admitted.codes
         bad, accepted = pb.SUBMISSION_CODE_BAD_SIGNATURE, pb.SUBMISSION_CODE_ACCEPTED
         assert codes == [bad, bad, bad, pb.SUBMISSION_CODE_UNKNOWN_CLIENT, accepted]
+
+
+async def test_one_who_has_not_submitted_keeps_nobody_else_out(tmp_path: Path) -> None:
+    async with laid(tmp_path, 1) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
+        assert taken.refused == {"stranger": "UNKNOWN_CLIENT"}
+        assert taken.answered == set(group)
+        await table.result(terms)
 
 
 async def test_nobody_answers_for_somebody_else(tmp_path: Path) -> None:
