@@ -169,7 +169,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         sealed, report = request.ciphertext, None
         if len(sealed) == Onion(terms).arriving_size(pb.LANE_ANSWER, HOP_ANALYZER):
             (report,) = _open_both(terms.suite, _places(terms, keys, pb.LANE_ANSWER), [sealed])
-        name = f"answer-{hashlib.sha256(sealed).hexdigest()}"
+        name = f"{_MODEL}-answer-{hashlib.sha256(sealed).hexdigest()}"
 
         def learn(tx: Transaction) -> tuple[pb.Model, bool]:
             model = _model(tx, terms)

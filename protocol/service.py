@@ -93,7 +93,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
     purposes: tuple[str, ...] = (ENVELOPE_KEY,)
     lanes_in: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
     passing: tuple[str, ...] = ()
-    """Documents that go when the round's keys go."""
+    """Documents that go when the round's keys go, by what their kinds begin with."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         self.name = setup.entry.name
@@ -148,7 +148,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer, abc.ABC):
         """Destroys keys, ciphertexts and passing documents of a round that has ended here, however it has."""
         tx.forget(round_id)
         for kind in self.passing:
-            tx.drop_document(round_id, kind)
+            tx.drop_documents(round_id, kind)
 
     def wake(self, round_id: str) -> None:
         """Drives a round on, if nobody is doing so."""

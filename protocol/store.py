@@ -325,8 +325,10 @@ class Transaction:
         if not self._db.execute(_documents.update().where(here).values(content=content)).rowcount:
             self.put_document(round_id, kind, content)
 
-    def drop_document(self, round_id: str, kind: str) -> None:
-        self._db.execute(_documents.delete().where((_documents.c.round_id == round_id) & (_documents.c.kind == kind)))
+    def drop_documents(self, round_id: str, kind: str) -> None:
+        """Deletes the documents of a round whose kinds begin so."""
+        begins = _documents.c.kind.startswith(kind, autoescape=True)
+        self._db.execute(_documents.delete().where((_documents.c.round_id == round_id) & begins))
 
     # ------------------------------------------------------------- forgetting
 

@@ -160,7 +160,9 @@ def train(
     ),
     watch: Annotated[str, typer.Option(help="validation, or test: what accuracy is measured on.")] = "validation",
     seed: Annotated[int, typer.Option(help="simulation: of batches and noise; initial parameters always.")] = 0,
-    device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, …")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where gradients are computed: cpu, cuda, …; auto: a GPU if any.")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
@@ -175,7 +177,7 @@ def train(
         from deploy.training.privacy import Conditions, SiloSpending, UserSpending
         from deploy.training.simulation import shares_of
 
-        _check_device(device)
+        device = _device(device)
         if watch not in ("validation", "test"):
             raise ValueError(f"watch is {watch!r}; allowed are validation and test")
         if unit not in ("user", "record"):
@@ -309,9 +311,10 @@ class _Run:
             return
         allowed = spending.epochs_within(epoch, limit, self.epochs)
         if not allowed:
-            first = spending.after([epoch]).epsilon
+            first = spending.after([epoch])
             raise ValueError(
-                f"epsilon_limit is {limit:g}; one epoch costs {first:.4g} already, so nothing can be trained"
+                f"epsilon_limit is {limit:g}; one epoch costs {first.epsilon:.4g} ({first.grade} at δ {first.delta:g}) "
+                "already, so nothing can be trained"
             )
         if allowed < self.epochs:
             self.stop_after(allowed, spending.after([epoch] * (allowed + 1)).epsilon, "planned for everyone answering")
@@ -350,13 +353,21 @@ def _digest(examples: Examples) -> str:
     return digest.hexdigest()
 
 
-def _check_device(device: str) -> None:
+def _device(device: str) -> str:
+    """Returns the name of the device to use; auto is the GPU where there is one.
+
+    Raises:
+        ValueError: it is not here.
+    """
     import torch
 
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device is {device!r}, which is not here: {error}") from error
+    return device
 
 
 def _wishes(budgets: str, count: int) -> torch.Tensor:

@@ -98,6 +98,21 @@ async def test_documents_are_written_once(store: Store) -> None:
 
 
 @pytest.mark.asyncio
+async def test_documents_that_change_and_that_go(store: Store) -> None:
+    for content in (b"1", b"2"):
+        await store.run(lambda tx: tx.replace_document("r", "model", content))  # noqa: B023
+    await store.run(lambda tx: tx.put_document("r", "model-answer-1", b"x"))
+    await store.run(lambda tx: tx.put_document("r", "mod_l", b"y"))
+    await store.run(lambda tx: tx.put_document("other", "model", b"z"))
+    assert await store.run(lambda tx: tx.document("r", "model")) == b"2"
+    await store.run(lambda tx: tx.drop_documents("r", "mod_"))  # no pattern
+    await store.run(lambda tx: tx.drop_documents("r", "model"))
+    for kind in ("model", "model-answer-1", "mod_l"):
+        assert await store.run(lambda tx: tx.document("r", kind)) is None  # noqa: B023
+    assert await store.run(lambda tx: tx.document("other", "model")) == b"z"
+
+
+@pytest.mark.asyncio
 async def test_one_submission_a_client(store: Store) -> None:
     await store.run(lambda tx: tx.add_submissions("r", [(b"a", b"2", b"x"), (b"b", b"1", b"y")]))
     with pytest.raises(sa.exc.IntegrityError):
