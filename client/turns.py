@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,7 +96,7 @@ async def take_turns(
     taking = _Taking(terms, deployment, users, outbox, progress)
     stub = stubs.ShufflerStub(channel)
     while not await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s):  # noqa: ASYNC110
-        await asyncio.sleep(random.uniform(*_PAUSE_S))  # noqa: S311 (spreads load; protects nobody)
+        await asyncio.sleep(secrets.SystemRandom().uniform(*_PAUSE_S))
     return taking.taken
 
 
