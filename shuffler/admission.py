@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from protocol.errors import Code, Refusal
 from protocol.identity import submission_is_authentic
 from protocol.manifest import RoundTerms
-from protocol.store import Store, Transaction
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.store import Store, Transaction
+from runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
 

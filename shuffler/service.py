@@ -28,15 +28,15 @@ from protocol.identity import Kind, attendance_is_authentic, read_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.randomness import SystemRandom
-from protocol.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
-from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
+from runtime.store import RoundRow, Transaction
 from shuffler.admission import MAX_PER_CALL, Admission
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from shuffler.mix import open_layer, permute
-from shuffler.turns import ORDER_KEY, PROGRESS, TURNS_ENDED, new_order_key, take_turns
+from shuffler.mixing import open_layer, permute
+from shuffler.sequential import ORDER_KEY, PROGRESS, TURNS_ENDED, new_order_key, take_turns
 
 __all__ = ["ShufflerService"]
 

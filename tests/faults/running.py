@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
-from deploy.keygen import make_deployment
-from protocol import service
+from deploy.operator.keys import make_deployment
+from runtime import service
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES
 from tests.faults.play import play
 from tests.faults.processes import ProcessWorld

@@ -12,25 +12,25 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from accountant import BinaryRandomizedResponse, Budgets, certify
-from accountant.ledger import Ledger
+from accountant.service.ledger import Ledger
 from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, seal_one, send
-from client.verify import certified_chain, missing_at_hop
-from deploy.operator import Operator
+from client.verification import certified_chain, missing_at_hop
+from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR, Deployment
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
-from protocol.service_directory import load_secrets
-from protocol.transport import peer_channel, public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from protocol.workers import WorkerPool
+from runtime.service_directory import load_secrets
+from runtime.transport import peer_channel, public_channel
+from runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, in_process, settings
 
 WAIT_S = 60.0
