@@ -85,6 +85,13 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         return [ciphertext for chunk in packed for ciphertext in unpack(chunk, size)]
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
+        """Takes one chunk of a lane; answers after it is durable. The same chunk again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
+                BAD_BATCH (size), CONFLICT (the chunk was delivered with other content), WRONG_STATE (the round is
+                disposed of).
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         if request.lane not in self.lanes_in:
@@ -104,6 +111,14 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         return pb.DeliverResponse()
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
+        """Checks a delivery that is complete against the commitments, and closes the round here.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (what arrived is not what was
+                committed to), SHORT_BATCH (too few distinct items), CONFLICT (other commitments were handed over
+                before).
+            SignatureError: a commitment is not signed by its hop.
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
@@ -121,9 +136,21 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         return pb.HandOverResponse()
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Passes one answer of a sequential round on; only hops behind the first and the analyzer do.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, always.
+        """
         raise Refusal(Code.NOT_YOUR_CALL, f"{self.name} takes no answers")
 
     async def EndTurns(self, request: pb.EndTurnsRequest, context: Context) -> pb.EndTurnsResponse:  # noqa: N802
+        """Takes hop 1's signed report of how many clients have answered in a sequential round.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),
+                CONFLICT (a different report was taken before).
+            SignatureError: the report is not signed by hop 1.
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         first = terms.manifest.hops[0].service

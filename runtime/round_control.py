@@ -41,6 +41,12 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
     purposes: tuple[str, ...] = (ENVELOPE_KEY,)
 
     async def Prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:  # noqa: N802
+        """Makes this service's key pairs for a round; the same call again answers with the same keys.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (round id or HPKE suite), CONFLICT (the round
+                id has been used).
+        """
         self.require_caller(context, [OPERATOR])
         round_id, suite = request.round_id, request.hpke_suite
         if not 1 <= len(round_id.encode()) <= 128:
@@ -81,13 +87,24 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         return terms
 
     async def Sign(self, request: rpc.SignRequest, context: Context) -> rpc.SignResponse:  # noqa: N802
-        """Signs one manifest per round: the second, different one would be a manifest made for somebody."""
+        """Signs one manifest per round: a second, different one would be a manifest made for somebody.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, CONFLICT (another manifest has been signed).
+        """
         self.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
         await self.store.run(lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash))
         return rpc.SignResponse(signature=self.identity.sign(Kind.MANIFEST, request.manifest))
 
     async def Open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:  # noqa: N802
+        """Starts a round whose manifest every service has signed.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, UNKNOWN_ROUND, CONFLICT (open under another
+                manifest).
+            SignatureError: a service's signature is missing or wrong.
+        """
         self.require_caller(context, [OPERATOR])
         payload = verify_signed(Kind.MANIFEST, request.manifest, self.deployment.identities, self.deployment.chain)
         round_id = parse_terms(payload).round_id
@@ -104,6 +121,11 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         return rpc.OpenResponse()
 
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        """Ends admission; only hop 1 can.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1).
+        """
         self.require_caller(context, [OPERATOR])
         raise Refusal(Code.NOT_YOUR_CALL, "only the first shuffler closes rounds")
 
@@ -115,6 +137,12 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """Changes what else has to change in the transaction that deletes a round."""
 
     async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
+        """Deletes a round that has no certificate yet, keys first; the same call again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), UNKNOWN_ROUND, WRONG_STATE (the round has its
+                certificate).
+        """
         self.require_caller(context, [OPERATOR])
         round_id = request.round_id
         was_driven = await self.halt(round_id)
@@ -141,6 +169,11 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         return rpc.WithdrawResponse(state=state)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        """Returns the state, the costs and the problem of one round, or of the 20 newest.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), UNKNOWN_ROUND.
+        """
         self.require_caller(context, [OPERATOR])
 
         def read(tx: Transaction) -> list[pb.RoundStatus]:

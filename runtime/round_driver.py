@@ -67,6 +67,7 @@ class Stopwatch:
         self.workers_cpu_s = 0.0
 
     def read(self) -> tuple[float, float]:
+        """Returns (wall seconds, CPU seconds) since the start."""
         return time.perf_counter() - self._wall, time.process_time() - self._cpu + self.workers_cpu_s
 
 
@@ -107,6 +108,7 @@ class RoundDriver(abc.ABC):
         return self._terms[round_id]
 
     def channel_to(self, name: str) -> grpc.aio.Channel:
+        """Returns the channel to another service of the deployment, opened when it is first needed."""
         if name not in self._channels:
             self._channels[name] = peer_channel(self.deployment.service(name), self._secrets)
         return self._channels[name]

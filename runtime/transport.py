@@ -253,7 +253,9 @@ async def retrying(
     Where the service says when to come again, the wait is at least as long, up to 30 s.
 
     Args:
+        call: makes the call; made anew for every attempt.
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+        longest_wait_s: the longest wait between two attempts that the service has not asked for.
         on_failure: called with every failure that will be repeated.
 
     Raises:

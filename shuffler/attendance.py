@@ -71,6 +71,7 @@ class Attendance:
         self._changed = asyncio.Condition()
 
     def open(self, round_id: str) -> Stream:
+        """Adds a stream on which no client is let in yet."""
         stream = Stream(round_id)
         self._streams.add(stream)
         return stream
@@ -109,9 +110,11 @@ class Attendance:
             self._changed.notify_all()
 
     def has_ended(self, round_id: str) -> bool:
+        """Returns whether the operator has ended the round's turns."""
         return round_id in self._ended
 
     def num_present(self, round_id: str) -> int:
+        """Returns how many clients of a round can be asked at the moment."""
         return sum(of == round_id for of, _ in self._place)
 
     async def ask(

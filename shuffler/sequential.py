@@ -109,6 +109,12 @@ class SequentialHop(RoundService):
         return response
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Opens one layer of an answer and passes it on; returns what the analyzer made of it.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
+                over), NOT_READY (the next service does not answer).
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
@@ -130,6 +136,13 @@ class SequentialHop(RoundService):
     async def Attend(  # noqa: N802
         self, requests: AsyncIterator[pb.AttendRequest], context: Context
     ) -> AsyncIterator[pb.AttendResponse]:
+        """Lets clients in on a stream, asks each when it is its turn, and takes its answer.
+
+        Raises:
+            Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not
+                hop 1), UNKNOWN_ROUND, NOT_READY (no client was let in in time), OVERLOADED (responses are not read),
+                WRONG_STATE (the round has ended without a result), STOPPING.
+        """
         first = None
         with contextlib.suppress(TimeoutError, StopAsyncIteration):
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
@@ -206,9 +219,11 @@ class SequentialHop(RoundService):
         ]
 
     def hang_up(self) -> None:
+        """Stops asking and ends all streams; their clients come again."""
         for driver in self._drivers.values():  # whoever is sent away must not be asked
             driver.cancel()
         self.attendance.hang_up()
 
     def dismiss(self, round_id: str) -> None:
+        """Ends the streams of a round that will have no result."""
         self.attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

@@ -50,6 +50,10 @@ async def ask_in_turn(
     to answer yet, and all who are left have had the time to come again.
 
     Args:
+        terms: of a sequential round.
+        store: hop 1's, where every answer is durable before it is passed on.
+        attendance: the streams of the clients that are there.
+        certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
     turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size

@@ -53,20 +53,28 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
 
     @property
     def num_waiting_submissions(self) -> int:
+        """See `RoundDriver.num_waiting_submissions`."""
         return self._admission.num_pending
 
     # ------------------------------------------------------------- place in the chain
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns this shuffler's place in the chain, 1..k."""
         return terms.services.index(self.name) + 1
 
     def predecessor(self, terms: RoundTerms) -> str:
+        """Returns the hop before this one.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL at hop 1, which takes submissions and no deliveries.
+        """
         hop = self.hop(terms)
         if hop == 1:
             raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
         return terms.manifest.hops[hop - 2].service
 
     def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns the next service on each lane."""
         hop = self.hop(terms)
         if hop < terms.num_hops:
             return dict.fromkeys(_LANES, terms.manifest.hops[hop].service)
@@ -78,6 +86,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     # ------------------------------------------------------------- the round
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Closes, mixes, delivers, or asks clients in turn."""
         if row.state == pb.ROUND_STATE_OPEN:
             return await self._close_at_deadline(terms)
         if row.state == pb.ROUND_STATE_CLOSED:
@@ -231,6 +240,12 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     # ------------------------------------------------------------- Shuffler
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: Context) -> rpc.GetRoundResponse:  # noqa: N802
+        """Returns the signed manifest and the state of a round, or of the newest open one.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared).
+        """
+
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
                 return tx.round(request.round_id)
@@ -245,6 +260,12 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         return rpc.GetRoundResponse(manifest=pb.Signed.FromString(row.manifest), state=row.state)
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        """Admits submissions, each answered with its own code after a durable commit.
+
+        Raises:
+            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, NOT_YOUR_CALL (not hop 1), OVERLOADED,
+                STORE_FAILED.
+        """
         if not 1 <= len(request.submissions) <= MAX_PER_CALL:
             raise Refusal(
                 Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; allowed are 1..{MAX_PER_CALL}"
@@ -273,6 +294,12 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context
     ) -> rpc.GetInclusionResponse:
+        """Returns a page of the sorted hashes of what this hop has passed on in one lane.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator may), BAD_REQUEST (lane), NOT_READY
+                (the batch is not mixed yet).
+        """
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
             self.require_caller(context, [OPERATOR])
@@ -288,6 +315,11 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context
     ) -> pb.RegisterClientsResponse:
+        """Registers clients' keys and one-use tokens.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+        """
         self.require_caller(context, [OPERATOR])
         return pb.RegisterClientsResponse(
             registered=await self._admission.register(request.client_keys, request.token_hashes)
@@ -296,6 +328,11 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     # ------------------------------------------------------------- RoundControl
 
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        """Ends admission, and on request the turns of a sequential round; again: nothing changes.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND.
+        """
         self.require_caller(context, [OPERATOR])
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
