@@ -4,7 +4,7 @@
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
 `round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
-written, so that nobody's key or ciphertext comes into a log by way of a convenient object.
+written, so that no key or ciphertext reaches a log by way of a convenient object.
 """
 
 from __future__ import annotations

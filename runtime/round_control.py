@@ -87,7 +87,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         return terms
 
     async def Sign(self, request: rpc.SignRequest, context: Context) -> rpc.SignResponse:  # noqa: N802
-        """Signs one manifest per round: a second, different one would be a manifest made for somebody.
+        """Signs one manifest per round: a second, different one could single out a client.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, CONFLICT (another manifest has been signed).
@@ -153,7 +153,9 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 return row.state
             if not self.withdrawable(tx, row):
                 state = pb.RoundState.Name(row.state).removeprefix("ROUND_STATE_")
-                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is {state}; allowed is up to its certificate")
+                raise Refusal(
+                    Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
+                )
             self.on_withdrawal(tx, row)
             tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
             self.forget(tx, round_id)

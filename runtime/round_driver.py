@@ -126,7 +126,7 @@ class RoundDriver(abc.ABC):
             tx.drop_documents(round_id, kind)
 
     def wake(self, round_id: str) -> None:
-        """Drives a round on, if nobody is doing so."""
+        """Drives a round on, unless that is under way."""
         task = self._drivers.get(round_id)
         if task is None or task.done():
             self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
@@ -146,7 +146,7 @@ class RoundDriver(abc.ABC):
         return self._waiting.get(round_id, "")
 
     async def persist(self, round_id: str, receiver: str, method: Callable[..., Awaitable[T]], request: Message) -> T:
-        """Calls a peer until it answers; meanwhile the round's status says whom it waits for."""
+        """Calls a peer until it answers; meanwhile the round's status says which service it waits for."""
 
         def tell(error: grpc.aio.AioRpcError) -> None:
             self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
@@ -248,7 +248,7 @@ class RoundDriver(abc.ABC):
         return 0
 
     async def _record_problem(self, round_id: str, problem: str) -> None:
-        """Ends the round here: nothing takes it up again, so nobody may find its keys and ciphertexts later."""
+        """Ends the round here; nothing takes it up again, so its keys and ciphertexts are destroyed."""
 
         def end(tx: Transaction) -> None:
             tx.update_round(round_id, problem=problem)

@@ -1,8 +1,8 @@
 """Sequential rounds at a hop: clients answer one after the other, and every answer passes the hops alone.
 
 Hop 1 waits for the certificate, asks, and reports how many have answered; the hops behind it pass answers and the
-report on. In which order clients are asked is `shuffler.sequential_order`'s, who is there to be asked is
-`shuffler.attendance`'s.
+report on. The order in which clients are asked is left to `shuffler.sequential_order`, their streams to
+`shuffler.attendance`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["SequentialHop"]
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-_TIME_TO_ENTER_S = 20.0  # for a stream to let somebody in: one that never does keeps no slot
+_TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
 
 
 class SequentialHop(RoundService):
@@ -51,7 +51,7 @@ class SequentialHop(RoundService):
         """Returns the next service on each lane."""
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """In turns, too: nobody is asked any more then, and nothing comes of the answers that were given."""
+        """Also while clients are being asked: the asking ends, and the answers that were given are destroyed."""
         return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
 
     async def take_turns(self, terms: RoundTerms) -> bool:
@@ -98,7 +98,7 @@ class SequentialHop(RoundService):
         return document
 
     async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
-        """Sends an answer to whoever opens its next layer, until that has worked."""
+        """Sends an answer to the service that opens its next layer, until that has worked."""
         receiver = self.receivers(terms)[pb.LANE_REPORT]
         stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
@@ -191,8 +191,8 @@ class SequentialHop(RoundService):
         if len(request.attendances) > MAX_ATTENDANCES or request.round_id:
             raise Refusal(
                 Code.BAD_REQUEST,
-                f"{len(request.attendances)} attendances in one message, allowed are 0..{MAX_ATTENDANCES}; the round "
-                "is named once",
+                f"{len(request.attendances)} attendances in one message; there must be at most {MAX_ATTENDANCES}, and "
+                "the round is named in the first message only",
             )
         if request.attendances:
             codes = await self._admit(stream, request.attendances)
@@ -220,7 +220,7 @@ class SequentialHop(RoundService):
 
     def hang_up(self) -> None:
         """Stops asking and ends all streams; their clients come again."""
-        for driver in self._drivers.values():  # whoever is sent away must not be asked
+        for driver in self._drivers.values():  # a client that is sent away must not be asked
             driver.cancel()
         self.attendance.hang_up()
 

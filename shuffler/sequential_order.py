@@ -1,4 +1,4 @@
-"""Turns at hop 1: the clients of a round are asked one after the other, in an order that nobody else learns.
+"""The sequential order at hop 1: clients are asked one after the other, in an order that no one else learns.
 
 The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
 round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
@@ -37,7 +37,7 @@ def new_order_key(source: RandomSource) -> KeyPair:
 
 
 def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
-    """Returns the clients in an order that is uniformly random to whoever does not have the key (HMAC-SHA256)."""
+    """Returns the clients in an order that is uniformly random to all who lack the key (HMAC-SHA256)."""
     return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
 
 

@@ -2,7 +2,7 @@
 
     hop 1:     OPEN ──close──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
     hop 2..k:  OPEN ──hand-over──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
-    in turns:                                       MIXED ──deliver──▶ IN_TURNS ──no more turns──▶ DELIVERED
+    sequential:                                     MIXED ──deliver──▶ IN_TURNS ──asking ends──▶ DELIVERED
 
 The output batch and the commitments are durable before the first byte is sent, so a crash can repeat a delivery but
 never choose a second order. After the next role's acknowledgement bodies and round key are gone.
@@ -268,7 +268,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         """
         if not 1 <= len(request.submissions) <= MAX_PER_CALL:
             raise Refusal(
-                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; allowed are 1..{MAX_PER_CALL}"
+                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; there must be 1..{MAX_PER_CALL}"
             )
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
@@ -277,7 +277,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         if deadline and self.clock.now() >= deadline:
             state, _ = await self.close(terms)
             if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
-                self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
+                self.wake(terms.round_id)  # the watch on the deadline has ended if there were too few clients then
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
@@ -304,7 +304,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         if self.hop(terms) != 1:
             self.require_caller(context, [OPERATOR])
         if request.lane not in _LANES:
-            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; allowed are report and parameter")
+            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
         hashes, total = await self.store.run(
             lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
         )
