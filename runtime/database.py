@@ -36,7 +36,7 @@ class Limits:
 
     Attributes:
         connect_s: for a connection.
-        lock_s: for a lock: another process of this service, somebody's backup.
+        lock_s: for a lock, held by another process of this service or by a backup.
         statement_s: for one statement.
         transaction_s: for a whole transaction, also where a server or a network has fallen silent.
         erase_s: for rewriting the tables after a round was forgotten.
@@ -201,7 +201,7 @@ class _Postgresql(Database):
             timer.cancel()
 
     def _hang_up(self) -> None:
-        """Ends the connection from this side; whoever waits for an answer sees it as lost."""
+        """Ends the connection from this side; callers that wait for an answer see it as lost."""
         driver = self._driver
         if driver is not None and not driver.closed:
             _log.error("the database has not answered in time; the connection is given up")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deploy.node.serve import RunningService
-from runtime import service
+from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import Listener
 
@@ -66,7 +66,7 @@ def main(name: str, site: Path) -> None:
     listener = Listener(lambda line: _append(site / COMPLAINTS_FILE, json.dumps(line)))
     for logger in ("protocol", "asyncio"):
         logging.getLogger(logger).addHandler(listener)
-    service._CHUNK_BYTES = SMALL_CHUNK_BYTES
+    delivery._CHUNK_BYTES = SMALL_CHUNK_BYTES
     asyncio.run(_serve(name, site))
 
 
