@@ -21,13 +21,11 @@ from accountant.attacks.event_tests import NOTHING, Bet, Family, Goal, Scene
 from accountant.attacks.interval_probabilities import GaussianNoise, LaplaceNoise, gaussian_scales
 from accountant.attacks.kary import LetterAttacks
 from accountant.budgets import Budgets, as_budgets
-from accountant.mechanisms.randomizers import (
-    GaussianMechanism,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    Randomizer,
-    randomizer_from_name,
-)
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.gaussian import GaussianMechanism
+from accountant.mechanisms.kary import KaryRandomizedResponse
+from accountant.mechanisms.laplace import LaplaceMechanism
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.numerics.binomial import UNIT
 from accountant.results import LowerBound, check_count
 

@@ -20,7 +20,7 @@ import grpc.aio
 
 from accountant.budgets import Budgets
 from accountant.certification import HONEST_SHUFFLER, certify, tier_curves
-from accountant.mechanisms.randomizers import Randomizer, RecordGaussian
+from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
 from accountant.results import Certificate, Grade
@@ -359,7 +359,7 @@ def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: b
         curve = curves.get(tier.local_epsilon)
         known = curve is not None and 0 < tier.epsilon < tier.local_epsilon
         profile = profile_of(curve, tier.epsilon, tier.local_epsilon) if known and curve is not None else ()
-        if with_profiles and isinstance(randomizer, RecordGaussian):
+        if with_profiles and not profile:
             profile = randomizer.local_profile(tier.local_epsilon, tier.local_delta, PROFILE_POINTS)
         entries.append(
             Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, certificate.delta, profile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accountant.mechanisms.randomizers import RecordGaussian
+from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.numerics.gaussian import gaussian_sigma
 from accountant.planner import standard_error
 from accountant.results import Grade
