@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from protocol import service, store
+from runtime import round_driver, store
 
 __all__ = ["ROOMS", "SERVICE", "Listener", "LogTail", "listening"]
 
 SERVICE: ContextVar[str] = ContextVar("service", default="-")
 """Whose code runs, where several services share a process; tasks inherit it, the threads of stores do not."""
-ROOMS = ("protocol", "runtime", "shuffler", "accountant", "analyzer", "deploy")
+ROOMS = ("runtime", "shuffler", "accountant", "analyzer", "deploy")
 _LINES = 300
 
 
@@ -29,7 +29,7 @@ class Listener(logging.Handler):
         if record.name == store.__name__:
             return  # the failures of the store are ordered
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        if record.name == service.__name__ and kind in ("AioRpcError", "OperationalError"):
+        if record.name == round_driver.__name__ and kind in ("AioRpcError", "OperationalError"):
             return  # a step that failed for the network or the disk: ordered too, and tried again
         self._report(f"{record.name}: {record.getMessage()}")
         if record.exc_info:

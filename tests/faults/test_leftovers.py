@@ -17,11 +17,11 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from deploy.keygen import make_deployment
-from deploy.serve import RunningService
-from protocol import service
-from protocol.store import Store, Transaction
-from protocol.workers import WorkerPool
+from deploy.node.serve import RunningService
+from deploy.operator.keys import make_deployment
+from runtime import round_driver
+from runtime.store import Store, Transaction
+from runtime.workers import WorkerPool
 from tests.faults.faulty_store import Trap
 from tests.faults.footprint import Ceiling, footprint
 from tests.faults.oracle import Violation
@@ -125,14 +125,14 @@ def _lose_a_task() -> None:
 
 
 def _log_an_error() -> None:
-    logging.getLogger(service.__name__).error("this should never happen")
+    logging.getLogger(round_driver.__name__).error("this should never happen")
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
         (_lose_a_task, ["Task exception was never retrieved", "coro=<_fails()", "Bad file descriptor", "in _fails"]),
-        (_log_an_error, [f"{service.__name__}: this should never happen"]),
+        (_log_an_error, [f"{round_driver.__name__}: this should never happen"]),
     ],
 )
 def test_a_schedule_that_fails_says_what_a_person_needs(
@@ -153,4 +153,4 @@ def test_a_schedule_that_fails_says_what_a_person_needs(
     for part in (*words, SEED_VARIABLE + "=976489200", f"run_in_process({QUIET!r})"):
         assert part in note
     for name in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
-        assert f"{name} INFO {service.__name__}: the round is OPEN" in note
+        assert f"{name} INFO {round_driver.__name__}: the round is OPEN" in note
