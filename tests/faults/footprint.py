@@ -62,10 +62,10 @@ class Ceiling:
         if self._played == self._warm_up:
             self._before = footprint()
 
-    def check(self) -> None:
-        """Raises AssertionError if descriptors or memory have grown beyond the ceiling."""
+    def check(self) -> str:
+        """Returns what was found in a line; raises AssertionError if descriptors or memory are beyond the ceiling."""
         if self._before is None:
-            return
+            return f"{self._played} schedules: too few to tell what they leave behind"
         schedules, deadline = self._played - self._warm_up, time.monotonic() + _RELEASED_S
         while (more := (after := footprint()).descriptors - self._before.descriptors) and time.monotonic() < deadline:
             time.sleep(0.1)  # gRPC lets go of its own in a thread of its own
@@ -75,3 +75,4 @@ class Ceiling:
             f"{schedules} schedules have left {grown:.0f} MB behind; it must be at most {_MB_PER_SCHEDULE} MB each "
             f"and {_MB_OF_NOISE} MB of noise"
         )
+        return f"{schedules} schedules: {grown:+.1f} MB, no descriptor more"
