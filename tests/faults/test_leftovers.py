@@ -32,7 +32,7 @@ from tests.faults.worlds import InProcessWorld
 # Everything that starts and ends: services killed, stopped and dead at a commit; links cut; callers who hang up.
 EVENTFUL = Schedule(
     hops=2,
-    opening=(Fault("accountant", "RoundService.Open.<locals>.<lambda>", "kill before"),),
+    opening=(Fault("accountant", "RoundControl.Open.<locals>.<lambda>", "kill before"),),
     steps=(
         Submit(3, 5),
         Kill("shuffler-1", 1),

@@ -65,10 +65,10 @@ CEILING = Ceiling(warm_up=10)
 # Transactions that only somebody's curiosity, or a start, brings about.
 UNNAMED = {
     "Readiness._probe.<locals>.<lambda>",
-    "RoundService.Status.<locals>.read",
-    "RoundService.start.<locals>.<lambda>",
+    "RoundControl.Status.<locals>.read",
+    "RoundDriver.start.<locals>.<lambda>",
     "ShufflerService.GetRound.<locals>.find",
-    "ShufflerService.GetInclusion.<locals>.read",
+    "ShufflerService.GetInclusion.<locals>.<lambda>",
 }
 
 
