@@ -43,18 +43,18 @@ class Attendee:
 
     Attributes:
         private_key: Ed25519, 32 bytes: the key that has submitted the budget.
-        wish: as it was submitted.
+        max_local_epsilon: as it was when the budget was submitted.
         gradient: returns the user's vector, float64 (d,), or a silo's vectors, one for each record, for the model's
             parameters: float32, little-endian. Where it raises, the user answers as for the zero vector: to stay
             silent would tell of the data.
     """
 
     private_key: bytes
-    wish: float
+    max_local_epsilon: float
     gradient: Callable[[bytes], Any]
 
     def __repr__(self) -> str:
-        return f"Attendee(wish={self.wish})"
+        return f"Attendee(max_local_epsilon={self.max_local_epsilon})"
 
 
 @dataclass
@@ -211,12 +211,12 @@ class _Taking:
             pass
         try:
             vector = user.gradient(parameters)
-            envelope = seal_answer(self._terms, self._onion, vector, user.wish)
+            envelope = seal_answer(self._terms, self._onion, vector, user.max_local_epsilon)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             mechanism = self._terms.question.mechanism
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
-            envelope = seal_answer(self._terms, self._onion, zero, user.wish)
+            envelope = seal_answer(self._terms, self._onion, zero, user.max_local_epsilon)
         try:
             self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster

@@ -1,4 +1,4 @@
-"""From a user's value and wish to a signed, sealed submission, and from there to hop 1.
+"""From a user's value and largest acceptable budget to a signed, sealed submission, and from there to hop 1.
 
 Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
 order that is safe: choose the budget, randomize once, seal, sign, store, send.
@@ -48,18 +48,18 @@ class Participant:
     Attributes:
         value: the true value, as `client.randomizers.randomize` takes it. None where clients take turns: there it is
             asked for later (client.sequential).
-        wish: the largest local epsilon that the user accepts.
+        max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
     """
 
     value: Any
-    wish: float
+    max_local_epsilon: float
     private_key: bytes = b""
     token: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Participant(wish={self.wish})"
+        return f"Participant(max_local_epsilon={self.max_local_epsilon})"
 
 
 def new_client_key() -> bytes:
@@ -78,24 +78,25 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
     """Returns one user's sealed submission; every call spends the user's budget once.
 
     Raises:
-        ValueError: the value is outside the question's domain, or no grid budget is within the wish.
+        ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
-    epsilon = choose_budget(participant.wish, terms.budget_grid)
+    epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
     report = JOINING if terms.question.turns else _report(terms.question, participant.value, epsilon)
     envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
 
 
-def seal_answer(terms: RoundTerms, onion: Onion, value: Any, wish: float) -> bytes:
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:
     """Returns the envelope around one user's randomized vector, for when it is that user's turn.
 
-    Spends the budget that was submitted for the same wish.
+    Spends the budget that was submitted for the same `max_local_epsilon`.
 
     Raises:
         ValueError: the value is no vector of the round's dimension.
     """
-    return onion.wrap_answer(_report(terms.question, value, choose_budget(wish, terms.budget_grid)))
+    epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
+    return onion.wrap_answer(_report(terms.question, value, epsilon))
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:

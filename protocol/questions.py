@@ -67,15 +67,17 @@ class Question:
         return self.mechanism.report_bytes if self.turns is None else len(JOINING)
 
 
-def choose_budget(wish: float, grid: Sequence[float]) -> float:
-    """Returns the largest local epsilon of the grid that is not above the user's wish.
+def choose_budget(max_local_epsilon: float, grid: Sequence[float]) -> float:
+    """Returns the largest local epsilon of the grid that is at most `max_local_epsilon`.
 
     Raises:
-        ValueError: the wish is no positive number, or below every budget of the grid.
+        ValueError: `max_local_epsilon` is not a finite number > 0, or is below every budget of the grid.
     """
-    if not (math.isfinite(wish) and wish > 0):
-        raise ValueError(f"the wished epsilon is {wish}; allowed are finite numbers above 0")
-    allowed = [budget for budget in grid if budget <= wish]
-    if not allowed:
-        raise ValueError(f"the wished epsilon is {wish}; the smallest that this round allows is {min(grid)}")
-    return max(allowed)
+    if not (math.isfinite(max_local_epsilon) and max_local_epsilon > 0):
+        raise ValueError(f"max_local_epsilon is {max_local_epsilon}; it must be a finite number > 0")
+    within = [budget for budget in grid if budget <= max_local_epsilon]
+    if not within:
+        raise ValueError(
+            f"max_local_epsilon is {max_local_epsilon}; it must be at least {min(grid)}, this round's smallest"
+        )
+    return max(within)

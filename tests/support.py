@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.operator.keys import make_deployment
 from deploy.operator.rounds import RoundSettings
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import grpc.aio
 
+from deploy.directory import read_deployment, store_url
 from deploy.node.reload import FileWatch
-from deploy.operator.keys import DEPLOYMENT_FILE
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
@@ -29,12 +29,12 @@ from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import Secrets, Settings, load_secrets, load_settings
+from runtime.service_directory import Secrets, load_secrets, load_settings
 from runtime.store import Store
 from runtime.transport import ServerTls, add_ports, make_server
 from runtime.workers import WorkerPool
 
-__all__ = ["RunningService", "serve", "store_url"]
+__all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
 _log = logging.getLogger("deploy.node.serve")  # not __main__
@@ -55,16 +55,8 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
-def store_url(settings: Settings, directory: Path) -> str:
-    """Returns the database of a service as SQLAlchemy names it."""
-    return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
-
-
 class RunningService:
-    """One service with its server, store and workers, in this process.
-
-    Whoever tests a service may hand in its clock, its pool of workers, and what opens its store.
-    """
+    """One service with its server, store and workers, in this process."""
 
     def __init__(
         self,
@@ -76,7 +68,20 @@ class RunningService:
         pool: WorkerPool | None = None,
         open_store: Callable[[str, bytes], Store] = Store,
     ) -> None:
-        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        """Reads the files of a service, opens its store and binds its ports.
+
+        Args:
+            name: of the service in the deployment file.
+            directory: of the deployment.
+            workers: processes for the cryptography; as the service's settings say if not given.
+            clock: tells the time; the system's if not given.
+            pool: used in the place of `workers` new processes.
+            open_store: opens the store with a URL and a storage key.
+
+        Raises:
+            ValueError: a file or a setting that cannot be used.
+        """
+        deployment = read_deployment(directory)
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
@@ -111,6 +116,7 @@ class RunningService:
             undo.pop_all()
 
     async def start(self) -> None:
+        """Serves from now on, and goes on with the rounds that are in the store."""
         await self._readiness.begin()
         if self._admin:
             await self._admin.start()
@@ -175,10 +181,13 @@ def _notify(state: str) -> None:
 def serve(name: str, directory: Path, workers: int | None = None) -> None:
     """Runs the service; returns after a graceful stop.
 
-    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    An error that ends the service is the last line of its log.
+
+    Raises:
+        SystemExit: with code 2 for a file or a setting that cannot be used, 1 for any other error.
     """
     log_as_json(name)
-    os.umask(0o077)  # the store is for nobody else on this machine
+    os.umask(0o077)  # only the service's own user reads the store
     # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     try:

@@ -1,8 +1,9 @@
-"""Canaries: users played by the operator, whose ciphertexts are looked for behind every hop.
+"""Canaries: clients played by the operator, whose ciphertexts are looked for behind every hop.
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
-same chance as any user's. Its value is random and its wish the smallest budget. Whoever knows the canaries' reports can
-leave them out, so they hide nobody: the round's certificate must allow for them among its dishonest clients.
+same chance as any other client. Its value is random and its budget the smallest of the grid. An observer that knows the
+canaries' reports can leave them out, so canaries add no cover: the round's certificate must allow for them among its
+dishonest clients.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ async def send_canaries(directory: Path, round_id: str, count: int) -> int:
             known = len(outbox.users(terms.round_id))
             if not 1 <= count <= terms.manifest.dishonest - known:
                 raise ValueError(
-                    f"count is {count}; allowed are 1..{terms.manifest.dishonest - known}: the certificate of this "
-                    f"round allows for {terms.manifest.dishonest} dishonest clients, and {known} canaries are there"
+                    f"count is {count}; it must be in 1..{terms.manifest.dishonest - known}: the certificate of this "
+                    f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
                 )
             fresh = {f"canary {known + index}": _canary(terms) for index in range(count)}
             onion = Onion(terms)
@@ -80,7 +81,7 @@ async def check_canaries(directory: Path, round_id: str) -> CanaryReport:
     """Looks for the canaries behind every hop of a certified (or refused) round.
 
     Raises:
-        ValueError: there are no canaries in this round.
+        ValueError: this operator has no canaries in the round.
         Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
     """
     outbox = _outbox(directory)

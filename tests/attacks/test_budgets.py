@@ -104,9 +104,9 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
 
 def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
     terms = make_kit().terms
-    for wish in (0.4999, 0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="wished epsilon"):
-            seal_one(terms, Onion(terms), Participant(1, wish))
+    for epsilon in (0.4999, 0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="max_local_epsilon is"):
+            seal_one(terms, Onion(terms), Participant(1, epsilon))
 
 
 @pytest.mark.asyncio

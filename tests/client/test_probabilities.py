@@ -228,6 +228,6 @@ def test_the_limits_of_a_question_are_named(kind: str, fields: dict[str, Any], m
 
 def test_the_order_of_the_grid_does_not_matter_and_its_smallest_is_named() -> None:
     grid = (2.0, 0.5, 1.0)
-    assert [choose_budget(wish, grid) for wish in (0.5, 1.5, 100.0)] == [0.5, 1.0, 2.0]
-    with pytest.raises(ValueError, match=r"wished epsilon is 0\.4; the smallest that this round allows is 0\.5"):
+    assert [choose_budget(epsilon, grid) for epsilon in (0.5, 1.5, 100.0)] == [0.5, 1.0, 2.0]
+    with pytest.raises(ValueError, match=r"max_local_epsilon is 0\.4; it must be at least 0\.5"):
         choose_budget(0.4, grid)

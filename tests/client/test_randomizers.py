@@ -226,9 +226,9 @@ def test_reports_are_golden_and_checked() -> None:
             mechanism.decode_report(plaintext)
 
 
-def test_the_largest_grid_budget_within_the_wish() -> None:
+def test_the_largest_grid_budget_within_the_maximum() -> None:
     grid = (0.5, 1.0, 2.0)
-    assert [choose_budget(wish, grid) for wish in (0.5, 0.99, 1.0, 7.0)] == [0.5, 0.5, 1.0, 2.0]
-    for wish in (0.49, 0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"wished epsilon is {wish}"):
-            choose_budget(wish, grid)
+    assert [choose_budget(epsilon, grid) for epsilon in (0.5, 0.99, 1.0, 7.0)] == [0.5, 0.5, 1.0, 2.0]
+    for epsilon in (0.49, 0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"max_local_epsilon is {epsilon}; it must be"):
+            choose_budget(epsilon, grid)

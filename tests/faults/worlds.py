@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
-from deploy.operator.keys import DEPLOYMENT_FILE
 from protocol.deployment import Deployment, ServiceEntry, load_deployment
 from runtime.workers import WorkerPool
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen

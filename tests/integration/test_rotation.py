@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from client.rounds import fetch_publication, fetch_terms
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.directory import DEPLOYMENT_FILE
+from deploy.operator.keys import make_deployment
 from deploy.operator.rotation import activate, retire, rotate
 from deploy.operator.rounds import Operator
 from protocol.deployment import Deployment, load_deployment

@@ -298,9 +298,9 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path:
         truncated.envelope = truncated.envelope[:-1]
         answer = await send(at.channel, terms.round_id, {"one": truncated.SerializeToString()})
         assert answer["one"] == pb.SUBMISSION_CODE_WRONG_SIZE
-        for value, wish, message in ((2, 1.0, "value is 2"), (1, 0.1, "smallest that this round allows is 0.5")):
+        for value, epsilon, message in ((2, 1.0, "value is 2"), (1, 0.1, "must be at least 0.5")):
             with pytest.raises(ValueError, match=message):
-                seal_one(terms, Onion(terms), Participant(value, wish))
+                seal_one(terms, Onion(terms), Participant(value, epsilon))
         with pytest.raises(Refusal, match="no such round") as refused:
             await send(at.channel, "another", {"one": truncated.SerializeToString()})
         assert refused.value.code is Code.UNKNOWN_ROUND

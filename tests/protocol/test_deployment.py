@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.directory import DEPLOYMENT_FILE
+from deploy.operator.keys import make_deployment
 from protocol.deployment import load_deployment
 from runtime.service_directory import Settings, load_secrets, load_settings
 

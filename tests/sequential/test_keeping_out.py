@@ -293,7 +293,7 @@ async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path
             first = table.inside.running["shuffler-1"].service
             while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            await table.operator.close_round(terms.round_id, end_turns=True)
+            await table.operator.close_round(terms.round_id, end_sequential=True)
         await table.result(terms)
         assert (await check_canaries(table.inside.directory, terms.round_id)).missing == {
             "shuffler-1": 0,
