@@ -16,7 +16,6 @@ from client.rounds import fetch_terms
 from client.submission import Participant
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
-from runtime.transport import public_channel
 from runtime.workers import WorkerPool
 
 __all__ = ["fleet_json", "play_people", "spawn_fleet"]
@@ -36,7 +35,7 @@ async def play_people(
         progress: called with (users done, users in all).
     """
     async with Operator(directory) as operator:
-        channel = public_channel(operator.deployment.shufflers[0])
+        channel = operator.client_channel()
         outbox = Outbox(directory / "fleet" / "outbox.db")
         pool = WorkerPool(workers)
         try:

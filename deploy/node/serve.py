@@ -30,7 +30,7 @@ from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
 from runtime.service_directory import Secrets, Settings, load_secrets, load_settings
 from runtime.store import Store
-from runtime.transport import ServerTls, add_ports, make_server
+from runtime.transport import TLS, ServerTls, Transport
 from runtime.workers import WorkerPool
 
 __all__ = ["RunningService", "serve", "store_url"]
@@ -62,7 +62,7 @@ def store_url(settings: Settings, directory: Path) -> str:
 class RunningService:
     """One service with its server, store and workers, in this process.
 
-    Whoever tests a service may hand in its clock, its pool of workers, and what opens its store.
+    A test may hand in its clock, its pool of workers, what opens its store, and how it is reached.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class RunningService:
         clock: Clock | None = None,
         pool: WorkerPool | None = None,
         open_store: Callable[[str, bytes], Store] = Store,
+        transport: Transport = TLS,
     ) -> None:
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         entry = deployment.service(name)
@@ -83,11 +84,12 @@ class RunningService:
         self._pool = pool or WorkerPool(workers or settings.workers)
         self._metrics = metrics = PrometheusMetrics()
         metrics.certificate_of(secrets.tls_certificate)
-        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
+        clock = clock or SystemClock()
+        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
         self.service = _role(setup)
         metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
         self._readiness = Readiness(self._store, metrics)
-        self._server = make_server(settings.max_concurrent_calls, metrics)
+        self._server = transport.make_server(settings.max_concurrent_calls, metrics)
         stubs.add_RoundControlServicer_to_server(self.service, self._server)
         stubs.add_DeliveryServicer_to_server(self.service, self._server)
         if isinstance(self.service, stubs.ShufflerServicer):
@@ -98,7 +100,7 @@ class RunningService:
             stubs.add_AnalyzerServicer_to_server(self.service, self._server)
         self._tls = ServerTls(entry, deployment, secrets)
         self._readiness.add_to(self._server)
-        add_ports(self._server, entry, self._tls, settings)
+        transport.add_ports(self._server, entry, self._tls, settings)
         self._files = FileWatch(directory, name, self._replace)
         self._admin: grpc.aio.Server | None = None
         if settings.admin_listen:
