@@ -28,7 +28,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import caller_name, peer_channel, retrying
+from runtime.transport import TLS, Transport, caller_name, retrying
 from runtime.workers import WorkerPool
 
 __all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
@@ -57,6 +57,7 @@ class ServiceSetup:
     pool: WorkerPool
     clock: Clock = field(default_factory=SystemClock)
     metrics: Metrics = field(default_factory=Metrics)
+    transport: Transport = TLS
 
 
 class Stopwatch:
@@ -86,6 +87,7 @@ class RoundDriver(abc.ABC):
         self.metrics = setup.metrics
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self._secrets = setup.secrets
+        self._transport = setup.transport
         self._terms: dict[str, RoundTerms] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -110,7 +112,7 @@ class RoundDriver(abc.ABC):
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to another service of the deployment, opened when it is first needed."""
         if name not in self._channels:
-            self._channels[name] = peer_channel(self.deployment.service(name), self._secrets)
+            self._channels[name] = self._transport.peer_channel(self.deployment.service(name), self._secrets)
         return self._channels[name]
 
     def require_caller(self, context: Context, allowed: Iterable[str]) -> None:

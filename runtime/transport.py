@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -23,10 +24,13 @@ from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings
 
 __all__ = [
+    "TLS",
     "Caller",
     "ServerTls",
+    "Transport",
     "add_ports",
     "caller_name",
+    "make_guard",
     "make_server",
     "peer_channel",
     "public_channel",
@@ -144,11 +148,15 @@ def _public(error: Exception, method: str) -> Refusal:
     return Refusal(Code.INTERNAL)
 
 
+def make_guard(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.ServerInterceptor:
+    """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
+    # Streams last: they do not take the slots of calls, and there are as many of them.
+    return _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls))
+
+
 def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
     """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    # Streams last: they do not take the slots of calls, and there are as many of them.
-    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls))
-    return grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
+    return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics)], options=SERVER_OPTIONS)
 
 
 class ServerTls:
@@ -166,8 +174,10 @@ class ServerTls:
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
         """Changes to the keys and pins of a new deployment file."""
         others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
-        trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
+        self.trusted = [*others, deployment.operator_tls_certificate]
+        self.certificate = secrets.tls_certificate
         own = [(secrets.tls_key, secrets.tls_certificate)]
+        trusted = "\n".join(self.trusted).encode()
         self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
         self._clients = grpc.ssl_server_certificate_configuration(own)
         self._changes += 1
@@ -239,6 +249,23 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
     if entry.public_address is None:
         raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
     return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How services and those who call them reach each other. There is `TLS`, and one for tests that has no sockets.
+
+    Attributes:
+        make_server: as the function of this name, and so on.
+    """
+
+    make_server: Callable[[int, Metrics], grpc.aio.Server]
+    add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, Settings], None]
+    peer_channel: Callable[[ServiceEntry, Secrets], grpc.aio.Channel]
+    public_channel: Callable[[ServiceEntry], grpc.aio.Channel]
+
+
+TLS = Transport(make_server, add_ports, peer_channel, public_channel)
 
 
 async def retrying(

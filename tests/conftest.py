@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.postgresql import Server, postgresql_server
+from tests.support.virtual_time import VirtualTimeLoop
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
 
@@ -31,6 +33,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
         report.outcome = "failed"
         report.longrepr = f"skipped, which {_NO_SKIPS} does not allow: {report.longreprtext}"
     return report
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A test that is marked so has an event loop in which waiting takes no time."""
+    virtual = item.get_closest_marker("virtual_time") is not None
+    return {"virtual": VirtualTimeLoop} if virtual else {"real": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

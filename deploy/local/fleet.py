@@ -18,7 +18,6 @@ from deploy.local.budget_groups import BudgetGroup
 from deploy.local.population import read_population
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
-from runtime.transport import public_channel
 from runtime.workers import WorkerPool
 
 __all__ = ["FleetOutcome", "fleet_json", "spawn_fleet", "submit_file"]
@@ -71,7 +70,7 @@ async def submit_file(
         Refusal: hop 1 refuses, or the round cannot be trusted.
     """
     async with Operator(directory) as operator:
-        channel = public_channel(operator.deployment.shufflers[0])
+        channel = operator.client_channel()
         outbox = Outbox(directory / "fleet" / "outbox.db")
         pool = WorkerPool()
         try:

@@ -31,7 +31,7 @@ from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
 from runtime.service_directory import Secrets, load_secrets, load_settings
 from runtime.store import Store
-from runtime.transport import ServerTls, add_ports, make_server
+from runtime.transport import TLS, ServerTls, Transport
 from runtime.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]
@@ -67,6 +67,7 @@ class RunningService:
         clock: Clock | None = None,
         pool: WorkerPool | None = None,
         open_store: Callable[[str, bytes], Store] = Store,
+        transport: Transport = TLS,
     ) -> None:
         """Reads the files of a service, opens its store and binds its ports.
 
@@ -77,6 +78,7 @@ class RunningService:
             clock: tells the time; the system's if not given.
             pool: used in the place of `workers` new processes.
             open_store: opens the store with a URL and a storage key.
+            transport: how the service is reached and reaches others.
 
         Raises:
             ValueError: a file or a setting that cannot be used.
@@ -92,11 +94,12 @@ class RunningService:
             undo.callback(self._pool.close)
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
-            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
+            clock = clock or SystemClock()
+            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics)
-            self._server = make_server(settings.max_concurrent_calls, metrics)
+            self._server = transport.make_server(settings.max_concurrent_calls, metrics)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
             stubs.add_DeliveryServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.ShufflerServicer):
@@ -107,7 +110,7 @@ class RunningService:
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
             self._tls = ServerTls(entry, deployment, secrets)
             self._readiness.add_to(self._server)
-            add_ports(self._server, entry, self._tls, settings)
+            transport.add_ports(self._server, entry, self._tls, settings)
             self._files = FileWatch(directory, name, self._replace)
             self._admin: grpc.aio.Server | None = None
             if settings.admin_listen:

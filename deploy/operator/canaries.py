@@ -23,7 +23,7 @@ from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import public_channel
+from runtime.transport import TLS, Transport
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
 
@@ -40,7 +40,7 @@ def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
 
 
-async def send_canaries(directory: Path, round_id: str, count: int) -> int:
+async def send_canaries(directory: Path, round_id: str, count: int, transport: Transport = TLS) -> int:
     """Plays canaries in an open round and returns how many there are now.
 
     Raises:
@@ -48,7 +48,7 @@ async def send_canaries(directory: Path, round_id: str, count: int) -> int:
     """
     outbox = _outbox(directory)
     try:
-        async with Operator(directory) as operator, public_channel(operator.deployment.shufflers[0]) as channel:
+        async with Operator(directory, transport) as operator, operator.client_channel() as channel:
             terms = await fetch_terms(channel, operator.deployment, round_id)
             known = len(outbox.users(terms.round_id))
             if not 1 <= count <= terms.manifest.dishonest - known:
@@ -77,7 +77,7 @@ def _public(canary: Participant) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(canary.private_key).public_key().public_bytes_raw()
 
 
-async def check_canaries(directory: Path, round_id: str) -> CanaryReport:
+async def check_canaries(directory: Path, round_id: str, transport: Transport = TLS) -> CanaryReport:
     """Looks for the canaries behind every hop of a certified (or refused) round.
 
     Raises:
@@ -89,8 +89,8 @@ async def check_canaries(directory: Path, round_id: str) -> CanaryReport:
     outbox.close()
     if not trails:
         raise ValueError(f"round {round_id!r} has no canaries of this operator")
-    async with Operator(directory) as operator:
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
+    async with Operator(directory, transport) as operator:
+        async with operator.client_channel() as channel:
             terms = await fetch_terms(channel, operator.deployment, round_id)
         _, certificate = await operator.result(round_id, 20.0)
         chain = certified_chain(certificate, terms, operator.deployment)

@@ -28,7 +28,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service_directory import load_secrets
-from runtime.transport import peer_channel, public_channel, retrying
+from runtime.transport import TLS, Transport, retrying
 
 __all__ = ["Operator", "RoundSettings", "published_result"]
 
@@ -71,15 +71,17 @@ class RoundSettings:
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, transport: Transport = TLS) -> None:
         """Reads the deployment and the operator's secrets from the deployment's directory."""
         self.deployment = read_deployment(directory)
+        self._transport = transport
         self._secrets = load_secrets(directory / OPERATOR)
 
     async def __aenter__(self) -> Operator:
         """Opens a channel to every service."""
-        self._channels = {entry.name: peer_channel(entry, self._secrets) for entry in self.deployment.services}
-        self._analyzer = public_channel(self.deployment.analyzer)
+        peer = self._transport.peer_channel
+        self._channels = {entry.name: peer(entry, self._secrets) for entry in self.deployment.services}
+        self._analyzer = self.client_channel(self.deployment.analyzer.name)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,6 +92,11 @@ class Operator:
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to one service."""
         return self._channels[name]
+
+    def client_channel(self, name: str = "") -> grpc.aio.Channel:
+        """Returns a new channel as a client has it, to hop 1 if no service is named; ValueError if it takes none."""
+        entry = self.deployment.service(name) if name else self.deployment.shufflers[0]
+        return self._transport.public_channel(entry)
 
     def _control(self, name: str) -> stubs.RoundControlAsyncStub:
         return stubs.RoundControlStub(self._channels[name])
@@ -228,5 +235,5 @@ async def published_result(directory: Path, round_id: str, patience_s: float) ->
         SignatureError: publication or certificate are not signed as they must be.
     """
     deployment = read_deployment(directory)
-    async with public_channel(deployment.analyzer) as channel:
+    async with TLS.public_channel(deployment.analyzer) as channel:
         return await fetch_publication(channel, deployment, round_id, patience_s)

@@ -39,7 +39,7 @@ from protocol.manifest import RoundTerms
 from protocol.mechanisms import GaussianVector, Hemisphere, Turns, VectorTask
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import public_channel
+from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
 __all__ = ["DeployedRun", "NotGrantedError", "SequentialRun", "Silos", "StepReport"]
@@ -120,6 +120,7 @@ class DeployedRun:
     batch_size: int = 0
     silos: Silos | None = None
     without_gradient: dict[str, str] = field(default_factory=dict)
+    transport: Transport = TLS
 
     @property
     def num_clients(self) -> int:
@@ -167,7 +168,7 @@ class DeployedRun:
         checkpoint, descent, enrolled = self._checkpoint(), progress.descent, set[bytes]()
         outbox = Outbox(self.out / "outbox.db")
         try:
-            async with Operator(self.directory) as operator:
+            async with Operator(self.directory, self.transport) as operator:
 
                 async def enrol(client_keys: Sequence[bytes]) -> None:
                     # Once in every run: the deployment may not know them any more, and to register again is harmless.
@@ -259,7 +260,7 @@ class DeployedRun:
         """Returns the step's round: a new one, or the one that a killed run has opened before."""
         question = self._question(descent.parameters.detach().numpy().astype("<f4").tobytes())
         try:
-            async with public_channel(operator.deployment.shufflers[0]) as channel:
+            async with operator.client_channel() as channel:
                 terms = await fetch_terms(channel, operator.deployment, round_id)
         except Refusal as refusal:
             if refusal.code not in (Code.UNKNOWN_ROUND, Code.NOT_READY):
@@ -283,7 +284,7 @@ class DeployedRun:
             str(index): Participant(value, float(self.max_local_epsilons[index]), progress.keys[index])
             for index, value in zip(chosen.tolist(), values, strict=True)
         }
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
+        async with operator.client_channel() as channel:
             return await run_fleet(channel, terms, users, outbox=outbox, pool=self.pool, enrol=enrol)
 
     async def _close(
@@ -342,7 +343,7 @@ class SequentialRun(DeployedRun):
         }
         with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period
             self._value(0, progress.descent.parameters)
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
+        async with operator.client_channel() as channel:
             taken = await take_turns(channel, terms, operator.deployment, attendees, outbox=outbox)
         self.without_gradient = taken.without_gradient
 

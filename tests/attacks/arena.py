@@ -1,4 +1,4 @@
-"""Where attacks are performed: a whole deployment over TLS, some of its services replaced by cheaters, and the victims.
+"""Where attacks are performed: a whole deployment in memory, some services replaced by cheaters, and the victims.
 
 Everybody seals and opens in this process, so that a defence that a test takes away is away for all of them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +28,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RoundService, ServiceSetup
-from runtime.transport import public_channel
-from runtime.workers import WorkerPool
-from tests.support import InProcess, encode_report, in_process
+from tests.support import InProcess, encode_report, in_memory, in_process
 
 __all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
 
@@ -114,7 +111,7 @@ class Arena:
 
     async def nothing_is_published(self, terms: RoundTerms) -> bool:
         """Whether the analyzer has no answer of any kind for the round."""
-        async with public_channel(self.deployment.analyzer) as channel:
+        async with self.operator.client_channel(self.deployment.analyzer.name) as channel:
             try:
                 await stubs.AnalyzerStub(channel).GetResult(rpc.GetResultRequest(round_id=terms.round_id))
             except grpc.aio.AioRpcError as error:
@@ -123,14 +120,18 @@ class Arena:
         return False
 
 
-def threads() -> WorkerPool:
-    """Returns a pool that opens envelopes in a thread of this process."""
-    return WorkerPool(1, ThreadPoolExecutor(1))
-
-
 @asynccontextmanager
-async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str = "") -> AsyncIterator[Arena]:
-    """cast: who plays a service instead of the honest one, by name. more: lines at the end of the deployment file."""
+async def arena(
+    directory: Path, hops: int, cast: Cast | None = None, more: str = "", *, over_tls: bool = False
+) -> AsyncIterator[Arena]:
+    """A deployment for an attack.
+
+    Args:
+        cast: who plays a service instead of the honest one, by name.
+        more: lines at the end of the deployment file.
+        over_tls: where the attack is one on what gRPC does.
+    """
+    around = in_process if over_tls else in_memory
     honest = deploy.node.serve._role
 
     def role(setup: ServiceSetup) -> RoundService:
@@ -139,8 +140,8 @@ async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deploy.node.serve, "_role", role)
         async with (
-            in_process(directory / "deployment", hops, more, make_pool=threads) as inside,
-            Operator(inside.directory) as operator,
-            public_channel(operator.deployment.shufflers[0]) as channel,
+            around(directory / "deployment", hops, more) as inside,
+            inside.operator() as operator,
+            operator.client_channel() as channel,
         ):
             yield Arena(inside, operator, channel)

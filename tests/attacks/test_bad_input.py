@@ -20,6 +20,7 @@ from tests.support import settings
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_stored_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +52,8 @@ async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_store
 
 @pytest.mark.asyncio
 async def test_messages_above_the_cap_and_calls_above_the_count_are_refused_and_others_go_on(tmp_path: Path) -> None:
-    async with arena(tmp_path, 1) as deployment:
+    """Over TLS: it is gRPC that refuses the first of them."""
+    async with arena(tmp_path, 1, over_tls=True) as deployment:
         terms = await deployment.operator.open_round(settings())
         entry = deployment.deployment.shufflers[0]
         credentials = grpc.ssl_channel_credentials(entry.tls_certificate.encode())
@@ -77,6 +79,7 @@ async def test_messages_above_the_cap_and_calls_above_the_count_are_refused_and_
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_hops_deliveries_of_a_wrong_size_or_place_are_refused_before_they_are_stored(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())

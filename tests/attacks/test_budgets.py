@@ -43,6 +43,7 @@ class BelievesEverybody(AccountantService):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_budget_off_the_grid_above_its_ceiling_or_below_its_floor_makes_its_client_dishonest(
     tmp_path: Path,
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_budget_off_the_grid_above_its_ceiling_or_below_its_floor_makes_
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) -> None:
     """They claim to add almost only noise, and send a constant: a certificate that counts them is a false one."""
     true = certify(Budgets.from_tiers([(2.0, 30)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
@@ -87,6 +89,7 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
     """They claim the smallest budget, whose noise hides others best; f takes away just those that would hide best."""
     true = certify(Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
@@ -110,6 +113,7 @@ def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_ledger_stops_who_averages_over_rounds(tmp_path: Path) -> None:
     """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing."""
     granted: dict[str, list[bool]] = {}
@@ -147,6 +151,7 @@ class LosesAnswers(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes_again(tmp_path: Path) -> None:
     """Also from a client that is started anew. Of one that randomizes again it would have five coins instead of one."""
     pool = WorkerPool(1)
@@ -171,6 +176,7 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes_agai
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())

@@ -44,6 +44,7 @@ AT_THE_LAST_HOP: list[tuple[Cheat, Code]] = [
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("cheat", "at", "catcher", "code"),
     [(cheat, "shuffler-1", "shuffler-2", code) for cheat, code in AT_EITHER_HOP]
@@ -65,6 +66,7 @@ async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_budgets_without_their_reports_would_shrink_the_certificate(tmp_path: Path) -> None:
     """The certificate would speak of 120 users, the result of 20: hop 1 has to pass on both lanes or neither."""
     claimed, true = (
@@ -81,6 +83,7 @@ async def test_budgets_without_their_reports_would_shrink_the_certificate(tmp_pa
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -116,6 +120,7 @@ async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: P
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_a_false_claim_that_a_report_did_not_open_is_counted_in_the_open_and_charged(
     tmp_path: Path, at: str
@@ -138,6 +143,7 @@ async def test_a_false_claim_that_a_report_did_not_open_is_counted_in_the_open_a
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_a_duplicated_report_counts_once_and_a_duplicated_crowd_is_no_crowd(tmp_path: Path, at: str) -> None:
     """Half of the batch is thrown away, the other half stands there twice, so that all counts agree."""
@@ -156,6 +162,7 @@ async def test_a_duplicated_report_counts_once_and_a_duplicated_crowd_is_no_crow
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("cheat", [cheaters.ReplacesReports, cheaters.ReplacesBudgets])
 async def test_a_first_hop_that_replaces_reports_or_budgets_is_found_by_the_clients_it_has_replaced(
     tmp_path: Path, cheat: Cheat
@@ -193,6 +200,7 @@ class ShowsAnotherList(cheaters.ReplacesReports):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": ShowsAnotherList}) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -206,20 +214,22 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
     async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
         await deployment.admit(terms, deployment.seal(terms, 30))
-        await send_canaries(deployment.inside.directory, terms.round_id, 3)
+        await send_canaries(deployment.inside.directory, terms.round_id, 3, deployment.inside.transport)
         await deployment.finish(terms)
-        report = await check_canaries(deployment.inside.directory, terms.round_id)
+        report = await check_canaries(deployment.inside.directory, terms.round_id, deployment.inside.transport)
         assert report.sent == 3
         assert report.missing[at] >= 2  # one report of the batch is left as it was
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_few_readable_reports_are_not_published_under_the_certificate_of_many(tmp_path: Path) -> None:
     """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
     async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:

@@ -29,6 +29,7 @@ async def surround(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -40,6 +41,7 @@ async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_registered_fakes_would_uncover_a_report_and_are_what_the_number_of_dishonest_clients_is_for(
     tmp_path: Path,
 ) -> None:
@@ -63,6 +65,7 @@ async def test_registered_fakes_would_uncover_a_report_and_are_what_the_number_o
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_copies_of_one_envelope_are_no_crowd_although_different_clients_send_them(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -76,6 +79,7 @@ async def test_copies_of_one_envelope_are_no_crowd_although_different_clients_se
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -103,6 +107,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_batch_below_the_minimum_is_stopped_by_the_next_hop_when_the_first_mixes_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -116,6 +121,7 @@ async def test_a_batch_below_the_minimum_is_stopped_by_the_next_hop_when_the_fir
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))

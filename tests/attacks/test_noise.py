@@ -24,7 +24,7 @@ from shuffler.mixing import permute
 from tests.attacks.arena import arena
 
 HOUSE = Path(client.submission.__file__).parents[1]
-PROTECTING = ("protocol", "client", "shuffler", "accountant", "analyzer")
+PROTECTING = ("protocol", "runtime", "client", "shuffler", "accountant", "analyzer")
 QUESTIONS = [
     Question("letter", KaryResponse(k=64)),
     Question("mean", OneBit(low=0.0, high=1.0)),
@@ -72,6 +72,7 @@ def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.Mo
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_running_deployment_draws_reports_and_permutations_from_the_operating_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

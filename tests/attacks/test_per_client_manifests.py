@@ -56,6 +56,7 @@ class TagsAVictim(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -69,6 +70,7 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_a_client_that_verified_nothing_would_still_not_get_past_an_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -91,6 +93,7 @@ async def test_a_client_that_verified_nothing_would_still_not_get_past_an_honest
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_no_service_signs_a_second_manifest_for_a_round_not_even_for_the_operator(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -106,6 +109,7 @@ async def test_no_service_signs_a_second_manifest_for_a_round_not_even_for_the_o
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> None:
     """A hop that sends its victim to a round of its own: well signed, but not the one that everybody is in."""
 

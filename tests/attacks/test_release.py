@@ -31,7 +31,6 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RELEASE_KEY, RoundService, ServiceSetup
 from runtime.service_directory import load_secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import peer_channel
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, Arena, arena
@@ -113,6 +112,7 @@ class HesitantAccountant(AccountantService):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> None:
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
@@ -158,6 +158,7 @@ def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> p
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_nothing(tmp_path: Path) -> None:
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
@@ -196,6 +197,7 @@ class BelievingAnalyzer(GreedyAnalyzer):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_last_hop_and_an_analyzer_together_open_nothing_with_a_forged_certificate(tmp_path: Path) -> None:
     """Nobody's check is what stops them: the release key is."""
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
@@ -244,6 +246,7 @@ def live_secrets(digests: set[bytes]) -> int:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_refused_rounds_release_key_is_nowhere_and_its_stored_reports_stay_sealed(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
@@ -276,6 +279,7 @@ class WillNotHear(AnalyzerService):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_release_key_goes_with_the_refusal_and_not_when_the_analyzer_has_heard_of_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
@@ -335,6 +339,7 @@ def seize(directory: Path, copy: Path, round_id: str, names: Sequence[str]) -> l
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("forgetting", [True, False])
 async def test_recorded_traffic_stays_sealed_when_every_disk_is_seized_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetting: bool
@@ -384,6 +389,7 @@ def wrapped_keys(directory: Path, names: Sequence[str]) -> list[bytes]:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [4.0, POLICY_NOBODY_MEETS])
 async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epsilon: float
@@ -427,6 +433,7 @@ async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(
@@ -446,6 +453,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
@@ -455,7 +463,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
         await deployment.inside.start("accountant")
         assert await all_keys(deployment, terms) == {}
         secrets = load_secrets(deployment.inside.directory / "accountant")
-        async with peer_channel(deployment.deployment.analyzer, secrets) as channel:
+        async with deployment.inside.transport.peer_channel(deployment.deployment.analyzer, secrets) as channel:
             accountant = deployment.service("accountant")
             certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
             signed = accountant.identity.signed(Kind.CERTIFICATE, canonical(certificate))
@@ -466,6 +474,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_analyzer_that_has_the_key_of_a_round_that_fails_does_not_keep_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,6 +506,7 @@ class ShowsAnotherRound(AnalyzerService):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_result_and_certificate_of_one_round_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), "liked")

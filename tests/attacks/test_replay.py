@@ -24,6 +24,7 @@ Drops = dict[pb.Lane.ValueType, dict[str, int]]
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(tmp_path: Path) -> None:
     """The network replays a submission: to the same round, to another one, and there under a name of its own."""
     async with arena(tmp_path, 1) as deployment:
@@ -43,6 +44,7 @@ async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(t
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("dropping", [True, False])
 async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropping: bool
@@ -81,6 +83,7 @@ class Replays(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_what_was_sealed_for_one_round_opens_in_no_other_even_under_the_same_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -108,6 +111,7 @@ class FlipsABit(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("at", "dishonest"), [("shuffler-1", 1), ("shuffler-2", 0)])
 async def test_a_marked_report_opens_for_nobody_and_is_counted_in_the_open(
     tmp_path: Path, at: str, dishonest: int
@@ -142,6 +146,7 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("cheat", "at"), [(CrossesLanes, "shuffler-1"), (PassesOnUnopened, "shuffler-2")])
 async def test_ciphertexts_of_another_lane_or_hop_have_not_the_size_of_this_one(
     tmp_path: Path, cheat: type[cheaters.CheatingShuffler], at: str
@@ -166,6 +171,7 @@ class SubstitutesItsOwnLane(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_the_lane_is_part_of_what_a_layer_is_sealed_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -193,6 +199,7 @@ class DeliversTwice(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_hop_cannot_deliver_another_batch_after_the_first(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": DeliversTwice}) as deployment:
         terms = await deployment.operator.open_round(settings())

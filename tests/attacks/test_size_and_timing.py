@@ -54,6 +54,7 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -98,6 +99,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +157,7 @@ class SeesItsInput(Listener):
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("mixing", [True, False])
 async def test_who_comes_first_is_not_first_in_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixing: bool

@@ -21,9 +21,8 @@ from protocol.manifest import RoundTerms
 from protocol.mechanisms import Hemisphere, Turns, VectorTask
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import public_channel
 from runtime.workers import WorkerPool
-from tests.support import InProcess, in_process
+from tests.support import InProcess, Threads, in_memory, in_process
 
 DIMENSION = 3
 WAIT_S = 60.0
@@ -94,14 +93,22 @@ class Table:
 
 @asynccontextmanager
 async def laid(
-    directory: Path, hops: int = 2, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
+    directory: Path,
+    hops: int = 2,
+    more: str = "",
+    settings_of: Callable[[str], str] = lambda _: "",
+    *,
+    over_tls: bool = False,
 ) -> AsyncIterator[Table]:
-    pool, outbox = WorkerPool(1), Outbox(directory / "outbox.db")
-    async with (
-        in_process(directory / "deployment", hops, more, settings_of) as inside,
-        Operator(inside.directory) as operator,
-        public_channel(operator.deployment.shufflers[0]) as channel,
-    ):
+    """over_tls: with sockets and worker processes, which most tests can do without."""
+    outbox, place = Outbox(directory / "outbox.db"), directory / "deployment"
+    pool = WorkerPool(1) if over_tls else Threads()
+    around = (
+        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1))
+        if over_tls
+        else in_memory(place, hops, more, settings_of=settings_of)
+    )
+    async with around as inside, inside.operator() as operator, operator.client_channel() as channel:
         yield Table(inside, operator, channel, pool, outbox)
     outbox.close()
     pool.close()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,12 +13,12 @@ from numpy.typing import NDArray
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import public_channel
 from shuffler.sequential_order import PROGRESS
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Table, laid, people, settings, task
+from tests.support.virtual_time import virtual_loop
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.TurnsProgress:
@@ -92,11 +89,11 @@ async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path:
         group = people(8)
         terms = await table.gather(group, settings(task(period_ms=1500), needed=2))
         asked = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        loop = virtual_loop()
 
         def slow(parameters: bytes) -> NDArray[np.float64]:
             loop.call_soon_threadsafe(asked.set)
-            time.sleep(0.7)
+            loop.sleep_in_thread(0.7)
             return np.ones(DIMENSION)
 
         for one in group.values():
@@ -132,38 +129,16 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
         assert (await taking).report.num_answers == 0
 
 
-async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(period_ms=200)))
-        first = table.inside.running["shuffler-1"].service
-        assert isinstance(first, ShufflerService)
-        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
-            call: Any = stubs.ShufflerStub(channel).Attend(timeout=60)
-            await call.write(pb.AttendRequest(round_id=terms.round_id))
-            many = [pb.Attendance(client_key=bytes([index % 256]) * 32) for index in range(500)]
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                for _ in range(300):
-                    await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
-            waiting = [stream.outgoing.qsize() for stream in first.attendance._streams]
-            assert max(waiting, default=0) <= 64
-        while first.attendance._streams:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        taken = await table.take(terms, group)
-        assert taken.report.num_answers == 8
-
-
-async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path) -> None:
     """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
-    monkeypatch.setattr("shuffler.sequential._TIME_TO_ENTER_S", 1.0)
     async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
-        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
-            calls: list[Any] = [stubs.ShufflerStub(channel).Attend(timeout=60) for _ in range(3)]
+        async with table.operator.client_channel() as channel:
+            calls: list[Any] = [stubs.ShufflerStub(channel).Attend(timeout=300) for _ in range(3)]
             for call in calls[1:]:
                 await call.write(pb.AttendRequest(round_id=terms.round_id))
                 assert (await call.read()).challenge
             await asyncio.sleep(0.2)
-            taken = await table.take(terms, group, patience_s=20)
+            taken = await table.take(terms, group, patience_s=60)
         assert taken.report.num_answers == 8

@@ -27,14 +27,13 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY
 from runtime.service_directory import load_secrets
-from runtime.transport import peer_channel
 from shuffler.attendance import MAX_ATTENDANCES, Attendance
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, task
 from tests.support import BIT
 from tests.support import settings as bit_settings
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 @asynccontextmanager
@@ -159,7 +158,7 @@ async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once
 
         async def relay(caller: str) -> pb.RelayResponse:
             secrets = load_secrets(table.inside.directory / caller)
-            async with peer_channel(table.operator.deployment.analyzer, secrets) as channel:
+            async with table.inside.transport.peer_channel(table.operator.deployment.analyzer, secrets) as channel:
                 return await stubs.DeliveryStub(channel).Relay(request, timeout=20)
 
         for caller in ("shuffler-1", "operator"):
@@ -287,7 +286,7 @@ async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path
         question = Question("at-once", kinds[mechanism])
     async with laid(tmp_path) as table:
         terms = await table.operator.open_round(replace(settings(question, needed=2), dishonest=3))
-        assert await send_canaries(table.inside.directory, terms.round_id, 3) == 3
+        assert await send_canaries(table.inside.directory, terms.round_id, 3, table.inside.transport) == 3
         await table.operator.close_round(terms.round_id)
         if mechanism == "in turns":
             first = table.inside.running["shuffler-1"].service
@@ -295,7 +294,5 @@ async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path
                 await asyncio.sleep(0.05)
             await table.operator.close_round(terms.round_id, end_sequential=True)
         await table.result(terms)
-        assert (await check_canaries(table.inside.directory, terms.round_id)).missing == {
-            "shuffler-1": 0,
-            "shuffler-2": 0,
-        }
+        report = await check_canaries(table.inside.directory, terms.round_id, table.inside.transport)
+        assert report.missing == {"shuffler-1": 0, "shuffler-2": 0}

@@ -16,7 +16,7 @@ from protocol.v1 import messages_pb2 as pb
 from tests.sequential.support import laid, people, settings, task
 from tests.support import InProcess
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 async def kill(inside: InProcess, name: str) -> None:

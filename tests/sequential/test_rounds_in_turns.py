@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,9 @@ from shuffler.attendance import MAX_ATTENDANCES
 from shuffler.sequential_order import secret_order
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, laid, people, settings, task
+from tests.support.virtual_time import virtual_loop
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
@@ -88,8 +88,10 @@ async def test_when_too_many_are_missing_the_turns_end_and_nothing_is_published(
         terms = await table.gather(group, settings(task(), epsilon_max=limit))
         silent, *others = list(group)[:8]
 
+        loop = virtual_loop()
+
         def sleeps(_: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-            time.sleep(2.0)
+            loop.sleep_in_thread(2.0)
             return np.zeros(DIMENSION)
 
         asleep = {silent: Person(group[silent].point, group[silent].wish, group[silent].key, gradient=sleeps)}

@@ -21,7 +21,7 @@ from protocol.v1 import messages_pb2 as pb
 from shuffler.service import ShufflerService
 from tests.sequential.support import Table, laid, people, settings, task
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 async def test_two_clients_with_the_same_answer_are_one_answer_and_stop_no_round(tmp_path: Path) -> None:

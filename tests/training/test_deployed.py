@@ -24,8 +24,7 @@ from deploy.training.privacy import Batch, UserSpending
 from protocol.errors import Code, Refusal
 from protocol.questions import Question
 from runtime.store import Transaction
-from runtime.workers import WorkerPool
-from tests.support import InProcess, in_process
+from tests.support import InProcess, Threads, in_memory
 
 USERS = 60
 
@@ -37,8 +36,8 @@ def settings(question: Question) -> RoundSettings:
 @asynccontextmanager
 async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[DeployedRun, InProcess]]:
     digits = with_features(load_dataset("digits"), "dct")
-    pool = WorkerPool(1)
-    async with in_process(directory / "deployment", 2, more) as inside:
+    pool = Threads()
+    async with in_memory(directory / "deployment", 2, more) as inside:
         run = DeployedRun(
             directory=inside.directory,
             out=directory / "out",
@@ -52,6 +51,7 @@ async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[Deplo
             settings=settings,
             pool=pool,
             setting={"learning_rate": 4.0, "budgets": "2:1,4:1"},
+            transport=inside.transport,
         )
         yield run, inside
     pool.close()
@@ -64,6 +64,7 @@ async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path: Path) -> None:
     limit = "[privacy_limit]\ntotal_epsilon = 7.0\ntotal_delta = 1e-4\n"
     async with training(tmp_path, limit) as (run, _):
@@ -115,6 +117,7 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         run.batch_size = 25
@@ -133,6 +136,7 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Path) -> None:
     """Reproduction: epsilon was that of the intended budgets, as if all users had answered."""
     async with training(tmp_path) as (run, _):
@@ -149,6 +153,7 @@ async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Pat
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path: Path) -> None:
     """Reproduction: it waited five minutes for a result that could not come."""
     async with training(tmp_path) as (run, _):
@@ -166,6 +171,7 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         run.settings = lambda question: replace(
@@ -180,12 +186,13 @@ async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, inside):
         run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
         with pytest.raises(Refusal, match="is held"):
             await take(run, 1)
-        async with Operator(inside.directory) as operator:
+        async with inside.operator() as operator:
             await operator.withdraw(run.resume().round_id)
         with pytest.raises(Refusal, match="is disposed of"):
             await take(run, 1)
@@ -195,6 +202,7 @@ async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: Path) -> None:
     """Reproduction: only the first epoch enrolled, so that a later run met UNKNOWN_CLIENT and a held round."""
     async with training(tmp_path) as (run, inside):
@@ -208,6 +216,7 @@ async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: P
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("name", "now", "message"),
     [
@@ -226,6 +235,7 @@ async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, name:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         await take(run, 1)
@@ -242,6 +252,7 @@ async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: 
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:
     async with training(tmp_path) as (run, _):
         first, _ = await take(run, 2)

@@ -25,8 +25,7 @@ from deploy.training.models import load_model
 from deploy.training.privacy import UserSpending
 from deploy.training.simulation import shares_of, user_epochs
 from protocol.questions import Question
-from runtime.workers import WorkerPool
-from tests.support import in_process
+from tests.support import Threads, in_memory
 
 CLIENTS, RATE = 14, 0.02
 
@@ -43,8 +42,8 @@ async def training(
     def settings(question: Question) -> RoundSettings:
         return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
 
-    pool = WorkerPool(1)
-    async with in_process(directory / "deployment", 2) as inside:
+    pool = Threads()
+    async with in_memory(directory / "deployment", 2) as inside:
         yield of(
             directory=inside.directory,
             out=directory / "out",
@@ -59,6 +58,7 @@ async def training(
             settings=settings,
             pool=pool,
             setting={},
+            transport=inside.transport,
             **more,
         )
     pool.close()
@@ -70,6 +70,7 @@ async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset) -> None:
     async with training(tmp_path, digits, period_ms=200) as run:
         progress, reports = await take(run, 2)
@@ -81,6 +82,7 @@ async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset)
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits: Dataset) -> None:
     """One user, whose gradient is that of nothing learnt: the step's direction is random, its length is not."""
     dimension, tiers = 640, [2.0, 4.0] * (CLIENTS // 2)
@@ -109,6 +111,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_twice(
     tmp_path: Path, digits: Dataset
 ) -> None:
@@ -136,6 +139,7 @@ async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_t
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
 async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, of: type[DeployedRun]) -> None:
     silos = Silos(shares_of(len(digits.train), CLIENTS), 1e-4)
@@ -152,6 +156,7 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
 async def test_who_has_no_gradient_is_named_and_the_others_go_on(
     tmp_path: Path, digits: Dataset, of: type[DeployedRun]

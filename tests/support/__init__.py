@@ -1,24 +1,35 @@
-"""What several tests need: terms of a round with real keys, and a whole deployment inside this process."""
+"""What several tests need: terms of a round with real keys, and a whole deployment inside this process.
+
+`in_memory` is the deployment of most tests: all roles in one event loop, messages as bytes, no sockets and no worker
+processes. `in_process` has real gRPC over TLS, for what is about that.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
 from deploy.operator.keys import make_deployment
-from deploy.operator.rounds import RoundSettings
+from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.mechanisms import RandomizedResponse
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
+from runtime.clock import Clock, SystemClock
 from runtime.service_directory import SETTINGS_FILE
+from runtime.store import Store
+from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
+from tests.support.in_memory import Network
+from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 SUITE = "x25519-sha256-chacha20poly1305"
 BIT = Question("bit", RandomizedResponse())
@@ -66,21 +77,56 @@ def settings(question: Question = BIT, *, min_batch_size: int = 20, epsilon_max:
     return RoundSettings(question, (0.5, 1.0, 2.0), min_batch_size=min_batch_size, epsilon_max=epsilon_max, delta=1e-4)
 
 
+class Threads(WorkerPool):
+    """A pool that works in a thread of this process: nothing has to be started, and what a test changes is changed."""
+
+    def __init__(self) -> None:
+        super().__init__(1, ThreadPoolExecutor(1, thread_name_prefix="worker"))
+
+    async def warm(self) -> None:
+        """There is nothing to wait for."""
+
+
+def ephemeral_store(url: str, wrapping_key: bytes) -> Store:
+    """Returns a store that does not wait for the disk: it outlives its service, and not the machine."""
+    store = Store(url, wrapping_key)
+    if url.startswith("sqlite"):
+        with store._database.engine.connect() as connection:  # the pool's only one
+            connection.exec_driver_sql("PRAGMA synchronous=OFF")
+    return store
+
+
 @dataclass
 class InProcess:
-    """All services of a deployment in this process, over real TLS on loopback; each can be stopped and started."""
+    """All services of a deployment in this process; each can be stopped and started.
+
+    Attributes:
+        transport: how they are reached: over TLS on loopback, or in memory.
+    """
 
     directory: Path
+    transport: Transport = TLS
+    make_pool: Callable[[], WorkerPool] = Threads
+    clock: Clock = field(default_factory=SystemClock)
     running: dict[str, RunningService] = field(default_factory=dict)
-    make_pool: Callable[[], WorkerPool] = lambda: WorkerPool(1)
 
     async def start(self, *names: str) -> None:
         for name in names:
-            self.running[name] = RunningService(name, self.directory, pool=self.make_pool())
+            self.running[name] = RunningService(
+                name,
+                self.directory,
+                clock=self.clock,
+                pool=self.make_pool(),
+                open_store=ephemeral_store,
+                transport=self.transport,
+            )
         await asyncio.gather(*(self.running[name].start() for name in names))
 
     async def stop(self, *names: str) -> None:
         await asyncio.gather(*(self.running.pop(name).stop() for name in names))
+
+    def operator(self) -> Operator:
+        return Operator(self.directory, self.transport)
 
 
 @asynccontextmanager
@@ -89,17 +135,31 @@ async def in_process(
     hops: int,
     more: str = "",
     settings_of: Callable[[str], str] = lambda _: "",
-    make_pool: Callable[[], WorkerPool] = lambda: WorkerPool(1),
+    make_pool: Callable[[], WorkerPool] = Threads,
+    transport: Transport = TLS,
+    clock: Clock | None = None,
 ) -> AsyncIterator[InProcess]:
-    """more: lines at the end of the deployment file; settings_of: the lines of a service's settings file."""
+    """A deployment over real TLS, unless there is another transport.
+
+    Args:
+        more: lines at the end of the deployment file.
+        settings_of: the lines of a service's settings file.
+    """
     deployment = make_deployment(directory, "local", hops)
     for name in deployment.chain:
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
     with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
         file.write(more)
-    inside = InProcess(directory, make_pool=make_pool)
+    inside = InProcess(directory, transport, make_pool, clock or SystemClock())
     await inside.start(*deployment.chain)
     try:
         yield inside
     finally:
         await inside.stop(*list(inside.running))
+
+
+def in_memory(directory: Path, hops: int, more: str = "", **how: Any) -> AbstractAsyncContextManager[InProcess]:
+    """A deployment without sockets, and in virtual time where the test's loop has it; see `in_process`."""
+    virtual = isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    clock = VirtualClock() if virtual else SystemClock()
+    return in_process(directory, hops, more, transport=Network().transport, **{"clock": clock} | how)

@@ -1,0 +1,391 @@
+"""A transport without sockets: channels whose calls go straight to the handlers of a server in the same event loop.
+
+Everything of ours that stands between caller and handler is the real thing: messages go through bytes both ways, the
+guard of `runtime.transport` stands before every call, and whoever calls is known by a certificate that has to be pinned
+on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/runtime/test_transport_contract.py` holds this
+transport and the real one to the same behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol.deployment import ServiceEntry
+from runtime.limits import MESSAGE_BYTES
+from runtime.metrics import Metrics
+from runtime.service_directory import Secrets, Settings
+from runtime.transport import ServerTls, Transport, make_guard
+
+__all__ = ["Network"]
+
+_WINDOW = 32
+"""Messages of a stream that wait to be read before its writer has to wait, in place of HTTP/2's 64 KiB."""
+
+
+class Network:
+    """Addresses, and who listens there. `transport` is what services and callers are given."""
+
+    def __init__(self) -> None:
+        self._listening: dict[str, _Port] = {}
+        self.transport = Transport(self._make_server, self._add_ports, self._peer_channel, self._public_channel)
+
+    def _make_server(self, concurrent_calls: int, metrics: Metrics) -> Any:
+        return _Server(self, make_guard(concurrent_calls, metrics))
+
+    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
+        server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))
+        if entry.public_address:
+            server.ports.append(_Port(settings.public_listen or entry.public_address, server, tls, for_peers=False))
+
+    def _peer_channel(self, entry: ServiceEntry, secrets: Secrets) -> Any:
+        return _Channel(self, entry.address, entry.tls_certificates, secrets.tls_certificate.decode())
+
+    def _public_channel(self, entry: ServiceEntry) -> Any:
+        if entry.public_address is None:
+            raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
+        return _Channel(self, entry.public_address, entry.tls_certificates, None)
+
+    def bind(self, port: _Port) -> None:
+        if port.address in self._listening:
+            raise RuntimeError(f"{port.address} is in use")
+        self._listening[port.address] = port
+
+    def free(self, port: _Port) -> None:
+        if self._listening.get(port.address) is port:
+            del self._listening[port.address]
+
+    def connect(self, address: str, pinned: Iterable[str], certificate: str | None) -> _Port:
+        """Returns who listens there, if both sides accept each other's certificates."""
+        port = self._listening.get(address)
+        if port is None:
+            raise _error(grpc.StatusCode.UNAVAILABLE, f"{address}: connection refused")
+        if _plain(port.tls.certificate.decode()) not in map(_plain, pinned):
+            raise _error(grpc.StatusCode.UNAVAILABLE, f"{address}: the server's certificate is not pinned")
+        if port.for_peers and _plain(certificate or "") not in map(_plain, port.tls.trusted):
+            raise _error(grpc.StatusCode.UNAVAILABLE, f"{address}: the caller's certificate is not pinned")
+        return port
+
+
+@dataclass(frozen=True)
+class _Port:
+    address: str
+    server: _Server
+    tls: ServerTls
+    for_peers: bool
+
+
+def _plain(certificate: str) -> str:
+    return "".join(certificate.split())
+
+
+def _error(code: grpc.StatusCode, details: str, trailing: Iterable[tuple[str, str]] = ()) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
+
+
+@dataclass
+class _Context:
+    """What a handler is told of its caller, and with what it ends a call (grpc.aio.ServicerContext)."""
+
+    certificate: str | None
+    status: grpc.aio.AioRpcError | None = None
+    ended: bool = False
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {} if self.certificate is None else {"x509_pem_cert": [self.certificate.encode()]}
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+    def done(self) -> bool:
+        return self.ended
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing: Any = ()) -> None:
+        self.status = _error(code, details, trailing)
+        raise grpc.aio.AbortError
+
+
+class _Server:
+    """Stands in for grpc.aio.Server: takes handlers, and runs them behind the guard."""
+
+    def __init__(self, network: Network, guard: Any) -> None:
+        self._network, self._guard = network, guard
+        self._handlers: list[Any] = []
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self.ports: list[_Port] = []
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        self._handlers.extend(handlers)
+
+    def add_registered_method_handlers(self, *_: Any) -> None:
+        """The same handlers again, which gRPC looks up faster by their names."""
+
+    async def start(self) -> None:
+        for port in self.ports:
+            self._network.bind(port)
+
+    async def stop(self, grace: float | None) -> None:
+        """Takes no new calls, and ends those under way when the time is over."""
+        self._stopping = True
+        for port in self.ports:
+            self._network.free(port)
+        if self._calls:
+            await asyncio.wait(set(self._calls), timeout=grace or 0)
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def handler(self, method: str) -> Any:
+        """Returns the guarded handler of a method."""
+
+        async def found(details: Any) -> Any:
+            return next((one for one in (it.service(details) for it in self._handlers) if one is not None), None)
+
+        details = SimpleNamespace(method=method, invocation_metadata=())
+        handler = await self._guard.intercept_service(found, details)
+        if handler is None:
+            raise _error(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        return handler
+
+    async def run(self, work: Coroutine[Any, Any, Any], context: _Context, patience_s: float | None) -> Any:
+        """Returns what a handler returns; raises the status of a call that has none.
+
+        The handler is a task of its own: it ends with the caller, with the caller's patience, or with the server.
+        """
+        task = asyncio.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            await asyncio.wait({task}, timeout=patience_s)
+        finally:
+            in_time = task.done()
+            task.cancel()
+        if not in_time:
+            await asyncio.gather(task, return_exceptions=True)
+            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        context.ended = True
+        if task.cancelled():
+            raise _error(grpc.StatusCode.UNAVAILABLE, "the server has stopped")
+        error = task.exception()
+        if isinstance(error, grpc.aio.AbortError) and context.status is not None:
+            raise context.status
+        if error is not None:
+            raise _error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
+        return task.result()
+
+
+def _fits(raw: bytes) -> bytes:
+    if len(raw) > MESSAGE_BYTES:
+        raise _error(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {MESSAGE_BYTES}")
+    return raw
+
+
+@dataclass
+class _Channel:
+    """Stands in for grpc.aio.Channel, as far as the generated stubs use it."""
+
+    network: Network
+    address: str
+    pinned: Iterable[str]
+    certificate: str | None
+    calls: set[_Call] = field(default_factory=set)
+
+    async def __aenter__(self) -> _Channel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Ends the calls that are under way."""
+        for call in list(self.calls):
+            call.cancel()
+
+    def unary_unary(
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
+    ) -> Callable[..., _UnaryCall]:
+        def call(request: Any, *, timeout: float | None = None, **_: Any) -> _UnaryCall:
+            raw = request_serializer(request) if request_serializer else request
+            return _UnaryCall(self, method, raw, response_deserializer, timeout)
+
+        return call
+
+    def stream_stream(
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
+    ) -> Callable[..., _StreamCall]:
+        def call(requests: Any = None, *, timeout: float | None = None, **_: Any) -> _StreamCall:
+            return _StreamCall(self, method, request_serializer, response_deserializer, requests, timeout)
+
+        return call
+
+    def _other(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("no service of ours has such a method")
+
+    unary_stream = stream_unary = _other
+
+
+class _Call:
+    """What both kinds of calls have: a task that is the call's life, and how it ended."""
+
+    def __init__(self, channel: _Channel) -> None:
+        self._channel = channel
+        self._task = asyncio.create_task(self._live())
+        channel.calls.add(self)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._channel.calls.discard(self)
+        if not task.cancelled():
+            task.exception()  # whoever asks hears of it; whoever does not has dropped the call
+
+    async def _live(self) -> Any:
+        raise NotImplementedError
+
+    async def _serve(self, method: str) -> tuple[_Server, Any, _Context]:
+        port = self._channel.network.connect(self._channel.address, self._channel.pinned, self._channel.certificate)
+        handler = await port.server.handler(method)
+        return port.server, handler, _Context(self._channel.certificate if port.for_peers else None)
+
+    def cancel(self) -> bool:
+        return self._task.cancel()
+
+    def done(self) -> bool:
+        return self._task.done()
+
+    async def code(self) -> grpc.StatusCode:
+        await asyncio.wait({self._task})
+        if self._task.cancelled():
+            return grpc.StatusCode.CANCELLED
+        error = self._task.exception()
+        return error.code() if isinstance(error, grpc.aio.AioRpcError) else grpc.StatusCode.OK
+
+
+class _UnaryCall(_Call):
+    def __init__(self, channel: _Channel, method: str, raw: bytes, read: Any, timeout: float | None) -> None:
+        self._request = method, raw, read, timeout
+        super().__init__(channel)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._task.__await__()
+
+    async def _live(self) -> Any:
+        method, raw, read, timeout = self._request
+        server, handler, context = await self._serve(method)
+        if handler.unary_unary is None:
+            raise _error(grpc.StatusCode.INTERNAL, "the method has streams")
+        response = await server.run(handler.unary_unary(_fits(raw), context), context, timeout)
+        answer = _fits(handler.response_serializer(response) if handler.response_serializer else response)
+        return read(answer) if read else answer
+
+
+class _Pipe:
+    """One direction of a stream: bytes in order, a bounded number of them waiting, and an end."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def put(self, raw: bytes) -> bool:
+        """Returns whether there is still somebody to read it."""
+        while len(self._waiting) >= _WINDOW and not self._closed:
+            await self._changed.wait()
+        if not self._closed:
+            self._waiting.append(raw)
+            self._change()
+        return not self._closed
+
+    async def get(self) -> bytes | None:
+        """Returns the next one, None after the last."""
+        while not self._waiting and not self._closed:
+            await self._changed.wait()
+        raw = self._waiting.popleft() if self._waiting else None
+        self._change()
+        return raw
+
+    def close(self) -> None:
+        self._closed = True
+        self._change()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (raw := await self.get()) is not None:
+            yield raw
+
+
+class _StreamCall(_Call):
+    def __init__(
+        self, channel: _Channel, method: str, write: Any, read: Any, requests: Any, timeout: float | None
+    ) -> None:
+        self._method, self._write_message, self._read_message = method, write, read
+        self._timeout = timeout
+        self._requests, self._responses = _Pipe(), _Pipe()
+        super().__init__(channel)
+        self._sender = asyncio.create_task(self._send(requests)) if requests is not None else None
+
+    async def _send(self, requests: AsyncIterable[Any]) -> None:
+        with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            async for request in requests:
+                await self.write(request)
+            await self.done_writing()
+
+    async def _live(self) -> None:
+        try:
+            server, handler, context = await self._serve(self._method)
+            if handler.stream_stream is None:
+                raise _error(grpc.StatusCode.INTERNAL, "the method has no streams")
+            await server.run(self._respond(handler, context), context, self._timeout)
+        finally:
+            self._requests.close()
+            self._responses.close()
+
+    async def _respond(self, handler: Any, context: _Context) -> None:
+        responses = handler.stream_stream(aiter(self._requests), context)
+        try:
+            async for response in responses:
+                raw = handler.response_serializer(response) if handler.response_serializer else response
+                await self._responses.put(_fits(raw))
+        finally:
+            await responses.aclose()
+
+    async def write(self, request: Any) -> None:
+        """Raises like gRPC: the error that the call has ended with, or InvalidStateError if it ended well."""
+        raw = self._write_message(request) if self._write_message else request
+        if not await self._requests.put(_fits(raw)):
+            await self._raise_error()
+            raise asyncio.InvalidStateError("RPC already finished.")
+
+    async def done_writing(self) -> None:
+        self._requests.close()
+
+    async def read(self) -> Any:
+        raw = await self._responses.get()
+        if raw is None:
+            await self._raise_error()
+            return grpc.aio.EOF
+        return self._read_message(raw) if self._read_message else raw
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (response := await self.read()) is not grpc.aio.EOF:
+            yield response
+
+    def cancel(self) -> bool:
+        if self._sender is not None:
+            self._sender.cancel()
+        return super().cancel()
+
+    async def _raise_error(self) -> None:
+        await asyncio.wait({self._task})
+        self._task.result()
