@@ -24,7 +24,7 @@ from shuffler.mixing import permute
 from tests.attacks.arena import arena
 
 HOUSE = Path(client.submission.__file__).parents[1]
-PROTECTING = ("protocol", "client", "shuffler", "accountant", "analyzer")
+PROTECTING = ("protocol", "runtime", "client", "shuffler", "accountant", "analyzer")
 QUESTIONS = [
     Question("letter", KaryResponse(k=64)),
     Question("mean", OneBit(low=0.0, high=1.0)),
