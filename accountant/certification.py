@@ -97,7 +97,7 @@ def certify(
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
     answers: list[_Answer] = []
-    for group in _groups(budgets, dishonest, linkage, thorough):
+    for group in _groups(budgets, randomizer, dishonest, linkage, thorough):
         answer = _answer(group, randomizer, delta, epsilon, rounds)
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -139,7 +139,7 @@ def tier_curves(
     Arguments as for `certify`, with separate linkage.
     """
     found: list[tuple[Victim, DeltaCurve | None]] = []
-    for group in _groups(budgets, dishonest, "separate", False):
+    for group in _groups(budgets, randomizer, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
         found.append((group.victim, None if isinstance(curve, str | SpanCurve) else curve))
     return found
@@ -158,7 +158,7 @@ def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: 
         raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
 
 
-def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
+def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
     if linkage == "stratified":
         return _strata(budgets, dishonest, thorough)
@@ -170,12 +170,15 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> l
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
     groups = []
     for index in np.unique(part):
-        members = part == index
-        mine = budgets.local_epsilon[members]
-        victim = Victim(float(mine.max()), float(budgets.local_delta[members].max()), float(mine.min()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), others))
+        members = np.flatnonzero(part == index)
+        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
+        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
+        hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
+        most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
+        groups.append(_Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others))
     return groups
 
 

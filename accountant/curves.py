@@ -34,17 +34,20 @@ class Bounded:
 class Victim:
     """The user whose data changes: the local budget that its report spends.
 
-    Where users are answered together, least_epsilon is the smallest local epsilon among them, and a curve has to hold
-    for every local epsilon from there to local_epsilon.
+    Where users are answered together, local_epsilon and local_delta are the largest among them, so that every member is
+    (local_epsilon, local_delta)-private by itself, and `span` holds the (epsilon, delta) of two members: the one whose
+    reports hide most and the one whose reports show most. A curve has to hold for every member.
     """
 
     local_epsilon: float
     local_delta: float = 0.0
-    least_epsilon: float | None = None
+    span: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.local_epsilon, "local_epsilon")
         check_delta(self.local_delta, "local_delta")
+        if self.span is not None and any(e > self.local_epsilon or d > self.local_delta for e, d in self.span):
+            raise ValueError(f"span is {self.span!r}; its members must be within the largest epsilon and delta")
 
 
 @dataclass(frozen=True, eq=False)

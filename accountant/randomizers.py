@@ -72,6 +72,10 @@ class Randomizer(ABC):
         The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
         """
 
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
+        return local_epsilon
+
     @abstractmethod
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
@@ -162,7 +166,7 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
+        few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if self.reports_are_bits and few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
@@ -315,12 +319,12 @@ class NoisyValue(Randomizer):
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
         """See `Randomizer.curve`."""
-        deltas = np.array([victim.local_delta])
-        (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
+        ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
+        rates = self.rates(ends[:, 0], ends[:, 1])
+        least, rate = float(rates[0]), float(rates[-1])
         leader = self._single(victim, rate, others, delta)
-        if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
+        if least >= rate:
             return leader
-        (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
         latest = leader.parameters
 
         def between(low: float, high: float) -> BlanketCurve:
