@@ -44,6 +44,7 @@ class _Answer:
     slack: float
     method: str
     steps: tuple[str, ...]
+    curve: DeltaCurve | None
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,37 @@ def certify(
 
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
+    return certify_with_curves(
+        budgets,
+        randomizer,
+        delta=delta,
+        epsilon=epsilon,
+        dishonest=dishonest,
+        linkage=linkage,
+        rounds=rounds,
+        attack=attack,
+        compare_all=compare_all,
+        thorough=thorough,
+    )[0]
+
+
+def certify_with_curves(
+    budgets: Budgets | Iterable[float],
+    randomizer: Randomizer | str,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    dishonest: int = 0,
+    linkage: str = "separate",
+    rounds: int = 1,
+    attack: bool = True,
+    compare_all: bool = False,
+    thorough: bool = False,
+) -> tuple[Certificate, tuple[DeltaCurve | None, ...]]:
+    """As `certify`, and for each of the certificate's tiers the curve of one round that its number was read from.
+
+    None where there is no such curve, or only one for a span of tiers, which says nothing away from the target.
+    """
     budgets = as_budgets(budgets)
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
@@ -106,7 +138,7 @@ def certify(
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
     lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
-    return Certificate(
+    certificate = Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
@@ -129,6 +161,7 @@ def certify(
         rounds=rounds,
         steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
     )
+    return certificate, tuple(answer.curve for answer in answers)
 
 
 def tier_curves(
@@ -239,7 +272,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         epsilon=found.epsilon,
         delta=found.delta,
     )
-    return _Answer(tier, found.slack, found.method, found.steps)
+    return _Answer(tier, found.slack, found.method, found.steps, None if isinstance(curve, str | SpanCurve) else curve)
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:

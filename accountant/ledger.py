@@ -20,7 +20,10 @@ from accountant.composition import LEAST_DELTA, ComposedCurve, Round
 from accountant.curves import Bounded, DeltaCurve, smallest_epsilon
 from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon
 
-__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
+__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "Profile", "ProfileCurve", "Spent", "profile_of"]
+
+Profile = tuple[tuple[float, float], ...]
+"""Points (epsilon, delta) of a certified profile."""
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
@@ -71,7 +74,7 @@ class Entry:
     count: int
     epsilon: float
     delta: float
-    profile: tuple[tuple[float, float], ...] = ()
+    profile: Profile = ()
 
     def __post_init__(self) -> None:
         check_epsilon(self.local_epsilon, "local_epsilon")
@@ -122,7 +125,7 @@ class ProfileCurve:
         return (f"stored profile of {len(self.profiles)} tiers",)
 
 
-def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> tuple[tuple[float, float], ...]:
+def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> Profile:
     """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
 
     For pure randomizers. epsilon: the certified one, > 0.
@@ -260,7 +263,9 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
-            Round(ProfileCurve([e.profile for e in entries]), max(e.profile[-1][0] for e in entries))
+            Round(
+                ProfileCurve(tuple(dict.fromkeys(e.profile for e in entries))), max(e.profile[-1][0] for e in entries)
+            )
             for entries in rounds
         ]
         curve = ComposedCurve(parts, delta)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import sqlalchemy as sa
 from scipy.stats import norm
 
-from accountant import Budgets, GaussianMechanism, certify
+from accountant import BinaryRandomizedResponse, Budgets, GaussianMechanism, LaplaceMechanism, certify, lower_bound
+from accountant.certification import certify_with_curves
+from accountant.ledger import ANY_TIER, Ledger
+from accountant.randomizers import Randomizer
+from accountant.service import _entries
 
 
 def sigma_of(epsilon: float, delta: float) -> float:
@@ -30,3 +36,37 @@ def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
     low, high = (-np.expm1(nobody + norm.logcdf((threshold - value) / sigma)) for value in (0, 1))
     assert (high - np.exp(0.6) * low).max() > 1e-6  # no epsilon below 0.6 is true
     assert certificate.epsilon > 0.6
+
+
+def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1, delta: float = 1e-6) -> float:
+    """What the ledger says that a client of any tier has lost, with entries as the service makes them."""
+    certificate, curves = certify_with_curves(budgets, randomizer, delta=delta, attack=False)
+    entries = _entries(budgets, randomizer, certificate, curves, with_profiles=True)
+    assert [entry.count for entry in entries] == budgets.count.tolist()
+    engine = sa.create_engine("sqlite://")
+    with engine.begin() as connection:
+        for number in range(rounds):
+            Ledger(connection).enter(f"round-{number}", bytes(32), entries)
+        (spent,) = (one for one in Ledger(connection).spent(delta * rounds) if one.tier == ANY_TIER)
+    engine.dispose()
+    assert spent.guarantee is not None
+    return spent.guarantee.epsilon
+
+
+def test_the_ledger_composes_the_curves_of_the_certificate_and_no_reconstruction() -> None:
+    """Budgets beyond 32 are answered in groups; noise of the groups' largest budgets hides more than the real one."""
+    quiet = [(0.01 + 0.0005 * step, 250) for step in range(40)]
+    budgets, randomizer = Budgets.from_tiers([*quiet, (2.0, 1), (8.0, 1)]), LaplaceMechanism(lattice=64)
+    attack = lower_bound(budgets, randomizer, delta=1e-6)
+    certified = certify(budgets, randomizer, delta=1e-6, attack=False)
+    assert 0.45 < attack.epsilon <= certified.epsilon
+    assert spent_in_one_round(budgets, randomizer) == pytest.approx(certified.epsilon, rel=1e-9)  # no profile: added
+    # What it once did: certify the groups as if they were budgets.
+    groups = Budgets.from_tiers([(tier.local_epsilon, tier.count) for tier in certified.tiers])
+    assert certify(groups, randomizer, delta=1e-6, attack=False).epsilon < attack.epsilon
+
+
+def test_many_budgets_of_a_closed_form_have_profiles_in_the_ledger() -> None:
+    budgets = Budgets.from_tiers([(0.5 + 0.01 * step, 250) for step in range(40)])
+    one = certify(budgets, "rr", delta=1e-6, attack=False).epsilon
+    assert one < spent_in_one_round(budgets, BinaryRandomizedResponse(), rounds=4) < 0.8 * 4 * one
