@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
+import mpmath
 import numpy as np
 import pytest
 import sqlalchemy as sa
@@ -9,6 +13,7 @@ from scipy.stats import norm
 
 from accountant import BinaryRandomizedResponse, Budgets, GaussianMechanism, LaplaceMechanism, certify, lower_bound
 from accountant.certification import certify_with_curves
+from accountant.exact_binary import ExactBinaryCurve
 from accountant.ledger import ANY_TIER, Ledger
 from accountant.randomizers import Randomizer
 from accountant.service import _entries
@@ -70,3 +75,35 @@ def test_many_budgets_of_a_closed_form_have_profiles_in_the_ledger() -> None:
     budgets = Budgets.from_tiers([(0.5 + 0.01 * step, 250) for step in range(40)])
     one = certify(budgets, "rr", delta=1e-6, attack=False).epsilon
     assert one < spent_in_one_round(budgets, BinaryRandomizedResponse(), rounds=4) < 0.8 * 4 * one
+
+
+def exact_worst_case(victim: float, others: Sequence[float], epsilon: float) -> mpmath.mpf:
+    """The largest divergence of the number of ones over all data sets of the others, in 400 digits."""
+    worst = mpmath.mpf(0)
+    with mpmath.workdps(400):
+        shown, gain = 1 / (1 + mpmath.exp(-mpmath.mpf(victim))), mpmath.exp(mpmath.mpf(epsilon))
+        ones = [1 / (1 + mpmath.exp(-mpmath.mpf(other))) for other in others]
+        for held in itertools.product([False, True], repeat=len(others)):
+            law = [mpmath.mpf(1)]
+            for bit, share in zip(held, ones, strict=True):
+                p = share if bit else 1 - share
+                law = [a * (1 - p) + b * p for a, b in zip([*law, 0], [0, *law], strict=True)]
+            terms = [
+                (shown - gain * (1 - shown)) * before - (gain * shown - (1 - shown)) * here
+                for before, here in zip([0, *law], [*law, 0], strict=True)
+            ]
+            worst = max(worst, sum(max(mpmath.mpf(0), term) for term in terms))
+    return worst
+
+
+@pytest.mark.parametrize("victim", [1e-300, 3e-17, 1e-16, 1e-13, 1e-6, 0.5, 10.0, 30.0])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: float, share: float) -> None:
+    """e^epsilon w - (1 - w) once cancelled: at 1e-16 half of delta was missing, at 3e-17 there was no logarithm."""
+    for others, counts in (([victim], [4]), ([1e-16, 2.0], [2, 2]), ([30.0], [3])):
+        curve = ExactBinaryCurve(victim, np.array(others), np.array(counts))
+        everyone = [other for other, count in zip(others, counts, strict=True) for _ in range(count)]
+        truth = exact_worst_case(victim, everyone, share * victim)
+        found = curve.delta(share * victim).value
+        assert truth <= found
+        assert found <= truth * (1 + 1e-3) or victim > 10  # there, rounding is all that is left near the local budget
