@@ -33,7 +33,7 @@ from accountant.randomizers import (
     Randomizer,
     RecordGaussian,
 )
-from accountant.results import Certificate, Grade
+from accountant.results import Certificate, Grade, round_down, round_up
 from protocol.batches import read_commitments
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
@@ -349,13 +349,15 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
-        message.refusals.append(f"certified delta is {certificate.delta:.3g}, allowed is {manifest.delta:.3g}")
+        message.refusals.append(
+            f"certified delta is {round_up(certificate.delta, 3)}, allowed is {round_down(manifest.delta, 3)}"
+        )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
         nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
         message.refusals.append(
-            f"certified epsilon is {certificate.epsilon:.6g}, allowed is {manifest.epsilon_max:.6g}, "
-            f"{excess:.3g} too much; {nearest}"
+            f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
+            f"{round_up(excess, 3)} too much; {nearest}"
         )
     return _entries(multiset, randomizer, certificate, curves, with_profiles=_limit(terms) is not None)
 
@@ -417,7 +419,7 @@ def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: fl
             randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
-        found.append(f"local budgets {share:.3g} times as large (at most {share * largest:.3g})")
+        found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
