@@ -7,8 +7,10 @@ a curve is left to the randomizers, published figures to `published`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -17,7 +19,16 @@ from accountant.budgets import Budgets, as_budgets
 from accountant.curves import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
 from accountant.exact_binary import ExactBinaryCurve
 from accountant.randomizers import Randomizer, randomizer_from_name
-from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
+from accountant.results import (
+    Certificate,
+    Comparison,
+    Grade,
+    Guarantee,
+    LowerBound,
+    TierCertificate,
+    check_count,
+    round_up,
+)
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -25,6 +36,8 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
+MAX_COMPOSED_ROUNDS = 1_000_000
+"""More rounds are only added up: their loss distribution would take gigabytes."""
 LINKAGES = ("separate", "stratified")
 HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
 
@@ -159,7 +172,7 @@ def certify_with_curves(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
-        steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
+        steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
     )
     return certificate, tuple(answer.curve for answer in answers)
 
@@ -217,7 +230,10 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
 
 def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool) -> _Group:
     count = budgets.count.copy()
-    count[tier] -= 1
+    if budgets.num_users == 1:  # nobody else: as good as a twin that is dishonest
+        dishonest = max(1, dishonest)
+    else:
+        count[tier] -= 1
     kept = count > 0
     others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest, thorough)
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
@@ -230,32 +246,24 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
     groups = []
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
-        count = budgets.count[own] - 1
-        if count[0] == 0:
-            groups.append(_alone(budgets, np.array([tier])))
-            continue
-        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest, thorough)
-        victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
-        groups.append(_Group(victim, int(budgets.count[tier]), others))
+        stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
+        groups.append(_single(stratum, 0, dishonest, thorough))
     if order.size > MAX_STRATA:
-        groups.append(_alone(budgets, order[MAX_STRATA:]))
+        members = order[MAX_STRATA:]
+        nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), nobody))
     return groups
 
 
-def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> _Group:
-    nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
-    victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-    return _Group(victim, int(budgets.count[members].sum()), nobody)
-
-
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
-    victim = group.victim
+    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: DeltaCurve | str
-    if group.others.honest == 0 and delta is not None:
+    if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = "no other honest client: the local budget is certified"
     else:
-        curve = randomizer.curve(victim, group.others, per_round)
+        curve = randomizer.curve(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
@@ -266,7 +274,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
-        local_epsilon=victim.local_epsilon,
+        local_epsilon=group.victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
         epsilon=found.epsilon,
@@ -281,11 +289,17 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
         return one
     return replace(
         one,
-        epsilon=one.epsilon * rounds,
-        delta=min(1.0, one.delta * rounds),
+        epsilon=_times(one.epsilon, rounds),
+        delta=min(1.0, _times(one.delta, rounds)),
         slack=min(1.0, one.slack * rounds),
         method=f"{one.method}; basic composition over {rounds} rounds",
     )
+
+
+def _times(value: float, rounds: int) -> float:
+    """The product, rounded up."""
+    product = value * rounds
+    return product if Fraction(product) >= Fraction(value) * rounds else math.nextafter(product, math.inf)
 
 
 def _composed(
@@ -295,6 +309,8 @@ def _composed(
     from accountant.composition import LEAST_DELTA, ComposedCurve, Round
 
     target = basic.delta if delta is None else delta
+    if rounds > MAX_COMPOSED_ROUNDS:
+        return replace(basic, steps=(*basic.steps, f"more than {MAX_COMPOSED_ROUNDS:,} rounds: basic composition only"))
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
     together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
@@ -308,7 +324,8 @@ def _composed(
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
-    line = f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g} over {rounds} rounds"
+    reached = round_up(inverse.reached.value, 9)
+    line = f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {reached} over {rounds} rounds"
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
@@ -322,8 +339,8 @@ def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: b
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
     line = (
-        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
-        f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
+        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
+        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
     )
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
@@ -351,7 +368,7 @@ def _delta_at(curve: DeltaCurve | str, victim: Victim, epsilon: float, spends: b
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:
-        local += (1 - local) * _pure_delta(victim.local_epsilon, epsilon)
+        local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
     steps = (curve,) if isinstance(curve, str) else curve.explain()
     if not isinstance(curve, str) and epsilon < victim.local_epsilon:
         bound = curve.delta(epsilon)
@@ -368,8 +385,8 @@ def _pure_delta(local_epsilon: float, epsilon: float) -> float:
 
 def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
     return Guarantee(
-        epsilon=float(budgets.local_epsilon[-1]) * rounds,
-        delta=min(1.0, float(budgets.local_delta.max()) * rounds) if randomizer.spends_local_delta else 0.0,
+        epsilon=_times(randomizer.shown(float(budgets.local_epsilon[-1])), rounds),
+        delta=min(1.0, _times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
         assumptions=("nobody but the client itself is honest",),

@@ -17,6 +17,9 @@ from accountant.blanket_count import CountLaw
 from accountant.gaussian import gaussian_epsilon
 from accountant.results import check_delta, check_epsilon
 
+UNDERFLOW = 1e-290
+"""Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
+
 
 @dataclass(frozen=True)
 class Bounded:
@@ -104,6 +107,8 @@ class CountCurve:
     divergence: float
     """The chi-square like integral of (p0 - p1)^2 / omega, for the first guess."""
     description: str
+    local_epsilon: float
+    """From there on delta is 0: the randomizers with a closed form are pure."""
 
     @property
     def method(self) -> str:
@@ -113,11 +118,11 @@ class CountCurve:
     def delta(self, epsilon: float) -> Bounded:
         """See `DeltaCurve`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
         total, error = self.averaged(epsilon)
         relative = self.law.relative_error + self.law.counts.size * UNIT
-        slack = (total + error) * relative + error
-        if total > 0:  # where delta(m) is 0 for every m, no mass that was cut can add to it
-            slack += self.law.lost
+        slack = (total + error) * relative + error + self.law.lost + UNDERFLOW
         return Bounded(min(1.0, total + slack), min(1.0, slack))
 
     def guess(self, delta: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.binomial import UNIT, Floats, Ints
-from accountant.curves import Bounded, Inverse, smallest_epsilon
+from accountant.curves import UNDERFLOW, Bounded, Inverse, smallest_epsilon
 from accountant.gaussian import gaussian_epsilon
 from accountant.loss_sums import STAGE
 from accountant.results import check_epsilon
@@ -110,7 +110,7 @@ class ExactBinaryCurve:
             value, error, row = self._worst(self.splits[start : start + rows], head, back)
             if value + error > best:
                 best, slack, where = value + error, error, start + row
-        best = min(best, head * (1 + 4 * UNIT))  # what the report shows by itself
+        best = min(best + UNDERFLOW, head * (1 + 4 * UNIT))  # what the report shows by itself
         return Bounded(best, min(best, slack)), self.splits[where]
 
     def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float, int]:
@@ -130,7 +130,7 @@ class ExactBinaryCurve:
         mean = held @ up + rest @ down
         whole = users + 2 < length  # then nothing wraps around
         first = np.zeros(len(splits)) if whole else np.floor(mean) - length // 2
-        angles = 2 * math.pi / length * np.arange(length // 2 + 1)
+        angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
         (log_up, most_up, wrong_up), (log_down, most_down, wrong_down) = _factor(up, angles), _factor(down, angles)
         phi = np.exp(held @ log_up + rest @ log_down + np.outer(first, 1j * angles))
         wrong = held @ wrong_up + rest @ wrong_down + UNIT * (8 * users + 8)

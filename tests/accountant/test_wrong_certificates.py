@@ -11,7 +11,17 @@ import pytest
 import sqlalchemy as sa
 from scipy.stats import norm
 
-from accountant import BinaryRandomizedResponse, Budgets, GaussianMechanism, LaplaceMechanism, certify, lower_bound
+from accountant import (
+    BinaryRandomizedResponse,
+    Budgets,
+    GaussianMechanism,
+    HemisphereMechanism,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    TableMechanism,
+    certify,
+    lower_bound,
+)
 from accountant.certification import certify_with_curves
 from accountant.exact_binary import ExactBinaryCurve
 from accountant.ledger import ANY_TIER, Ledger
@@ -96,7 +106,7 @@ def exact_worst_case(victim: float, others: Sequence[float], epsilon: float) -> 
     return worst
 
 
-@pytest.mark.parametrize("victim", [1e-300, 3e-17, 1e-16, 1e-13, 1e-6, 0.5, 10.0, 30.0])
+@pytest.mark.parametrize("victim", [1e-100, 3e-17, 1e-16, 1e-13, 1e-6, 0.5, 10.0, 30.0])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
 def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: float, share: float) -> None:
     """e^epsilon w - (1 - w) once cancelled: at 1e-16 half of delta was missing, at 3e-17 there was no logarithm."""
@@ -107,3 +117,112 @@ def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: floa
         found = curve.delta(share * victim).value
         assert truth <= found
         assert found <= truth * (1 + 1e-3) or victim > 10  # there, rounding is all that is left near the local budget
+
+
+def response_table(epsilon: float, excess: float = 0.0) -> np.ndarray:
+    keep, flip = 1 / (1 + np.exp(-epsilon)), 1 / (1 + np.exp(epsilon))
+    return np.array([[keep + excess, flip - excess], [flip - excess, keep + excess]])
+
+
+def test_a_table_above_its_budget_is_refused() -> None:
+    for excess in (2e-10, 1e-13):
+        with pytest.raises(ValueError, match="ratio above e"):
+            TableMechanism({1.0: response_table(1.0, excess)})
+    with pytest.raises(ValueError, match="masses that add up to 1"):
+        TableMechanism({1.0: response_table(1.0) * (1 + 1e-10)})
+    for epsilon in np.geomspace(1e-3, 30, 50).tolist():  # floats that stand for masses with exactly this ratio
+        TableMechanism({epsilon: response_table(epsilon)})
+    with pytest.raises(ValueError, match="local epsilon is 1000"):
+        TableMechanism({1000.0: response_table(1.0)})
+
+
+@pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), HemisphereMechanism(3), KaryRandomizedResponse(3)])
+def test_delta_is_zero_only_from_the_local_budget_on(randomizer: Randomizer) -> None:
+    budgets = Budgets.from_tiers([(1.0, 100_000)])
+    for epsilon in (0.9, 0.99999, 1 - 2**-53):  # e^-800 and less
+        assert 0 < certify(budgets, randomizer, epsilon=epsilon, attack=False).delta < 1e-25
+    assert certify(budgets, randomizer, epsilon=1.0, attack=False).delta == 0
+    few = Budgets.from_tiers([(30.0, 40)])
+    assert certify(few, randomizer, epsilon=29.9, attack=False).delta > 0
+
+
+RANDOMIZERS = [
+    BinaryRandomizedResponse(),
+    KaryRandomizedResponse(3),
+    LaplaceMechanism(),
+    LaplaceMechanism(lattice=8),
+    GaussianMechanism(),
+    HemisphereMechanism(3),
+    TableMechanism({0.5: response_table(0.5), 1.0: response_table(1.0)}),
+]
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda randomizer: randomizer.name)
+@pytest.mark.parametrize("linkage", ["separate", "stratified"])
+@pytest.mark.parametrize("dishonest", [0, 3])
+def test_a_victim_without_honest_others_has_its_local_guarantee(
+    randomizer: Randomizer, linkage: str, dishonest: int
+) -> None:
+    """Nobody else at all, tiers of one user under stratified linkage, and others who are all dishonest."""
+    spent = 1e-6 if randomizer.spends_local_delta else 0.0
+    tiers = [(0.5, 1, spent), (1.0, 1, spent)] if linkage == "stratified" else [(1.0, 1 + dishonest, spent)]
+    budgets = Budgets.from_tiers(tiers)
+    found = certify(budgets, randomizer, epsilon=0.5, dishonest=dishonest, linkage=linkage)
+    pure = (np.e - np.exp(0.5)) / (np.e + 1)  # of any 1-private report
+    assert 0.02 < found.delta <= (spent + (1 - spent) * pure) * (1 + 1e-9)
+    found = certify(budgets, randomizer, delta=1e-3, dishonest=dishonest, linkage=linkage)
+    assert 0 < found.epsilon <= 1 + 4e-15  # a table shows what its floats show
+
+
+def test_gaussian_budgets_that_share_almost_no_output_are_certified() -> None:
+    """The blanket's density came as floats near 0, which have few digits: its masses added up to 1.001."""
+    budgets = Budgets.from_tiers([(0.3, 1, 1.09e-8), (6.0, 2, 4.3e-8)])
+    found = certify(budgets, GaussianMechanism(), delta=0.51)
+    assert found.lower_bound is not None
+    assert found.lower_bound.epsilon <= found.epsilon <= 6
+
+
+def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
+    for randomizer in (BinaryRandomizedResponse(), KaryRandomizedResponse(3), LaplaceMechanism()):
+        for local in (1e-100, 500.0):
+            assert certify([local] * 10, randomizer, epsilon=local / 2).delta <= 1
+            assert certify([local] * 10, randomizer, delta=1e-6).epsilon <= local
+    large = {400.0: np.array([[1.0, np.exp(-400.0)], [np.exp(-400.0), 1.0]])}
+    assert certify([400.0] * 10, TableMechanism(large), delta=1e-6).epsilon <= 400 + 1e-12
+    apart = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), np.array([[0.0, 0.5, 0.5], [0.0, 0.5, 0.5]])
+    tables = TableMechanism(dict(zip((1.0, 2.0), apart, strict=True)))
+    assert certify([1.0, 1.0, 2.0], tables, delta=1e-6).epsilon <= 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "match"),
+    [
+        ([1.5], "count is of type float64"),
+        ([2**53] * 2000, "budgets hold 18014398509481984000 users"),
+        ([2**53 - 1] * 1025, "budgets hold 9232379236109515775 users"),
+    ],
+)
+def test_counts_that_are_no_counts_are_refused(counts: list[float], match: str) -> None:
+    size = len(counts)
+    with pytest.raises(ValueError, match=match):
+        Budgets(np.ones(size), np.zeros(size), np.array(counts))
+
+
+@pytest.mark.parametrize("count", [1.5, float("inf"), float("nan"), "3", True, 0])
+def test_tiers_of_no_whole_number_of_users_are_refused(count: object) -> None:
+    with pytest.raises(ValueError, match="count is "):
+        Budgets.from_tiers([(1.0, count)])
+
+
+def test_budgets_below_the_range_of_floats_are_refused() -> None:
+    for local in (1e-320, 9e-101, 0.0, -1.0):
+        with pytest.raises(ValueError, match="allowed is 1e-100 <= epsilon <= 500"):
+            Budgets.from_epsilons([1.0, local])
+
+
+def test_very_many_rounds_are_added_up() -> None:
+    """Their loss distribution would take gigabytes."""
+    found = certify([1.0] * 1000, KaryRandomizedResponse(3), delta=1e-6, rounds=10**9, attack=False)
+    assert "basic composition over 1000000000 rounds" in found.method
+    assert found.delta <= 1e-6 * (1 + 1e-15)
+    assert found.epsilon <= found.everyone_else_colludes.epsilon == 1e9
