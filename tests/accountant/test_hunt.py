@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from accountant import (
+from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,

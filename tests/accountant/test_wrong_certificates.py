@@ -11,7 +11,12 @@ import pytest
 import sqlalchemy as sa
 from scipy.stats import norm
 
-from accountant import (
+from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.certification import certify_with_curves
+from accountant.mechanisms.randomizers import Randomizer
+from accountant.service.ledger import ANY_TIER, Ledger
+from accountant.service.service import _entries
+from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,
@@ -22,11 +27,6 @@ from accountant import (
     certify,
     lower_bound,
 )
-from accountant.certification import certify_with_curves
-from accountant.exact_binary import ExactBinaryCurve
-from accountant.ledger import ANY_TIER, Ledger
-from accountant.randomizers import Randomizer
-from accountant.service import _entries
 
 
 def sigma_of(epsilon: float, delta: float) -> float:

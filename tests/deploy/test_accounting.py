@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from accountant.results import round_up
+from deploy.bench.tightness import TIMED_CASES, _time
 from deploy.cli import app
-from deploy.tightness import TIMED_CASES, _time
 
 PNG = b"\x89PNG"
 

@@ -48,7 +48,7 @@ REPRODUCTIONS: dict[str, Schedule] = {
         hops=1,
         deadline=True,
         closed_by="clock",
-        opening=(Fault("shuffler-1", "RoundService.Open.<locals>.<lambda>", "lose the answer", 2),),
+        opening=(Fault("shuffler-1", "RoundControl.Open.<locals>.<lambda>", "lose the answer", 2),),
     ),
     # A submission after the deadline closed the round, and nobody mixed it.
     "the deadline passes over too few clients, and then there are enough": Schedule(
@@ -71,7 +71,7 @@ def test_what_once_went_wrong_does_not_again(name: str) -> None:
 
 _POOL = """
 import asyncio, multiprocessing, sys, time
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 
 if __name__ == "__main__":
     pool = WorkerPool(2)
