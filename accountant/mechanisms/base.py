@@ -79,6 +79,14 @@ class Randomizer(ABC):
         The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
         """
 
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
+        return local_epsilon
+
+    def shown(self, local_epsilon: float) -> float:
+        """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
+        return local_epsilon
+
     @abstractmethod
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.

@@ -61,7 +61,7 @@ class BitReports(BitBlanket):
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
+        few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)

@@ -57,7 +57,7 @@ class ClosedFormRandomizer(Randomizer):
         weights = self.gamma(others.local_epsilon)
         spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
         text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
-        return CountCurve(law, averaged, divergence, text)
+        return CountCurve(law, averaged, divergence, text, victim.local_epsilon)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""

@@ -54,12 +54,12 @@ class NoisyValue(Randomizer):
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
         """See `Randomizer.curve`."""
-        deltas = np.array([victim.local_delta])
-        (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
+        ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
+        rates = self.rates(ends[:, 0], ends[:, 1])
+        least, rate = float(rates[0]), float(rates[-1])
         leader = self._single(victim, rate, others, delta)
-        if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
+        if least >= rate:
             return leader
-        (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
         latest = leader.parameters
 
         def between(low: float, high: float) -> BlanketCurve:

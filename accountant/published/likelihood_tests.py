@@ -80,7 +80,7 @@ def _laplace_errors(randomizer: Randomizer, epsilons: Floats, deltas: Floats) ->
 
 
 def _gaussian_errors(randomizer: GaussianMechanism, epsilons: Floats, deltas: Floats) -> Floats:
-    need(randomizer.dimension == 1, f"randomizer {randomizer.name}", ", ".join(_ERRORS))
+    need(randomizer.dimension == 1, f"randomizer {randomizer.name}", "gaussian noise on a number")
     least = float(deltas.min())
     need(least > 0, f"local delta {least:g}", "gaussian noise has a local delta > 0")
     need(epsilons.size <= MAX_SIGMAS, f"{epsilons.size} tiers", f"at most {MAX_SIGMAS} tiers of gaussian noise")
