@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.bounds.density_blanket import SpanCurve
+from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryCurve
-from accountant.bounds.profile import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
+from accountant.bounds.profile import Inverse, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
-from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
+from accountant.ranges import check_count
+from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -133,15 +134,15 @@ def certify(
 
 def tier_curves(
     budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
-) -> list[tuple[Victim, DeltaCurve | None]]:
+) -> list[tuple[Victim, PrivacyProfile | None]]:
     """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
 
     Arguments as for `certify`, with separate linkage.
     """
-    found: list[tuple[Victim, DeltaCurve | None]] = []
+    found: list[tuple[Victim, PrivacyProfile | None]] = []
     for group in _groups(budgets, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
-        found.append((group.victim, None if isinstance(curve, str | SpanCurve) else curve))
+        found.append((group.victim, None if isinstance(curve, str | SpanProfile) else curve))
     return found
 
 
@@ -215,7 +216,7 @@ def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.in
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
     victim = group.victim
     per_round = None if delta is None else delta / rounds
-    curve: DeltaCurve | str
+    curve: PrivacyProfile | str
     if group.others.honest == 0 and delta is not None:
         curve = "no other honest client: the local budget is certified"
     else:
@@ -226,7 +227,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     found = _basic(found, rounds)
-    if rounds > 1 and not isinstance(curve, str | SpanCurve):
+    if rounds > 1 and not isinstance(curve, str | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
@@ -253,20 +254,20 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
 
 
 def _composed(
-    curve: DeltaCurve, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
+    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
 ) -> _Reached:
     """Composition of privacy loss distributions, or `basic` where it is of no use."""
-    from accountant.composition import LEAST_DELTA, ComposedCurve, Round
+    from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
-    together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+    together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
         while target > LEAST_DELTA and bound.value < target / 10:  # far below what the tails were cut for
             target = max(LEAST_DELTA, bound.value / 2)
-            together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+            together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
         return _Reached(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
     inverse = smallest_epsilon(together, delta, basic.epsilon)
@@ -276,12 +277,12 @@ def _composed(
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
-def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: bool) -> _Reached:
+def _epsilon_at(curve: PrivacyProfile | str, victim: Victim, delta: float, spends: bool) -> _Reached:
     # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
     local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, str):
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, (curve,))
-    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanCurve) else _search(curve, delta, victim)
+    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
@@ -292,13 +293,13 @@ def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: b
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
 
-def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
+def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
     if isinstance(curve, ExactBinaryCurve):
         return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 
 
-def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
+def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
     """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
     first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
     for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
@@ -311,7 +312,7 @@ def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(curve: DeltaCurve | str, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+def _delta_at(curve: PrivacyProfile | str, victim: Victim, epsilon: float, spends: bool) -> _Reached:
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:

@@ -15,9 +15,9 @@ import numpy as np
 
 from accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.fourier import STAGE
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.loss_sums import STAGE
-from accountant.results import check_epsilon
+from accountant.ranges import check_epsilon
 
 __all__ = ["ExactBinaryCurve", "is_enumerable"]
 
@@ -74,7 +74,7 @@ class ExactBinaryCurve:
         return "exact worst case over the values of the others"
 
     def delta(self, epsilon: float) -> Bounded:
-        """See `DeltaCurve`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
+        """See `PrivacyProfile`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
         return self.worst(epsilon)[0]
 
     def smallest_epsilon(self, delta: float) -> Inverse:

@@ -15,14 +15,22 @@ from typing import Any
 import numpy as np
 
 from accountant.bounds.closed_forms import KaryTable, binary_delta
-from accountant.bounds.density_blanket import MAX_RATES, BlanketCurve, Cells, Crowd, LossPair, SpanCurve, best_blanket
+from accountant.bounds.density_blanket import (
+    MAX_RATES,
+    BlanketProfile,
+    Cells,
+    LossPair,
+    RateBins,
+    SpanProfile,
+    best_blanket,
+)
 from accountant.bounds.exact_binary import ExactBinaryCurve, is_enumerable
-from accountant.bounds.profile import CountCurve, DeltaCurve, Others, Victim
+from accountant.bounds.profile import CountProfile, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
-from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
-from accountant.results import check_count
+from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.ranges import check_count
 from protocol.calibration import gaussian_sigma_steps, unit_delta, unit_sigma
 
 DEFAULT_TAIL = 1e-30
@@ -73,7 +81,7 @@ class Randomizer(ABC):
         """
 
     @abstractmethod
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
         delta is the target, if there is one: it only decides how finely to compute.
@@ -100,7 +108,7 @@ class ClosedFormRandomizer(Randomizer):
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """See `Randomizer.curve`."""
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
@@ -109,7 +117,7 @@ class ClosedFormRandomizer(Randomizer):
         weights = self.gamma(others.local_epsilon)
         spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
         text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
-        return CountCurve(law, averaged, divergence, text)
+        return CountProfile(law, averaged, divergence, text)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
@@ -159,7 +167,7 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
 
         return mean
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
         few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
@@ -313,7 +321,7 @@ class NoisyValue(Randomizer):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """See `Randomizer.curve`."""
         deltas = np.array([victim.local_delta])
         (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
@@ -323,15 +331,15 @@ class NoisyValue(Randomizer):
         (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
         latest = leader.parameters
 
-        def between(low: float, high: float) -> BlanketCurve:
+        def between(low: float, high: float) -> BlanketProfile:
             nonlocal latest
             curve = self._blanket(low, high, SPAN_SHARE, others, delta, latest)
             latest = curve.parameters
             return curve
 
-        return SpanCurve(leader, least, rate, between, delta)
+        return SpanProfile(leader, least, rate, between, delta)
 
-    def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketCurve:
+    def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
         tried = [self._blanket(rate, rate, share, others, delta, None) for share in TAIL_SHARES]
         point = min(victim.local_epsilon / 2, *(curve.guess(_target(delta)) for curve in tried))
@@ -339,7 +347,7 @@ class NoisyValue(Randomizer):
 
     def _blanket(
         self, least: float, rate: float, share: float, others: Others, delta: float | None, start: Floats | None
-    ) -> BlanketCurve:
+    ) -> BlanketProfile:
         target = _target(delta)
         reach = max(self.noise.tail_at(share * target, least), 1e-3)
         fine = FINE if least == rate else SPAN_FINE
@@ -349,11 +357,11 @@ class NoisyValue(Randomizer):
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
 
-    def _crowd(self, others: Others) -> Crowd:
-        if self not in others.crowds:
+    def _crowd(self, others: Others) -> RateBins:
+        if self not in others.rate_bins:
             rates = self.rates(others.local_epsilon, others.local_delta)
-            others.crowds[self] = Crowd.of(rates, others.count, others.dishonest)
-        crowd: Crowd = others.crowds[self]
+            others.rate_bins[self] = RateBins.of(rates, others.count, others.dishonest)
+        crowd: RateBins = others.rate_bins[self]
         return crowd
 
 
@@ -414,13 +422,13 @@ class GaussianMechanism(NoisyValue):
         rates = []
         for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True):
             if self.lattice is None:
-                sigma = gaussian_sigma(epsilon, delta)
+                sigma = unit_sigma(epsilon, delta)
             else:
                 sigma = gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice
             rates.append(1 / (2 * sigma**2))
         return np.array(rates)
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""
         if self.dimension > 1:
             return (
@@ -492,7 +500,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """No curve: the reason why."""
         return (
             f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "
@@ -534,7 +542,7 @@ class TableMechanism(Randomizer):
     def statement(self) -> str:
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | str:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """See `Randomizer.curve`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
@@ -542,7 +550,7 @@ class TableMechanism(Randomizer):
         if others.local_epsilon.size > MAX_RATES:
             raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
         cells = self._cells(victim.local_epsilon)
-        crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
+        crowd = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, _target(delta) * 1e-7))
         return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
 

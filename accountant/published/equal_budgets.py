@@ -14,7 +14,7 @@ import numpy as np
 from accountant.budgets import Budgets
 from accountant.mechanisms.randomizers import ClosedFormRandomizer, LaplaceMechanism, Randomizer, TableMechanism
 from accountant.numerics.binomial import UNIT
-from accountant.published.ranges import OutOfRangeError, common_budget, need, need_delta, solve
+from accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
 
 __all__ = ["bbgn_bennett", "bbgn_hoeffding", "efmrtt", "least_mass"]
 

@@ -22,7 +22,7 @@ from accountant.mechanisms.randomizers import (
 )
 from accountant.numerics.binomial import Floats
 from accountant.published.clones import Pools, all_but_last, clone_count
-from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
+from accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
 
 __all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
 
@@ -31,7 +31,7 @@ MAX_SIGMAS = 256
 
 
 def laplace_errors(local_epsilon: Floats, largest: float) -> Floats:
-    """p_i = min(Pr[R_i(1) in U0], Pr[R_i(1) in U1]) for Laplace noise against a victim of the largest budget.
+    """Returns p_i = min(Pr[R_i(1) in U0], Pr[R_i(1) in U1]) for Laplace noise, the victim at the largest budget.
 
     U0 and U1 are where the victim's density around 0, or around 1, is the larger of its two and at least that of R_i.
     local_epsilon: float64 (T,), in (0, largest]. At the largest budget p = e^(-v/2)/2.
@@ -48,7 +48,7 @@ def laplace_errors(local_epsilon: Floats, largest: float) -> Floats:
 
 
 def gaussian_errors(sigma: Floats, local_delta: Floats, narrowest: float) -> Floats:
-    """The same for Gaussian noise on [0, 1] against a victim of scale `narrowest`, less the failure set delta_i/2.
+    """Returns the same for Gaussian noise on [0, 1], the victim at scale `narrowest`, less the failure set delta_i/2.
 
     sigma: float64 (T,), >= narrowest > 0.
     """
@@ -68,12 +68,12 @@ def gaussian_errors(sigma: Floats, local_delta: Floats, narrowest: float) -> Flo
 
 
 def _errors(randomizer: Randomizer, budgets: Budgets, epsilons: Floats, deltas: Floats) -> Floats:
-    """p_i at each of `epsilons`, float64 (T,), against the victim of the largest budget."""
+    """Returns p_i at each of `epsilons`, float64 (T,), the victim at the largest budget."""
     largest = float(budgets.local_epsilon[-1])
     if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
-        letters = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
+        categories = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
         decay = np.exp(-epsilons)
-        return np.asarray(decay / (1 + (letters - 1) * decay))
+        return np.asarray(decay / (1 + (categories - 1) * decay))
     if isinstance(randomizer, LaplaceMechanism):
         return laplace_errors(epsilons, largest)
     if not (isinstance(randomizer, GaussianMechanism) and randomizer.dimension == 1):
@@ -87,7 +87,7 @@ def _errors(randomizer: Randomizer, budgets: Budgets, epsilons: Floats, deltas: 
 
 
 def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """epsilon at delta of Liu et al. 2024, Theorem 2, for the victim of the largest budget; at most that budget.
+    """Returns epsilon at delta of Liu et al. 2024, Theorem 2, for the victim of the largest budget; at most its budget.
 
     With w = p_1 and C ~ PB(2 p_i): delta(eps) = (1 - 2w) H_F(P0 || Q0), F = (e^eps - 2w)/(1 - 2w), where P0 and Q0
     hide a certain 0 or 1 among C fair bits. That is the supremum over t of their Eq. (5), which their t_eps approaches

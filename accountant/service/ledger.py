@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedCurve, Round
-from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon
+from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.ranges import check_count, check_delta, check_epsilon
+from accountant.results import Grade, Guarantee
 
 __all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
 
@@ -95,7 +96,7 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class ProfileCurve:
-    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `DeltaCurve`.
+    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `PrivacyProfile`.
 
     A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
     """
@@ -122,7 +123,7 @@ class ProfileCurve:
         return (f"stored profile of {len(self.profiles)} tiers",)
 
 
-def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> tuple[tuple[float, float], ...]:
+def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> tuple[tuple[float, float], ...]:
     """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
 
     For pure randomizers. epsilon: the certified one, > 0.
@@ -263,7 +264,7 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
             Round(ProfileCurve([e.profile for e in entries]), max(e.profile[-1][0] for e in entries))
             for entries in rounds
         ]
-        curve = ComposedCurve(parts, delta)
+        curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling for part in parts))
         if inverse.reached is not None:
             found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))

@@ -125,7 +125,7 @@ def curve(
         import accountant
         from deploy.render import curve_table, plot_curve
 
-        found = accountant.privacy_curve(
+        found = accountant.privacy_profile(
             accountant.read_budgets_csv(budgets),
             randomizer_of(randomizer, k, lattice, dimension),
             dishonest=dishonest,

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from accountant.certification import tier_curves
 from accountant.mechanisms.randomizers import RecordGaussian
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.calibration import unit_sigma
@@ -212,7 +212,7 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
         after = Ledger(connection).spent(1e-5)[-1].guarantee
     assert before is not None
     assert after is not None
-    alone = gaussian_epsilon(1 / gaussian_sigma(2.0, 1e-6), 1e-5)
+    alone = gaussian_epsilon(1 / unit_sigma(2.0, 1e-6), 1e-5)
     assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone
 
 
