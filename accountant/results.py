@@ -103,7 +103,7 @@ class Comparison:
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
         if not self.name or not self.reference:
-            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; neither must be empty")
+            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; both must be non-empty")
         if self.epsilon is None:
             if not self.note:
                 raise ValueError("note is empty; without an epsilon it must say why there is none")

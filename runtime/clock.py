@@ -11,11 +11,13 @@ __all__ = ["Clock", "SystemClock"]
 class Clock(Protocol):
     """Wall-clock time in Unix seconds."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """Returns Unix seconds."""
 
 
 class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
+        """Returns Unix seconds."""
         return time.time()

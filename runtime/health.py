@@ -52,6 +52,7 @@ class Readiness:
         self._task: asyncio.Task[None] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
+        """Offers gRPC's health protocol on a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
     async def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""How much of a service its callers may use at once, so that nobody can take it from the others.
+"""How much of a service one caller may use at once, so that none can take it from the others.
 
 What gRPC itself can bound stands in `SERVER_OPTIONS`. The calls that are worked on are bounded by `Slots`: those of
 everybody, and those of one caller, which is a pinned certificate or an address. What is beyond a bound is refused at
@@ -34,10 +34,10 @@ SERVER_OPTIONS = [
     # A caller that has vanished without a word is noticed, and its calls end (default: after two hours).
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    # Pings are no substitute for calls: at most one in so long without data, and two offences end the connection.
+    # Pings do not replace calls: at most one in so long without data, and two offences end the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ("grpc.http2.max_ping_strikes", 2),
-    # Nobody keeps a connection for the sake of keeping it: idle ones end, and old ones are asked to come again. That
+    # Idle connections end, and old ones are asked to come again. That
     # also ends calls whose request never arrives.
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
@@ -105,7 +105,7 @@ def check_fields(message: bytes) -> None:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Returns the number that starts there, and where the next thing starts; what is no number, the parser refuses."""
+    """Returns the number that starts there and where the next field starts; the parser refuses malformed numbers."""
     number = 0
     for shift in range(0, 70, 7):
         if at >= len(message):

@@ -4,7 +4,7 @@
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
 `round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
-written, so that nobody's key or ciphertext comes into a log by way of a convenient object.
+written, so that no key or ciphertext reaches a log by way of a convenient object.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class JsonFormatter(logging.Formatter):
         self._service = service
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns one JSON object; extras that are not known by name are left out."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
             "level": record.levelname,

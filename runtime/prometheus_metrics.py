@@ -111,7 +111,7 @@ class PrometheusMetrics(Metrics):
     def store_failed(self) -> None:
         self._store_failures.inc()
 
-    # ------------------------------------------------------------- observed by whoever runs the service
+    # ------------------------------------------------------------- observed by the operator
 
     def rounds(self, counts: Mapping[tuple[pb.RoundState.ValueType, bool], int]) -> None:
         """Takes the number of rounds by state and by whether they have a problem."""

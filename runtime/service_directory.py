@@ -41,8 +41,8 @@ class Settings(BaseModel):
         max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
         admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
-        insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but whoever
-            reaches them reads how many people take part, and when.
+        insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
+            every reader learns how many people take part, and when.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,7 +102,7 @@ def load_settings(directory: Path) -> Settings:
     except FileNotFoundError:
         return Settings()
     except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{file} is no settings file: {error}") from error
+        raise ValueError(f"{file} is not a valid settings file: {error}") from error
 
 
 def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: bytes) -> bytes:

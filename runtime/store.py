@@ -127,6 +127,7 @@ class Transaction:
     # ------------------------------------------------------------- rounds
 
     def find_round(self, round_id: str) -> RoundRow | None:
+        """Returns the round, or None if this service has never heard of it."""
         rows = self._select_rounds(_rounds.c.round_id == round_id)
         return rows[0] if rows else None
 
@@ -146,6 +147,7 @@ class Transaction:
         return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
 
     def add_round(self, round_id: str, suite: str, keys: Mapping[str, KeyPair]) -> None:
+        """Adds a round that is PREPARED, with its key pairs, private halves wrapped."""
         self._db.execute(
             _rounds.insert().values(
                 round_id=round_id,
@@ -173,6 +175,7 @@ class Transaction:
             self._db.execute(_costs.insert().values(round_id=round_id, stage=stage, wall_s=wall_s, cpu_s=cpu_s))
 
     def costs(self, round_id: str) -> list[pb.StageCost]:
+        """Returns what each stage has cost so far."""
         rows = self._db.execute(sa.select(_costs).where(_costs.c.round_id == round_id))
         return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
 
@@ -191,6 +194,7 @@ class Transaction:
     # ------------------------------------------------------------- keys
 
     def put_key(self, round_id: str, purpose: str, pair: KeyPair) -> None:
+        """Adds a key pair of a round, its private half wrapped."""
         nonce = os.urandom(12)
         wrapped = nonce + self._cipher.encrypt(nonce, pair.private, f"{round_id}\0{purpose}".encode())
         self._db.execute(
@@ -207,19 +211,23 @@ class Transaction:
         return pairs
 
     def destroy_keys(self, round_id: str) -> None:
+        """Deletes the private keys of a round."""
         self._db.execute(_keys.delete().where(_keys.c.round_id == round_id))
 
     # ------------------------------------------------------------- admission
 
     def add_clients(self, client_keys: Iterable[bytes]) -> None:
+        """Registers clients; those that are registered already stay."""
         rows = [{"client_key": key} for key in client_keys]
         if rows:
             self._db.execute(_clients.insert(), rows)
 
     def client_keys(self) -> set[bytes]:
+        """Returns the public keys of all registered clients."""
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+        """Adds hashes of one-use tokens; those that are there already stay."""
         rows = [{"token_hash": token_hash} for token_hash in token_hashes]
         if rows:
             self._db.execute(_tokens.insert(), rows)
@@ -258,6 +266,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_submissions.c.client_key).where(here)).scalars())
 
     def num_submissions(self, round_id: str) -> int:
+        """Returns how many clients have submitted in a round."""
         count = sa.select(sa.func.count()).select_from(_submissions).where(_submissions.c.round_id == round_id)
         return self._db.execute(count).scalar_one()
 
@@ -315,6 +324,7 @@ class Transaction:
             raise Refusal(Code.CONFLICT, f"{kind} of round {round_id!r}")
 
     def document(self, round_id: str, kind: str) -> bytes | None:
+        """Returns a document of a round, or None if it was never written."""
         here = (_documents.c.round_id == round_id) & (_documents.c.kind == kind)
         content: bytes | None = self._db.execute(sa.select(_documents.c.content).where(here)).scalar_one_or_none()
         return content
@@ -355,8 +365,12 @@ class Store:
         self._database = open_database(url, limits)
         self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
-        with self._database.begin() as connection:
-            _metadata.create_all(connection)
+        try:
+            with self._database.begin() as connection:
+                _metadata.create_all(connection)
+        except BaseException:
+            self._database.close()
+            raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
@@ -394,5 +408,6 @@ class Store:
             raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
 
     def close(self) -> None:
+        """Waits for the transaction under way and closes the database."""
         self._thread.shutdown(wait=True)
         self._database.close()

@@ -55,7 +55,7 @@ class _Guard(grpc.aio.ServerInterceptor):
     """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
 
     Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here who may have them
-    read. A call holds no slot before its request has arrived: who opens calls and says nothing keeps nobody out.
+    read. A call holds no slot before its request has arrived: silent callers keep no one out.
     """
 
     def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
@@ -104,7 +104,7 @@ class _Guard(grpc.aio.ServerInterceptor):
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (as above)
-                if not context.done():  # else nobody is there to be told
+                if not context.done():  # else the caller has hung up
                     await self._refuse(error, method, context)
 
         return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
@@ -118,7 +118,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
 
 def _who_calls(context: Context, method: str) -> tuple[str, bool]:
-    """Returns whom a call is counted for, and whether that is the holder of a pinned certificate."""
+    """Returns the caller that a call is counted for, and whether its certificate is pinned."""
     if "x509_pem_cert" in context.auth_context():
         return str(context.auth_context()["x509_pem_cert"]), True
     if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
@@ -130,7 +130,7 @@ def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
     try:
         return parse(raw) if parse else raw
     except DecodeError as error:
-        raise Refusal(Code.BAD_REQUEST, "the bytes are no message of this method") from error
+        raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
 
 
 def _public(error: Exception, method: str) -> Refusal:
@@ -253,7 +253,9 @@ async def retrying(
     Where the service says when to come again, the wait is at least as long, up to 30 s.
 
     Args:
+        call: makes the call; made anew for every attempt.
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+        longest_wait_s: the longest wait between two attempts that the service has not asked for.
         on_failure: called with every failure that will be repeated.
 
     Raises:
@@ -272,7 +274,7 @@ async def retrying(
                 raise
             on_failure(error)
             hint_s = _retry_after_s(error)
-        pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects nobody)
+        pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects no one)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         wait_s = min(wait_s * 2, longest_wait_s)

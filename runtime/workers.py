@@ -91,6 +91,7 @@ class WorkerPool:
         return results, cpu_s
 
     def close(self) -> None:
+        """Ends the workers after the chunks under way."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 

@@ -1,117 +1,229 @@
-"""Turns at hop 1: the clients of a round are asked one after the other, in an order that nobody else learns.
+"""Sequential rounds at a hop: clients answer one after the other, and every answer passes the hops alone.
 
-The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
-round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
-crash can repeat its passing on, which changes nothing, but not lose it. Why an epoch of turns has the certificate of a
-batch of those who answer: docs/accounting.md, 2.1.
+Hop 1 waits for the certificate, asks, and reports how many have answered; the hops behind it pass answers and the
+report on. The order in which clients are asked is left to `shuffler.sequential_order`, their streams to
+`shuffler.attendance`.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
-import hmac
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
 
-from protocol.envelope import KeyPair, open_many
-from protocol.manifest import RoundTerms
+import grpc.aio
+
+from protocol.envelope import open_many
+from protocol.errors import Code, Refusal, refusal_of
+from protocol.identity import Kind, attendance_is_authentic, read_signed
+from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.randomness import RandomSource
 from protocol.v1 import messages_pb2 as pb
-from runtime.service import ENVELOPE_KEY
-from runtime.store import Store, Transaction
-from shuffler.attendance import Attendance
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
+from runtime.store import RoundRow, Transaction
+from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
+from shuffler.sequential_order import PROGRESS, ask_in_turn
 
-__all__ = ["ORDER_KEY", "PROGRESS", "TURNS_ENDED", "new_order_key", "secret_order", "take_turns"]
+__all__ = ["SequentialHop"]
 
-ORDER_KEY = "order"
-PROGRESS = "turns-progress"
-TURNS_ENDED = "turns-ended"
-_RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.transport.retrying)
-Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
-
-
-def new_order_key(source: RandomSource) -> KeyPair:
-    """Returns a fresh key for `secret_order`; it has no public half."""
-    return KeyPair(b"", source.block(32))
+_log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+_TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
 
 
-def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
-    """Returns the clients in an order that is uniformly random to whoever does not have the key (HMAC-SHA256)."""
-    return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
+class SequentialHop(RoundService):
+    """The part of a shuffler that serves sequential rounds."""
 
+    passing = (PROGRESS,)
 
-async def take_turns(
-    terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
-) -> pb.TurnsReport:
-    """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.attendance = Attendance()
 
-    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
-    to answer yet, and all who are left have had the time to come again.
+    @abc.abstractmethod
+    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns the next service on each lane."""
 
-    Args:
-        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
-    """
-    turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size
-    if turns is None:
-        raise ValueError(f"round {round_id!r} has no turns")
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """Also while clients are being asked: the asking ends, and the answers that were given are destroyed."""
+        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
 
-    def read(tx: Transaction) -> tuple[dict[str, KeyPair], list[bytes], pb.TurnsProgress, bool]:
-        progress = pb.TurnsProgress.FromString(tx.document(round_id, PROGRESS) or b"")
-        ended = tx.document(round_id, TURNS_ENDED) is not None
-        return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
+    async def take_turns(self, terms: RoundTerms) -> bool:
+        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, TURNS_REPORT))
+        if document is None and self.hop(terms) > 1:
+            return False
+        if document is None:
+            document = await self._take_turns(terms)
+        signed = pb.Signed.FromString(document)
+        self.attendance.finish(terms.round_id, pb.TurnsReport.FromString(signed.payload))
+        receiver = self.receivers(terms)[pb.LANE_PARAMETER]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.EndTurnsRequest(round_id=terms.round_id, report=signed)
+        await self.persist(terms.round_id, receiver, stub.EndTurns, request)
 
-    keys, clients, progress, ended = await store.run(read)
-    order = secret_order(clients, keys[ORDER_KEY].private)
-    layer = Onion(terms).layer(pb.LANE_ANSWER, 1)
+        def finish(tx: Transaction) -> None:
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
+            self.forget(tx, terms.round_id)
 
-    async def turn_of(client: bytes) -> bytes:
-        """Returns the client's answer, opened, when its time is over; nothing if there is none that opens."""
-        over = asyncio.get_running_loop().time() + turns.period_ms / 1000
-        model = progress.model if progress.HasField("model") else None
-        envelope = await attendance.ask(round_id, client, model, certificate, turns.period_ms / 1000)
-        await asyncio.sleep(over - asyncio.get_running_loop().time())
-        if envelope is None or len(envelope) != layer.sealed_size:
-            return b""
-        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [envelope])
-        return opened or b""
+        await self.store.run(finish)
+        return True
 
-    def goes_on() -> bool:
-        if progress.pending:
-            return True
-        in_time = not attendance.has_ended(round_id)
-        return in_time and progress.position < len(order) and progress.num_skipped <= len(order) - needed
+    async def _take_turns(self, terms: RoundTerms) -> bytes:
+        """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
+        watch = Stopwatch()
+        accountant = terms.manifest.accountant.service
+        stub = stubs.AccountantStub(self.channel_to(accountant))
+        request = rpc.GetCertificateRequest(round_id=terms.round_id)
+        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
+        report = pb.TurnsReport(round_id=terms.round_id, manifest_hash=terms.hash)
+        if certificate.granted:
+            relay = partial(self._pass_on, terms)
+            report = await ask_in_turn(terms, self.store, self.attendance, signed, relay)
+        document = self.identity.signed(Kind.TURNS, canonical(report)).SerializeToString(deterministic=True)
 
-    def save(tx: Transaction) -> None:
-        tx.replace_document(round_id, PROGRESS, progress.SerializeToString())
+        def keep(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, TURNS_REPORT, document)
+            tx.add_cost(terms.round_id, "turns", *watch.read())
 
-    if ended:
-        await attendance.end(round_id)
-    done = progress.position + bool(progress.pending)
-    left, more = order[done:], needed - progress.num_answers - bool(progress.pending)
-    await attendance.gathered(round_id, left, more)
-    if done:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(attendance.gathered(round_id, left, len(left)), _RETURN_S)
-    while goes_on():
-        if not progress.pending:
-            progress.pending = await turn_of(order[progress.position])
-            await store.run(save)
-        learnt = False
-        if progress.pending:
-            response = await relay(progress.pending)
-            if response.HasField("model"):
-                # Not `response.learnt`: two clients may have sent the same answer, which is learnt from once.
-                learnt = pb.Model.FromString(response.model.payload).num_answers > progress.num_answers
-                progress.model.CopyFrom(response.model)
-        progress.num_answers += learnt
-        progress.num_skipped += not learnt
-        progress.position += 1
-        progress.pending = b""
-    await store.run(save)
-    return pb.TurnsReport(
-        round_id=round_id,
-        manifest_hash=terms.hash,
-        num_answers=progress.num_answers,
-        num_skipped=progress.num_skipped,
-    )
+        await self.store.run(keep)
+        self.metrics.stage("turns", watch.read()[0])
+        return document
+
+    async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        """Sends an answer to the service that opens its next layer, until that has worked."""
+        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
+        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        if response.HasField("model"):  # what it says is counted by
+            analyzer = terms.manifest.analyzer.service
+            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
+        return response
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Opens one layer of an answer and passes it on; returns what the analyzer made of it.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
+                over), NOT_READY (the next service does not answer).
+        """
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        if terms.question.turns is None or not keys:
+            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
+        layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
+        if len(request.ciphertext) != layer.sealed_size:
+            return pb.RelayResponse()
+        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
+        if opened is None:
+            return pb.RelayResponse()
+        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        try:
+            forward = pb.RelayRequest(round_id=terms.round_id, ciphertext=opened)
+            return await stubs.DeliveryStub(self.channel_to(receiver)).Relay(forward, timeout=30.0)
+        except grpc.aio.AioRpcError as error:
+            raise refusal_of(error) or Refusal(Code.NOT_READY, f"{receiver} does not answer") from error
+
+    async def Attend(  # noqa: N802
+        self, requests: AsyncIterator[pb.AttendRequest], context: Context
+    ) -> AsyncIterator[pb.AttendResponse]:
+        """Lets clients in on a stream, asks each when it is its turn, and takes its answer.
+
+        Raises:
+            Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not
+                hop 1), UNKNOWN_ROUND, NOT_READY (no client was let in in time), OVERLOADED (responses are not read),
+                WRONG_STATE (the round has ended without a result), STOPPING.
+        """
+        first = None
+        with contextlib.suppress(TimeoutError, StopAsyncIteration):
+            first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
+        if first is None or not first.round_id:
+            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
+        terms = await self.terms(first.round_id)
+        if self.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
+        if terms.question.turns is None:
+            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
+        stream = self.attendance.open(terms.round_id)
+        reader = asyncio.create_task(self._listen(stream, requests))
+        late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
+        try:
+            yield pb.AttendResponse(challenge=stream.challenge)
+            row, document = await self.store.run(
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, TURNS_REPORT))
+            )
+            if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
+                self.dismiss(terms.round_id)
+            if document is not None:
+                report = pb.TurnsReport.FromString(pb.Signed.FromString(document).payload)
+                self.attendance.finish(terms.round_id, report)
+            while (response := await stream.outgoing.get()) is not None:
+                if isinstance(response, Refusal):
+                    raise response
+                yield response
+        finally:
+            late.cancel()
+            reader.cancel()
+            self.attendance.close(stream)
+
+    async def _listen(self, stream: Stream, requests: AsyncIterator[pb.AttendRequest]) -> None:
+        """Takes what a stream's caller says, until it has hung up or said something that ends the stream."""
+        try:
+            async for request in requests:
+                await self._hear(stream, request)
+            stream.end()
+        except Refusal as refusal:
+            stream.end(refusal)
+        except Exception as error:  # noqa: BLE001 (gRPC's, where a caller has vanished; ours would be a defect)
+            _log.warning("a stream cannot be read any more: %s", error, extra={"round_id": stream.round_id})
+            stream.end(Refusal(Code.INTERNAL))
+
+    async def _hear(self, stream: Stream, request: pb.AttendRequest) -> None:
+        if len(request.attendances) > MAX_ATTENDANCES or request.round_id:
+            raise Refusal(
+                Code.BAD_REQUEST,
+                f"{len(request.attendances)} attendances in one message; there must be at most {MAX_ATTENDANCES}, and "
+                "the round is named in the first message only",
+            )
+        if request.attendances:
+            codes = await self._admit(stream, request.attendances)
+            stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
+            accepted = zip(request.attendances, codes, strict=True)
+            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            await self.attendance.enter(stream, admitted)
+        if request.HasField("answer"):
+            self.attendance.answer(stream, request.answer)
+
+    async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
+        def check() -> list[bool]:
+            return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
+
+        keys = [one.client_key for one in attendances]
+        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
+        return [
+            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+            if key not in known
+            else pb.SUBMISSION_CODE_ACCEPTED
+            if authentic
+            else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
+        ]
+
+    def hang_up(self) -> None:
+        """Stops asking and ends all streams; their clients come again."""
+        for driver in self._drivers.values():  # a client that is sent away must not be asked
+            driver.cancel()
+        self.attendance.hang_up()
+
+    def dismiss(self, round_id: str) -> None:
+        """Ends the streams of a round that will have no result."""
+        self.attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

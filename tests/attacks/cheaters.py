@@ -303,5 +303,5 @@ def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
         asking.append((self.name, 0))
         return await prepare(self, request, context)  # makes its keys before it first waits
 
-    patch.setattr("runtime.service.generate_key_pair", generate)
+    patch.setattr("runtime.round_control.generate_key_pair", generate)
     patch.setattr(RoundService, "Prepare", prepare_again)

@@ -99,7 +99,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.service._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
     async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
         terms = await deployment.operator.open_round(settings())
         watcher = deployment.service("shuffler-2")

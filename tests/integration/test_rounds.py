@@ -253,7 +253,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
             await asyncio.sleep(0.05)
         states = await at.operator.withdraw(terms.round_id)
         assert [states[name] for name in ("shuffler-2", "analyzer", "accountant")] == ["DISPOSED"] * 2 + ["UNAVAILABLE"]
-        assert "is DELIVERED; allowed is up to its certificate" in states["shuffler-1"]
+        assert "is DELIVERED; it can be withdrawn until it has its certificate" in states["shuffler-1"]
         await at.inside.start("accountant")
         assert (await at.operator.withdraw(terms.round_id))["accountant"] == "DISPOSED"
         for running in at.inside.running.values():
@@ -270,7 +270,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         await at.submit(third, people(BIT, 30, seed=3))
         await at.finish(third)
         states = await at.operator.withdraw(third.round_id)
-        assert all("allowed is up to its certificate" in state for state in states.values())
+        assert all("until it has its certificate" in state for state in states.values())
         assert (await at.operator.result(third.round_id, WAIT_S))[0].num_reports == 30
 
 

@@ -17,7 +17,7 @@ from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.transport import public_channel
-from shuffler.sequential import PROGRESS
+from shuffler.sequential_order import PROGRESS
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Table, laid, people, settings, task
 
@@ -121,12 +121,12 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
         assert isinstance(first, ShufflerService)
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=2.0))
         for _ in range(8):
-            while first._attendance.num_present(terms.round_id) < 6:
+            while first.attendance.num_present(terms.round_id) < 6:
                 await asyncio.sleep(0.05)
                 assert not taking.done(), taking.exception()
             await asyncio.sleep(0.1)  # the clients have heard of it, too
-            first._attendance.hang_up()
-            while first._attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
+            first.attendance.hang_up()
+            while first.attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await table.operator.close_round(terms.round_id, end_turns=True)
         assert (await taking).report.num_answers == 0
@@ -145,9 +145,9 @@ async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 for _ in range(300):
                     await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
-            waiting = [stream.outgoing.qsize() for stream in first._attendance._streams]
+            waiting = [stream.outgoing.qsize() for stream in first.attendance._streams]
             assert max(waiting, default=0) <= 64
-        while first._attendance._streams:  # noqa: ASYNC110
+        while first.attendance._streams:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         taken = await table.take(terms, group)
         assert taken.report.num_answers == 8
@@ -155,7 +155,7 @@ async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path
 
 async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
-    monkeypatch.setattr("shuffler.service._TIME_TO_ENTER_S", 1.0)
+    monkeypatch.setattr("shuffler.sequential._TIME_TO_ENTER_S", 1.0)
     async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))

@@ -14,7 +14,7 @@ from accountant.service.ledger import Ledger
 from croupier import Budgets, certify
 from protocol.v1 import messages_pb2 as pb
 from shuffler.attendance import MAX_ATTENDANCES
-from shuffler.sequential import secret_order
+from shuffler.sequential_order import secret_order
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, laid, people, settings, task
 
@@ -189,7 +189,7 @@ async def test_a_gateway_with_more_users_than_a_message_takes_attends_for_all_of
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        while first._attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
+        while first.attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await table.operator.close_round(terms.round_id, end_turns=True)
         await taking

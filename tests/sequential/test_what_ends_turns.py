@@ -132,7 +132,7 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        while first._attendance.num_present(terms.round_id) < 3:  # noqa: ASYNC110
+        while first.attendance.num_present(terms.round_id) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_DISPOSED
         with pytest.raises(Refusal, match="the round has ended without a result"):
