@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS
+from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON
 
 __all__ = ["Budgets", "Tier", "as_budgets", "read_budgets_csv"]
 
@@ -39,7 +39,7 @@ class Tier:
 class Budgets:
     """The multiset of local budgets as tiers, distinct and sorted by (local_epsilon, local_delta).
 
-    local_epsilon, local_delta: float64, shape (T,), ranges (0, 500] and [0, 1). count: int64, shape (T,), >= 1.
+    local_epsilon, local_delta: float64, shape (T,), ranges [1e-100, 500] and [0, 1). count: int64, shape (T,), >= 1.
     """
 
     local_epsilon: NDArray[np.float64]
@@ -55,6 +55,9 @@ class Budgets:
         if self.count.size == 0:
             raise ValueError("budgets are empty (0 users); they must hold at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)
+        total = sum(self.count.tolist())
+        if total > MAX_USERS:
+            raise ValueError(f"budgets hold {total} users; they must hold at most {MAX_USERS}")
         order = np.lexsort((self.local_delta, self.local_epsilon))
         eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
         new = np.empty(eps.size, dtype=bool)
@@ -62,8 +65,6 @@ class Budgets:
         new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
         starts = np.flatnonzero(new)
         merged = np.add.reduceat(count, starts)
-        if int(merged.sum(dtype=object)) > MAX_USERS:
-            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; they must hold at most {MAX_USERS}")
         for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
@@ -130,7 +131,9 @@ def read_budgets_csv(path: str | Path) -> Budgets:
                 continue
             where = f"line {reader.line_num}"
             eps, delta, count = (_cell(row, column, where) for column in columns)
-            epsilons.append(_number(eps, "epsilon", f"0 < epsilon <= {MAX_LOCAL_EPSILON:g}", where))
+            epsilons.append(
+                _number(eps, "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where)
+            )
             deltas.append(0.0 if delta is None else _number(delta, "delta", "0 <= delta < 1", where))
             counts.append(1 if count is None else _integer(count, where))
             _check_row(epsilons[-1], deltas[-1], counts[-1], where)
@@ -168,18 +171,19 @@ def _tier(row: Sequence[Any]) -> Tier:
 
 
 def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
-    if not (math.isfinite(local_epsilon) and 0 < local_epsilon <= MAX_LOCAL_EPSILON):
+    if not (math.isfinite(local_epsilon) and MIN_LOCAL_EPSILON <= local_epsilon <= MAX_LOCAL_EPSILON):
         raise ValueError(
-            f"{where}: local epsilon is {local_epsilon!r}; it must be 0 < epsilon <= {MAX_LOCAL_EPSILON:g}"
+            f"{where}: local epsilon is {local_epsilon!r}; "
+            f"it must be {MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}"
         )
     if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
         raise ValueError(f"{where}: local delta is {local_delta!r}; it must be 0 <= delta < 1")
-    if isinstance(count, bool) or int(count) != count or not 1 <= count <= MAX_USERS:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_USERS:
         raise ValueError(f"{where}: count is {count!r}; it must be an integer, 1 <= count <= {MAX_USERS}")
 
 
 def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-    good = (epsilons > 0) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
+    good = (epsilons >= MIN_LOCAL_EPSILON) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
     good &= (counts >= 1) & (counts <= MAX_USERS)
     if not good.all():
         first = int(np.argmin(good))

@@ -7,18 +7,20 @@ a curve is left to the randomizers, published figures to `published`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
-from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.profile import Inverse, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
-from accountant.ranges import check_count
-from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate
+from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta
+from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, round_up
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -26,7 +28,8 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
-LINKAGES = ("separate", "stratified")
+MAX_COMPOSED_ROUNDS = 1_000_000
+"""More rounds are only added up: their loss distribution would take gigabytes."""
 HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
 
 
@@ -45,6 +48,7 @@ class _Answer:
     slack: float
     method: str
     steps: tuple[str, ...]
+    curve: PrivacyProfile | None
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,42 @@ def certify(
 
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
+    return certify_with_curves(
+        budgets,
+        randomizer,
+        delta=delta,
+        epsilon=epsilon,
+        dishonest=dishonest,
+        linkage=linkage,
+        rounds=rounds,
+        attack=attack,
+        compare_all=compare_all,
+        thorough=thorough,
+    )[0]
+
+
+def certify_with_curves(
+    budgets: Budgets | Iterable[float],
+    randomizer: Randomizer | str,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    dishonest: int = 0,
+    linkage: str = "separate",
+    rounds: int = 1,
+    attack: bool = True,
+    compare_all: bool = False,
+    thorough: bool = False,
+) -> tuple[Certificate, tuple[PrivacyProfile | None, ...]]:
+    """As `certify`, and for each of the certificate's tiers the curve of one round that its number was read from.
+
+    None where there is no such curve, or only one for a span of tiers, which says nothing away from the target.
+    """
     budgets = as_budgets(budgets)
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
     answers: list[_Answer] = []
-    for group in _groups(budgets, dishonest, linkage, thorough):
+    for group in _groups(budgets, randomizer, dishonest, linkage, thorough):
         answer = _answer(group, randomizer, delta, epsilon, rounds)
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -107,7 +142,7 @@ def certify(
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
     lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
-    return Certificate(
+    certificate = Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
@@ -128,8 +163,9 @@ def certify(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
-        steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
+        steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
     )
+    return certificate, tuple(answer.curve for answer in answers)
 
 
 def tier_curves(
@@ -140,7 +176,7 @@ def tier_curves(
     Arguments as for `certify`, with separate linkage.
     """
     found: list[tuple[Victim, PrivacyProfile | None]] = []
-    for group in _groups(budgets, dishonest, "separate", False):
+    for group in _groups(budgets, randomizer, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
         found.append((group.victim, None if isinstance(curve, str | SpanProfile) else curve))
     return found
@@ -149,17 +185,16 @@ def tier_curves(
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if (delta is None) == (epsilon is None):
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
-    if epsilon is not None and not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number >= 0")
+    if delta is not None:
+        check_target_delta(delta)
+    if epsilon is not None:
+        check_epsilon(epsilon)
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
-    if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
+    check_linkage(linkage)
 
 
-def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
+def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
     if linkage == "stratified":
         return _strata(budgets, dishonest, thorough)
@@ -171,18 +206,24 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> l
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
     groups = []
     for index in np.unique(part):
-        members = part == index
-        mine = budgets.local_epsilon[members]
-        victim = Victim(float(mine.max()), float(budgets.local_delta[members].max()), float(mine.min()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), others))
+        members = np.flatnonzero(part == index)
+        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
+        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
+        hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
+        most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
+        groups.append(_Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others))
     return groups
 
 
 def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool) -> _Group:
     count = budgets.count.copy()
-    count[tier] -= 1
+    if budgets.num_users == 1:  # nobody else: as good as a twin that is dishonest
+        dishonest = max(1, dishonest)
+    else:
+        count[tier] -= 1
     kept = count > 0
     others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest, thorough)
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
@@ -195,32 +236,24 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
     groups = []
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
-        count = budgets.count[own] - 1
-        if count[0] == 0:
-            groups.append(_alone(budgets, np.array([tier])))
-            continue
-        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest, thorough)
-        victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
-        groups.append(_Group(victim, int(budgets.count[tier]), others))
+        stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
+        groups.append(_single(stratum, 0, dishonest, thorough))
     if order.size > MAX_STRATA:
-        groups.append(_alone(budgets, order[MAX_STRATA:]))
+        members = order[MAX_STRATA:]
+        nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), nobody))
     return groups
 
 
-def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> _Group:
-    nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
-    victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-    return _Group(victim, int(budgets.count[members].sum()), nobody)
-
-
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
-    victim = group.victim
+    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | str
-    if group.others.honest == 0 and delta is not None:
+    if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = "no other honest client: the local budget is certified"
     else:
-        curve = randomizer.curve(victim, group.others, per_round)
+        curve = randomizer.curve(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
@@ -231,13 +264,15 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
-        local_epsilon=victim.local_epsilon,
+        local_epsilon=group.victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
         epsilon=found.epsilon,
         delta=found.delta,
     )
-    return _Answer(tier, found.slack, found.method, found.steps)
+    return _Answer(
+        tier, found.slack, found.method, found.steps, None if isinstance(curve, str | SpanProfile) else curve
+    )
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:
@@ -246,11 +281,17 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
         return one
     return replace(
         one,
-        epsilon=one.epsilon * rounds,
-        delta=min(1.0, one.delta * rounds),
+        epsilon=_times(one.epsilon, rounds),
+        delta=min(1.0, _times(one.delta, rounds)),
         slack=min(1.0, one.slack * rounds),
         method=f"{one.method}; basic composition over {rounds} rounds",
     )
+
+
+def _times(value: float, rounds: int) -> float:
+    """The product, rounded up."""
+    product = value * rounds
+    return product if Fraction(product) >= Fraction(value) * rounds else math.nextafter(product, math.inf)
 
 
 def _composed(
@@ -260,6 +301,8 @@ def _composed(
     from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
+    if rounds > MAX_COMPOSED_ROUNDS:
+        return replace(basic, steps=(*basic.steps, f"more than {MAX_COMPOSED_ROUNDS:,} rounds: basic composition only"))
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
     together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
@@ -273,7 +316,8 @@ def _composed(
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
-    line = f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g} over {rounds} rounds"
+    reached = round_up(inverse.reached.value, 9)
+    line = f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {reached} over {rounds} rounds"
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
@@ -287,14 +331,14 @@ def _epsilon_at(curve: PrivacyProfile | str, victim: Victim, delta: float, spend
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
     line = (
-        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
-        f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
+        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
+        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
     )
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
 
 def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
-    if isinstance(curve, ExactBinaryCurve):
+    if isinstance(curve, ExactBinaryProfile):
         return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 
@@ -316,7 +360,7 @@ def _delta_at(curve: PrivacyProfile | str, victim: Victim, epsilon: float, spend
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:
-        local += (1 - local) * _pure_delta(victim.local_epsilon, epsilon)
+        local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
     steps = (curve,) if isinstance(curve, str) else curve.explain()
     if not isinstance(curve, str) and epsilon < victim.local_epsilon:
         bound = curve.delta(epsilon)
@@ -333,8 +377,8 @@ def _pure_delta(local_epsilon: float, epsilon: float) -> float:
 
 def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
     return Guarantee(
-        epsilon=float(budgets.local_epsilon[-1]) * rounds,
-        delta=min(1.0, float(budgets.local_delta.max()) * rounds) if randomizer.spends_local_delta else 0.0,
+        epsilon=_times(randomizer.shown(float(budgets.local_epsilon[-1])), rounds),
+        delta=min(1.0, _times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
         assumptions=("nobody but the client itself is honest",),

@@ -19,7 +19,7 @@ from accountant.budgets import Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
 from accountant.ranges import MAX_USERS, check_count, outside
-from accountant.results import Certificate
+from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "standard_error"]
 
@@ -176,8 +176,8 @@ def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budget
     low = max(low, min(certain / rounds, high))
     if forward(_scaled(shape, low)).epsilon > epsilon:
         raise ValueError(
-            f"epsilon is {epsilon!r}; reached at local budgets up to {low * most:.3g} is "
-            f"{forward(_scaled(shape, low)).epsilon:.4g}: it takes a larger epsilon or delta"
+            f"epsilon is {epsilon!r}; reached at local budgets up to {round_down(low * most, 3)} is "
+            f"{round_up(forward(_scaled(shape, low)).epsilon, 4)}: it takes a larger epsilon or delta"
         )
     while high > low * (1 + TOLERANCE):
         middle = math.sqrt(low * high)
@@ -196,8 +196,8 @@ def _fewest_users(shape: Budgets, forward: Forward, epsilon: float, dishonest: i
         if high > MAX_USERS // 8:
             reached = forward(_resized(shape, low))
             raise ValueError(
-                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {reached.epsilon:.4g}: it takes a "
-                "larger epsilon or delta, or smaller budgets"
+                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {round_up(reached.epsilon, 4)}: "
+                "it takes a larger epsilon or delta, or smaller budgets"
             )
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2

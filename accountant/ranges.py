@@ -11,6 +11,7 @@ __all__ = [
     "LINKAGES",
     "MAX_LOCAL_EPSILON",
     "MAX_USERS",
+    "MIN_LOCAL_EPSILON",
     "check_count",
     "check_delta",
     "check_epsilon",
@@ -21,6 +22,8 @@ __all__ = [
 
 MAX_LOCAL_EPSILON = 500.0
 """Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
+MIN_LOCAL_EPSILON = 1e-100
+"""Below it squares and quotients of the budget leave the range of floats; no report made with it shows anything."""
 MAX_USERS = 2**53
 """Counts are added as float64 in places; above this they would no longer be exact."""
 LINKAGES = ("separate", "stratified")

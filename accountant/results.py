@@ -9,6 +9,7 @@ signing and storing a certificate is left to the accountant service.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +23,29 @@ __all__ = [
     "LowerBound",
     "Status",
     "TierCertificate",
+    "round_down",
+    "round_up",
 ]
+
+
+def round_up(value: float, digits: int = 6) -> str:
+    """A number >= 0 in so many significant digits, never below it: for every certified epsilon and delta that is shown.
+
+    A float stands for its shortest decimal form, so that 0.1 stays 0.1.
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 6) -> str:
+    """As `round_up`, never above it: for attacks, and for what is still allowed."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    exact = Decimal(repr(float(value)))
+    if exact.is_finite() and exact:
+        exact = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=direction)
+    return f"{float(exact):.{digits}g}"
 
 
 class Grade(StrEnum):

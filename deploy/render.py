@@ -9,6 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from accountant.results import round_down, round_up
+
 __all__ = [
     "bench_table",
     "certificate_table",
@@ -35,7 +37,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _epsilon(bound: dict[str, Any]) -> str:
-    return "out of range" if bound["epsilon"] is None else f"{bound['epsilon']:.4f}"
+    return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
 def demo_table(result: dict[str, Any]) -> Table:
@@ -61,7 +63,7 @@ def demo_table(result: dict[str, Any]) -> Table:
 def privacy_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central budget of each question, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
-    table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    table = Table(title=f"what it cost one person: ε at δ = {round_up(delta)}, replacing one answer")
     if len(result["questions"]) > 1:
         table.caption = (
             "each question by itself; who answers several loses at most the sum of the ε, at the sum of the δ"
@@ -73,8 +75,8 @@ def privacy_table(result: dict[str, Any]) -> Table:
         other = certificate["comparison"][0] if certificate["comparison"] else None
         table.add_row(
             question["name"],
-            ", ".join(f"{tier['local_epsilon']:g}" for tier in certificate["tiers"]),
-            f"{certificate['epsilon']:.4f} {certificate['grade']}",
+            ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
+            f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
             f"{_epsilon(other)} {other['grade']}" if other else "",
             f"{question['users_per_s']:.0f}",
         )
@@ -95,36 +97,39 @@ def stage_table(result: dict[str, Any]) -> Table:
 
 def certificate_table(certificate: dict[str, Any]) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
-    table = Table(title=f"ε = {certificate['epsilon']:.6g} at δ = {certificate['delta']:.3g}   {certificate['grade']}")
+    epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
+    table = Table(title=f"ε = {epsilon} at δ = {delta}   {certificate['grade']}")
     table.add_column("statement")
     table.add_column("ε", justify="right")
     table.add_column("grade")
     grade = certificate["grade"]
     for tier in certificate["tiers"][:20]:
         table.add_row(
-            f"{counted(tier['count'], 'user')} of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade
+            f"{counted(tier['count'], 'user')} of local ε {round_up(tier['local_epsilon'])}",
+            round_up(tier["epsilon"]),
+            grade,
         )
     if len(certificate["tiers"]) > 20:
         table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
     table.add_section()
     table.add_row(
         _trust(certificate),
-        f"{certificate['epsilon']:.6g}",
+        epsilon,
         grade,
     )
     alone = certificate["everyone_else_colludes"]
-    local_delta = f", at its local δ = {alone['delta']:g}" if alone["delta"] else ""
-    table.add_row(f"everyone else colludes{local_delta}", f"{alone['epsilon']:.6g}", "CERTIFIED")
+    local_delta = f", at its local δ = {round_up(alone['delta'])}" if alone["delta"] else ""
+    table.add_row(f"everyone else colludes{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
-        table.add_row(f"attack: {lower['attack']}", f"≥ {lower['epsilon']:.6g}", "LOWER_BOUND")
+        table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
         refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
         verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
         table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
-    table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
+    table.caption = f"{certificate['method']}; numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
     return table
 
 
@@ -163,8 +168,8 @@ def curve_table(points: Sequence[dict[str, Any]]) -> Table:
     for point in points:
         lower = point["lower_bound"]["epsilon"]
         ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
-        attack = "" if lower is None else f"{lower:.6g}"
-        table.add_row(f"{point['delta']:.0e}", f"{point['epsilon']:.6g}", attack, ratio)
+        attack = "" if lower is None else round_down(lower)
+        table.add_row(round_up(point["delta"]), round_up(point["epsilon"]), attack, ratio)
     return table
 
 
@@ -251,9 +256,9 @@ def plot_demo(result: dict[str, Any], path: Path) -> None:
             [r - 0.2 for r in rows], [t["epsilon"] for t in tiers], 0.36, color="#2a6f97", label="central ε, CERTIFIED"
         )
         for row, tier in zip(rows, tiers, strict=True):
-            lower.text(tier["epsilon"], row - 0.2, f" {tier['epsilon']:.4f}", va="center", fontsize=8)
+            lower.text(tier["epsilon"], row - 0.2, f" {round_up(tier['epsilon'], 4)}", va="center", fontsize=8)
         lower.set_yticks(list(rows), [f"{t['count']} users" for t in tiers])
-        lower.set_xlabel(f"ε at δ = {question['certificate']['delta']:g}")
+        lower.set_xlabel(f"ε at δ = {round_up(question['certificate']['delta'])}")
         lower.legend(fontsize=8, loc="lower right")
     figure.suptitle("What the analyzer learned, and what it cost each tier of users")
     _save(figure, path)

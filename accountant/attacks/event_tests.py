@@ -58,7 +58,8 @@ class Target:
         """What events of Pr0 >= first and Pr1 <= second prove: an epsilon (-inf for none) or a delta. Any shape."""
         second = np.maximum(second, LEAST)
         if self.delta is None:
-            found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            with np.errstate(over="ignore"):
+                found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
             return np.where(first > LEAST, found, -np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)

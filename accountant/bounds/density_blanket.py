@@ -32,7 +32,7 @@ REPRESENTATIVES = 6
 """How many of the others' rates shape the blanket; every rate is counted in the end."""
 MAX_RATES = 28
 """More rates than this are put into as many bins, equally wide in ln rate."""
-NEGLIGIBLE = 1e-100
+NEGLIGIBLE = 1e-85
 """Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
 COUNT_BUCKETS = 100
 LOG_DELTA = 14.0
@@ -327,10 +327,17 @@ def _wanted(cells: Cells) -> Floats:
 def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) -> Floats:
     """The omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|; it integrates to 1, or is 0."""
     limit = np.min(log_floor - parameters[:-1, None], axis=0)
-    omega = cells.shape(np.minimum(np.exp(limit - limit.max()), np.exp(parameters[-1]) * wanted))
-    omega = np.where(omega > NEGLIGIBLE * omega.max(), omega, 0.0)
-    total = float(omega @ cells.width)
-    return omega / total if total > 0 else omega
+    if limit.max() == -np.inf:  # no output is common to all
+        return np.zeros(wanted.size)
+    with np.errstate(divide="ignore"):
+        cut = np.minimum(parameters[-1] + np.log(wanted), 0.0)
+    omega = cells.shape(np.exp(np.minimum(limit - limit.max(), cut)))
+    top = float(omega.max())
+    if top <= 0:
+        return omega
+    omega = omega / top  # floats near 0 have few digits: only now does it integrate to what its sum says
+    omega = np.where(omega > NEGLIGIBLE, omega, 0.0)
+    return omega / float(omega @ cells.width)
 
 
 def _at_least_one(omega: Floats, width: Floats) -> Floats:
@@ -375,7 +382,9 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
     level = -math.log(max(float(wanted.max()), 1e-300))
     starts: list[Floats] = []
     for index in range(rates.size):
-        excess = np.min(log_floor - log_floor[index][None, :], axis=1)
+        with np.errstate(invalid="ignore"):
+            excess = log_floor - log_floor[index][None, :]
+        excess = np.nan_to_num(np.min(excess, axis=1, where=~np.isnan(excess), initial=np.inf), posinf=0, neginf=-1e6)
         own = np.maximum(excess - excess.max(), -1e6)
         starts.extend(np.append(own, level + shift) for shift in (-2.0, 0.0, 2.0, 30.0))
     starts.extend(np.append(np.zeros(rates.size), level + shift) for shift in (0.0, 30.0))

@@ -19,6 +19,9 @@ from accountant.ranges import check_delta, check_epsilon, check_target_delta
 
 __all__ = ["Bounded", "CountProfile", "Inverse", "Others", "PrivacyProfile", "Victim", "smallest_epsilon"]
 
+UNDERFLOW = 1e-290
+"""Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
+
 
 @dataclass(frozen=True)
 class Bounded:
@@ -37,18 +40,21 @@ class Bounded:
 class Victim:
     """The user whose data changes: the local budget that its report spends.
 
-    Where users are answered together, least_epsilon is the smallest local epsilon among them, and a profile has to hold
-    for every local epsilon from there to local_epsilon.
+    Where users are answered together, local_epsilon and local_delta are the largest among them, so that every member is
+    (local_epsilon, local_delta)-private by itself, and `span` holds the (epsilon, delta) of two members: the one whose
+    reports hide most and the one whose reports show most. A curve has to hold for every member.
     """
 
     local_epsilon: float
     local_delta: float = 0.0
-    least_epsilon: float | None = None
+    span: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a budget outside its range."""
         check_epsilon(self.local_epsilon, "local_epsilon")
         check_delta(self.local_delta, "local_delta")
+        if self.span is not None and any(e > self.local_epsilon or d > self.local_delta for e, d in self.span):
+            raise ValueError(f"span is {self.span!r}; its members must be within the largest epsilon and delta")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +111,8 @@ class CountProfile:
     divergence: float
     """The integral of (p0 - p1)^2 / omega, for the first guess."""
     description: str
+    local_epsilon: float
+    """From there on delta is 0: the randomizers with a closed form are pure."""
 
     @property
     def method(self) -> str:
@@ -114,11 +122,11 @@ class CountProfile:
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
         total, error = self.averaged(epsilon)
         relative = self.law.relative_error + self.law.counts.size * UNIT
-        slack = (total + error) * relative + error
-        if total > 0:  # where delta(m) is 0 for every m, no mass that was cut can add to it
-            slack += self.law.lost
+        slack = (total + error) * relative + error + self.law.lost + UNDERFLOW
         return Bounded(min(1.0, total + slack), min(1.0, slack))
 
     def guess(self, delta: float) -> float:

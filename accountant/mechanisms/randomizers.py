@@ -10,6 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +27,9 @@ from accountant.bounds.density_blanket import (
     SpanProfile,
     best_blanket,
 )
-from accountant.bounds.exact_binary import ExactBinaryCurve, is_enumerable
+from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from accountant.bounds.profile import CountProfile, Others, PrivacyProfile, Victim
+from accountant.budgets import Tier
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
@@ -41,6 +45,12 @@ SPAN_SHARE = 0.1
 """The same, where many victims are covered at once."""
 FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
 """Relative widths of the cells on which noise is computed, on which its blanket is searched for, and for spans."""
+
+
+TABLE_ROUNDING = 16 * UNIT
+"""What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
+TABLE_SUM = 1e-13
+"""How far the masses of a row may be from adding up to 1: as much as the bounds add for rounding."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,14 @@ class Randomizer(ABC):
         The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
         """
 
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
+        return local_epsilon
+
+    def shown(self, local_epsilon: float) -> float:
+        """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
+        return local_epsilon
+
     @abstractmethod
     def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
@@ -117,7 +135,7 @@ class ClosedFormRandomizer(Randomizer):
         weights = self.gamma(others.local_epsilon)
         spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
         text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
-        return CountProfile(law, averaged, divergence, text)
+        return CountProfile(law, averaged, divergence, text, victim.local_epsilon)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
@@ -170,10 +188,10 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
     def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
+        few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if self.reports_are_bits and few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
-            return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
+            return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
         return super().curve(victim, others, delta)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -323,12 +341,12 @@ class NoisyValue(Randomizer):
 
     def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | str:
         """See `Randomizer.curve`."""
-        deltas = np.array([victim.local_delta])
-        (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
+        ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
+        rates = self.rates(ends[:, 0], ends[:, 1])
+        least, rate = float(rates[0]), float(rates[-1])
         leader = self._single(victim, rate, others, delta)
-        if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
+        if least >= rate:
             return leader
-        (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
         latest = leader.parameters
 
         def between(low: float, high: float) -> BlanketProfile:
@@ -514,7 +532,9 @@ class TableMechanism(Randomizer):
 
     tables: local epsilon -> float64 (inputs, outputs), rows adding up to 1. A density is a table once its outputs are
     cut into cells by a post-processing (rounding a report, for instance).
-    Raises ValueError for tables of different shapes, masses that do not add up, or a ratio above e^epsilon.
+    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING, and the local
+    budget that is certified is then what it shows. Rows stand for themselves divided by their sums.
+    Raises ValueError for tables of different shapes, rows that do not add up to 1, or a larger ratio.
     """
 
     tables: Mapping[float, Floats]
@@ -527,12 +547,25 @@ class TableMechanism(Randomizer):
         if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
             raise ValueError(f"tables have shapes {sorted(shapes)}; allowed is one shape (inputs >= 2, outputs >= 2)")
         for epsilon, table in self.tables.items():
-            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-9, rtol=0)):
+            Tier(epsilon, 1)
+            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=TABLE_SUM, rtol=0)):
                 raise ValueError(
                     f"table {epsilon!r} has rows {table.sum(axis=1)!r}; allowed is masses that add up to 1"
                 )
-            if (table.max(axis=0) > math.exp(epsilon) * table.min(axis=0) * (1 + 1e-9)).any():
-                raise ValueError(f"table {epsilon!r} has a ratio above e^epsilon; allowed is a pure local budget")
+            if self._shown[epsilon] > epsilon + TABLE_ROUNDING * (1 + epsilon):
+                raise ValueError(
+                    f"table {epsilon!r} has a ratio above e^epsilon, e^{self._shown[epsilon]!r}; "
+                    "it must be declared for that budget"
+                )
+
+    @cached_property
+    def _shown(self) -> dict[float, float]:
+        return {epsilon: _log_ratio(np.asarray(table, dtype=np.float64)) for epsilon, table in self.tables.items()}
+
+    def shown(self, local_epsilon: float) -> float:
+        """See `Randomizer.shown`."""
+        known = [max(epsilon, shown) for epsilon, shown in self._shown.items() if epsilon <= local_epsilon]
+        return max(known, default=local_epsilon)
 
     @property
     def name(self) -> str:
@@ -577,6 +610,21 @@ class TableMechanism(Randomizer):
             if first != second
         )
         return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)
+
+
+def _log_ratio(table: Floats) -> float:
+    """ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
+    rows = [[Fraction(mass) for mass in row] for row in table.tolist()]
+    shares = [[mass / total for mass in row] for row, total in ((row, sum(row)) for row in rows)]
+    worst = Fraction(1)
+    for column in zip(*shares, strict=True):
+        if max(column) > 0 == min(column):
+            return math.inf
+        worst = max(worst, max(column) / min(column) if max(column) > 0 else worst)
+    with localcontext() as context:
+        context.prec = 100  # sums of floats differ by more than 1e-40 of themselves, or not at all
+        logarithm = float((Decimal(worst.numerator) / Decimal(worst.denominator)).ln())
+    return math.nextafter(logarithm, math.inf) if logarithm > 0 else 0.0
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:

@@ -170,7 +170,8 @@ def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
     if high < n:
         mass[-1] += share
     # A mass below 1e-300 underflows; all of them together weigh less than n * 1e-300.
-    return _Node(low, 1, mass), (share if low > 0 else 0.0) + (n * 1e-300 if n > 500 else 0.0), max(reach, 1.0)
+    under = n * 1e-300 if float(mass.min()) < 1e-299 else 0.0
+    return _Node(low, 1, mass), (share if low > 0 else 0.0) + under, max(reach, 1.0)
 
 
 def _sum(left: _Node, right: _Node, share: float) -> tuple[_Node, float, float]:

@@ -119,14 +119,15 @@ def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
     # numbers up to 700.
     relative = biggest * (lattice.rounding + 2 * UNIT * abs(lattice.log_kappa)) + 4096 * UNIT
     factor = math.exp(scale) * lattice.step * math.exp(relative)
-    return max(0.0, value) * factor, error * factor
+    return max(0.0, value) * factor, error * factor + 1e-290  # never 0 from underflow
 
 
 def _lattice(atoms: LossAtoms, terms: float) -> tuple[_Lattice, int, float]:
     """A lattice on which the sum of `terms` terms fits into a transform, half its length, and what leaks out of it."""
     centre = float(atoms.mass @ atoms.mean)
     reach = float(max(-atoms.low.min(), atoms.high.max()))
-    spread = math.sqrt(max(float(atoms.mass @ (atoms.mean - centre) ** 2), 1e-300))
+    furthest = max(float(np.abs(atoms.mean - centre).max()), 1e-150)
+    spread = furthest * math.sqrt(max(float(atoms.mass @ ((atoms.mean - centre) / furthest) ** 2), 1e-300))
     needed = 18 * POINTS_PER_DEVIATION * math.sqrt(terms)
     longest = min(MAX_LENGTH, max(USUAL_LENGTH, 4 * needed))
     step = max(spread / POINTS_PER_DEVIATION * max(1.0, needed / MAX_LENGTH), reach / MAX_TERM_POINTS)

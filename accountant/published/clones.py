@@ -119,7 +119,7 @@ def bit_clones(local: float, law: CountLaw, delta: float) -> float:
         value, error = binary_delta(local, epsilon, law.counts)
         return float(law.mass @ value), float(law.mass @ error)
 
-    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, "clone pair")
+    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, "clone pair", local)
     return smallest_epsilon(profile, delta, local).epsilon
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from accountant.results import round_down, round_up
+
 __all__ = ["TIMED_CASES", "TightnessRow", "TimedCase", "markdown", "tightness_rows", "timings"]
 
 Tiers = tuple[tuple[float, int], ...]
@@ -81,8 +83,8 @@ def markdown(rows: list[TightnessRow], seconds: float) -> str:
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
         lines.append(
-            f"| {row.randomizer} | {row.tiers} | {row.delta:.0e} | {row.certified:.6g} | {row.attack:.6g} | {ratio} | "
-            f"{row.method} |"
+            f"| {row.randomizer} | {row.tiers} | {row.delta:.0e} | {round_up(row.certified)} | "
+            f"{round_down(row.attack)} | {ratio} | {row.method} |"
         )
     return "\n".join(lines) + "\n"
 

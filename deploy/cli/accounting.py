@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accountant.results import round_down, round_up
 from deploy.cli.console import Json, RandomizerOption, plain_errors, show
 
 if TYPE_CHECKING:
@@ -170,9 +171,9 @@ def audit(
             "certificate": {"epsilon": certificate.epsilon, "delta": certificate.delta, "grade": certificate.grade},
             "ratio": ratio,
         }
-        line = f"LOWER_BOUND ε ≥ {found.epsilon:.6g} at δ = {delta:g}: {found.attack}"
+        line = f"LOWER_BOUND ε ≥ {round_down(found.epsilon)} at δ = {round_down(delta)}: {found.attack}"
         close = f", {ratio:.4f} times the attack" if ratio is not None else ""
-        certified = f"CERTIFIED ε = {certificate.epsilon:.6g} at δ = {delta:g}"
+        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(delta)}"
         show(as_json, document, line, f"{certified}{close}: {certificate.method}")
 
 
@@ -192,7 +193,9 @@ def _searched(
         task = bar.add_task("searching", total=seconds)
 
         def report(best: LowerBound, tried: int) -> None:
-            bar.update(task, completed=time.monotonic() - started, description=f"{tried} tried, ε ≥ {best.epsilon:.6g}")
+            bar.update(
+                task, completed=time.monotonic() - started, description=f"{tried} tried, ε ≥ {round_down(best.epsilon)}"
+            )
 
         return accountant.lower_bound(
             budgets,
@@ -253,7 +256,9 @@ def _plan_json(found: Any) -> dict[str, Any]:
 
 def _plan_line(found: Any) -> str:
     low, high = float(found.budgets.local_epsilon[0]), float(found.budgets.local_epsilon[-1])
-    spread = f"local ε {high:.4g}" if low == high else f"local ε {low:.4g} to {high:.4g}"
+    spread = (
+        f"local ε {round_down(high, 4)}" if low == high else f"local ε {round_down(low, 4)} to {round_down(high, 4)}"
+    )
     error = "unknown" if found.standard_error is None else f"{found.standard_error:.3g} of the range"
     return f"{found.goal}: {found.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
 
@@ -279,7 +284,7 @@ def tightness(
             rows.append(row)
             ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
             table.add_row(
-                row.randomizer, row.tiers, f"{row.delta:.0e}", f"{row.certified:.6g}", f"{row.attack:.6g}", ratio
+                row.randomizer, row.tiers, f"{row.delta:.0e}", round_up(row.certified), round_down(row.attack), ratio
             )
             Console(stderr=True).print(f"{row.randomizer}, {row.tiers}: {ratio}")
         if out is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accountant.results import round_up
 from deploy.cli.console import HERE, UNREACHABLE, Directory, Json, plain_errors, run_async, show
 
 if TYPE_CHECKING:
@@ -194,9 +195,9 @@ def ledger(
 def _show_spent(tiers: Sequence[Spent], delta: float, as_json: bool) -> None:
     from rich.table import Table
 
-    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}, CERTIFIED")
+    table = Table("who took part with", "rounds", f"total ε at δ = {round_up(delta)}, CERTIFIED")
     for one in tiers:
-        table.add_row(one.tier, str(one.rounds), f"{one.guarantee.epsilon:.4g}" if one.guarantee else "no bound")
+        table.add_row(one.tier, str(one.rounds), round_up(one.guarantee.epsilon, 4) if one.guarantee else "no bound")
     document = [
         {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
         for one in tiers

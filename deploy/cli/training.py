@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accountant.results import round_up
 from deploy.cli.console import Json, plain_errors, show
 
 if TYPE_CHECKING:
@@ -313,8 +314,8 @@ class _Run:
         if not allowed:
             first = spending.after([epoch])
             raise ValueError(
-                f"epsilon_limit is {limit:g}; one epoch costs {first.epsilon:.4g} ({first.grade} at δ {first.delta:g}) "
-                "already, so nothing can be trained"
+                f"epsilon_limit is {limit:g}; one epoch costs {round_up(first.epsilon, 4)} "
+                f"({first.grade} at δ {round_up(first.delta)}) already, so nothing can be trained"
             )
         if allowed < self.epochs:
             self.stop_after(allowed, spending.after([epoch] * (allowed + 1)).epsilon, "planned for everyone answering")
@@ -325,8 +326,8 @@ class _Run:
         from deploy.render import counted
 
         self.outcome.stopped = (
-            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost {following:.4g} "
-            f"({basis}), allowed is {self.epsilon_limit:g}"
+            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost "
+            f"{round_up(following, 4)} ({basis}), allowed is {self.epsilon_limit:g}"
         )
 
     def watch(self) -> Examples:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from accountant.results import round_up
 from deploy.render import counted
 from deploy.training.privacy import Spending
 
@@ -69,12 +70,12 @@ class Outcome:
         record, spent = self.records[-1], self.spending[-1]
         cost = "not private"
         if spent is not None:
-            worth = f"{spent.epsilon:.4f} {spent.grade}{', simulated' if self.simulated else ''}"
-            cost = f"{worth:<28}  {spent.everyone_else_colludes:.4g}"
+            worth = f"{round_up(spent.epsilon, 4)} {spent.grade}{', simulated' if self.simulated else ''}"
+            cost = f"{worth:<28}  {round_up(spent.everyone_else_colludes, 4)}"
         return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
 
     def _at(self, spent: Spending) -> str:
-        return f"{self.quantity} at δ = {spent.delta:g}"
+        return f"{self.quantity} at δ = {round_up(spent.delta)}"
 
     def document(self) -> dict[str, Any]:
         """Returns everything as JSON."""
@@ -120,10 +121,10 @@ class Outcome:
             table.add_row("no noise", "∞", "not private")
             return table
         for local, epsilon in _few(spent.tiers):
-            table.add_row(f"clients of local ε {local:g} per epoch", f"{epsilon:.4f}", str(spent.grade))
-        table.add_row("if everyone else colludes", f"{spent.everyone_else_colludes:.4f}", str(spent.grade))
+            table.add_row(f"clients of local ε {round_up(local)} per epoch", round_up(epsilon, 4), str(spent.grade))
+        table.add_row("if everyone else colludes", round_up(spent.everyone_else_colludes, 4), str(spent.grade))
         if spent.asymptotic is not None:
-            table.add_row("GSPA Thm 5 (no guarantee)", f"{spent.asymptotic:.4f}", "ASYMPTOTIC")
+            table.add_row("GSPA Thm 5 (no guarantee)", round_up(spent.asymptotic, 4), "ASYMPTOTIC")
         return table
 
     def basis(self) -> str:
@@ -131,7 +132,9 @@ class Outcome:
         spent = self.spending[-1] if self.spending else None
         if spent is None:
             return ""
-        return "\n".join([f"At δ {spent.delta:g}, assuming that", *(f"  · {line}" for line in spent.assumptions)])
+        return "\n".join(
+            [f"At δ {round_up(spent.delta)}, assuming that", *(f"  · {line}" for line in spent.assumptions)]
+        )
 
 
 def _few(tiers: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

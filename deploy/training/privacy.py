@@ -21,7 +21,7 @@ from accountant.mechanisms.randomizers import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade
-from accountant.service.ledger import ProfileCurve, profile_of
+from accountant.service.ledger import RecordedProfile, profile_of
 from protocol.calibration import unit_epsilon, unit_sigma
 from protocol.v1 import messages_pb2 as pb
 
@@ -203,7 +203,7 @@ class UserSpending(TrainingCost):
                 rounds[profiles] += count
         # A profile ends at the largest local budget that it speaks for, where its delta is 0.
         parts = [
-            Round(ProfileCurve(tuple(profiles)), max(one[-1][0] for one in profiles), count)
+            Round(RecordedProfile(tuple(profiles)), max(one[-1][0] for one in profiles), count)
             for profiles, count in rounds.items()
         ]
         # Never more than every local budget together.

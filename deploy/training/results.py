@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from accountant.results import round_up
 from deploy.training.datasets import Dataset, Examples, with_features
 from deploy.training.descent import Descent, StepRule, evaluate
 from deploy.training.models import load_model
@@ -135,8 +136,8 @@ def _row(setting: Setting, outcome: Outcome) -> str:
     reached = f"{100 * last.accuracy:.2f} %"
     if spent is None:
         return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | not private | |"
-    asymptotic = "" if spent.asymptotic is None else f"{spent.asymptotic:.3g}"
-    cost = f"{spent.epsilon:.4g} {spent.grade}"
+    asymptotic = "" if spent.asymptotic is None else round_up(spent.asymptotic, 3)
+    cost = f"{round_up(spent.epsilon, 4)} {spent.grade}"
     return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {cost} | {asymptotic} |"
 
 

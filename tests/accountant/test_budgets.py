@@ -48,7 +48,7 @@ def test_a_file_with_one_column(tmp_path: Path) -> None:
         ("", "line 1.*epsilon"),
         ("eps\n1\n", "line 1.*epsilon"),
         ("epsilon\n", "at least one user"),
-        ("epsilon\n1\n0\n", r"line 3: local epsilon is 0\.0; it must be 0 < epsilon"),
+        ("epsilon\n1\n0\n", r"line 3: local epsilon is 0\.0; it must be 1e-100 <= epsilon"),
         ("epsilon\n-1\n", r"line 2: local epsilon is -1\.0"),
         ("epsilon\nnan\n", "line 2: local epsilon is nan"),
         ("epsilon\ninf\n", "line 2: local epsilon is inf"),

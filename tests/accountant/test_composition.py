@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.profile import Bounded
 from accountant.composition import ComposedProfile, Round, profile_nodes
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
@@ -64,7 +64,7 @@ def product_delta(p: np.ndarray, q: np.ndarray, rounds: int, epsilon: float) -> 
 def test_composed_bits_are_never_below_any_product(budgets: tuple[float, ...], rounds: int) -> None:
     victim, others = budgets[-1], budgets[:-1]
     levels, counts = np.unique(others, return_counts=True)
-    one = ExactBinaryCurve(victim, levels, counts)
+    one = ExactBinaryProfile(victim, levels, counts)
     composed = ComposedProfile([Round(one, victim, rounds)], 1e-6)
     keep = 1 / (1 + math.exp(-victim))
     for epsilon in (0.05, 0.4, 1.0):

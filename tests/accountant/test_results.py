@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import croupier
+from accountant.results import round_down, round_up
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify
 
 
@@ -102,3 +106,17 @@ def test_certifying_loads_neither_rpc_nor_storage() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@given(st.floats(0.0, 1e300), st.integers(1, 9))
+def test_what_is_shown_of_a_certified_number_is_never_below_it(value: float, digits: int) -> None:
+    assert float(round_down(value, digits)) <= value <= float(round_up(value, digits))
+    assert float(round_up(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) + 5e-324
+    assert len(round_up(value, digits).split("e")[0].replace(".", "").strip("0")) <= digits
+
+
+def test_numbers_that_need_no_rounding_are_shown_as_they_are() -> None:
+    for value in (0.0, 0.1, 1e-6, 0.5, 20.0, 123456.0):
+        assert round_up(value) == round_down(value) == f"{value:g}"
+    assert (round_up(0.03566412), round_down(0.03566472)) == ("0.0356642", "0.0356647")
+    assert round_up(math.inf) == "inf"
