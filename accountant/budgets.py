@@ -52,6 +52,8 @@ class Budgets:
             raise ValueError(
                 "local_epsilon, local_delta and count differ in shape; they must be three equal 1-D arrays"
             )
+        if self.count.dtype.kind not in "iu" and self.count.size:
+            raise ValueError(f"count is of type {self.count.dtype}; it must be an array of integers")
         if self.count.size == 0:
             raise ValueError("budgets are empty (0 users); they must hold at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)

@@ -68,8 +68,10 @@ def unit_sigma(epsilon: float, delta: float) -> float:
     Raises:
         ValueError: epsilon outside (0, 500], delta outside (0, 1), or a scale above 10^9.
     """
-    if not 0 < epsilon <= 500 or not 0 < delta < 1:
-        raise ValueError(f"local budget is ({epsilon}, {delta}); it must be 0 < epsilon ≤ 500 and 0 < delta < 1")
+    if not 0 < epsilon <= 500:
+        raise ValueError(f"local_epsilon is {epsilon}; it must be 0 < local_epsilon ≤ 500")
+    if not 0 < delta < 1:
+        raise ValueError(f"local_delta is {delta}; it must be 0 < local_delta < 1")
     low, high = 0.0, 1.0
     while unit_delta(high, epsilon) > delta:
         low, high = high, 2 * high

@@ -216,7 +216,7 @@ def test_tiers_of_no_whole_number_of_users_are_refused(count: object) -> None:
 
 def test_budgets_below_the_range_of_floats_are_refused() -> None:
     for local in (1e-320, 9e-101, 0.0, -1.0):
-        with pytest.raises(ValueError, match="allowed is 1e-100 <= epsilon <= 500"):
+        with pytest.raises(ValueError, match="must be 1e-100 <= epsilon <= 500"):
             Budgets.from_epsilons([1.0, local])
 
 

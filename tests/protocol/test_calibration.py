@@ -106,7 +106,7 @@ def test_noise_without_an_epsilon_is_refused(sigma: float, delta: float) -> None
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (501.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (1e-12, 1e-15)])
 def test_budgets_that_no_noise_is_calibrated_for_are_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(ValueError, match="local budget is"):
+    with pytest.raises(ValueError, match="^local"):
         unit_sigma(epsilon, delta)
 
 

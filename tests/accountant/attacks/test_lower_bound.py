@@ -298,7 +298,7 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: 
 def test_unknown_tiers_and_noise_without_a_delta_are_refused() -> None:
     with pytest.raises(ValueError, match="exactly one tier"):
         tier_lower_bound([1.0] * 3, RR, 2.0, delta=0.1)
-    with pytest.raises(ValueError, match="local budget is"):
+    with pytest.raises(ValueError, match="local_delta is 0"):
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
 
 

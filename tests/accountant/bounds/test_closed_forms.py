@@ -203,7 +203,7 @@ def test_rounds_are_composed() -> None:
         ({"delta": 0.1, "dishonest": -1}, ">= 0"),
         ({"delta": 0.1, "dishonest": 1.5}, "integer"),
         ({"delta": 0.1, "rounds": 0}, ">= 1"),
-        ({"delta": 0.1, "linkage": "none"}, "separate, stratified"),
+        ({"delta": 0.1, "linkage": "none"}, "'separate' or 'stratified'"),
     ],
 )
 def test_bad_arguments_are_refused_with_the_range(arguments: dict[str, Any], message: str) -> None:

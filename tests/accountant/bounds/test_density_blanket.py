@@ -342,7 +342,7 @@ def test_a_local_delta_above_the_target_is_not_hidden() -> None:
 
 
 def test_gaussian_users_without_a_local_delta_are_refused() -> None:
-    with pytest.raises(ValueError, match="local budget is"):
+    with pytest.raises(ValueError, match="local_delta is 0"):
         certify([1.0] * 10, GaussianMechanism(), delta=1e-6)
 
 
