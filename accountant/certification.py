@@ -16,11 +16,20 @@ import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.bounds.profile import Inverse, Others, PrivacyProfile, Victim, smallest_epsilon
+from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
-from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta
-from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, round_up
+from accountant.results import (
+    Certificate,
+    Comparison,
+    Grade,
+    Guarantee,
+    LowerBound,
+    TierCertificate,
+    round_up,
+)
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -177,8 +186,8 @@ def tier_curves(
     """
     found: list[tuple[Victim, PrivacyProfile | None]] = []
     for group in _groups(budgets, randomizer, dishonest, "separate", False):
-        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
-        found.append((group.victim, None if isinstance(curve, str | SpanProfile) else curve))
+        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else None
+        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanProfile) else curve))
     return found
 
 
@@ -249,9 +258,9 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
-    curve: PrivacyProfile | str
+    curve: PrivacyProfile | NoAmplification
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
-        curve = "no other honest client: the local budget is certified"
+        curve = NoAmplification("no other honest client: the local budget is certified")
     else:
         curve = randomizer.curve(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
@@ -260,7 +269,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     found = _basic(found, rounds)
-    if rounds > 1 and not isinstance(curve, str | SpanProfile):
+    if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
@@ -271,7 +280,11 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         delta=found.delta,
     )
     return _Answer(
-        tier, found.slack, found.method, found.steps, None if isinstance(curve, str | SpanProfile) else curve
+        tier,
+        found.slack,
+        found.method,
+        found.steps,
+        None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
 
 
@@ -321,11 +334,11 @@ def _composed(
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
-def _epsilon_at(curve: PrivacyProfile | str, victim: Victim, delta: float, spends: bool) -> _Reached:
+def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
     # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
     local_delta = max(delta, victim.local_delta) if spends else delta
-    if isinstance(curve, str):
-        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, (curve,))
+    if isinstance(curve, NoAmplification):
+        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
     inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
@@ -356,13 +369,13 @@ def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(curve: PrivacyProfile | str, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:
         local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
-    steps = (curve,) if isinstance(curve, str) else curve.explain()
-    if not isinstance(curve, str) and epsilon < victim.local_epsilon:
+    steps = curve.explain()
+    if not isinstance(curve, NoAmplification) and epsilon < victim.local_epsilon:
         bound = curve.delta(epsilon)
         if bound.value < local:
             return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)

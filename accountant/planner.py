@@ -17,7 +17,8 @@ import numpy as np
 
 from accountant.budgets import Budgets, as_budgets
 from accountant.certification import certify
-from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.ranges import MAX_USERS, check_count, outside
 from accountant.results import Certificate, round_down, round_up
 

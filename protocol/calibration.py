@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from protocol.questions import Question
-
 __all__ = [
     "ROUNDING",
     "gaussian_local_delta",
@@ -20,7 +18,6 @@ __all__ = [
     "unit_delta",
     "unit_epsilon",
     "unit_sigma",
-    "vector_sigma",
 ]
 
 ROUNDING = 1e-6
@@ -105,25 +102,6 @@ def _narrowed(holds: Callable[[float], bool], low: float, high: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def vector_sigma(question: Question, epsilon: float) -> float:
-    """Returns the scale of the noise on each coordinate of a gaussian-vector report made with this local epsilon.
-
-    Replacing one of m records moves a mean of vectors of length at most C by at most 2C/m, and ROUNDING of it more in
-    floating point (client.vectors has the argument). m is the question's number: a client with more adds too much.
-
-    Raises:
-        ValueError: the question is about something else, or the budget is outside 0 < epsilon ≤ 20 and
-            1e-15 ≤ delta ≤ 0.1.
-    """
-    task, records = question.vector, question.records_per_client
-    if task is None or records is None:
-        raise ValueError(f"a {question.randomizer} question has no records whose vectors are averaged")
-    delta = question.local_delta or 0.0
-    if not 0 < epsilon <= 20 or not 1e-15 <= delta <= 0.1:
-        raise ValueError(f"local budget is ({epsilon}, {delta}); it must be 0 < epsilon ≤ 20 and 1e-15 ≤ delta ≤ 0.1")
-    return 2 * task.clipping_norm / records * (1 + ROUNDING) * unit_sigma(epsilon, delta)
 
 
 def gaussian_local_delta(sigma: float, epsilon: float, steps: int) -> float:

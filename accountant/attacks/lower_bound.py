@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,21 +21,16 @@ from accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Targ
 from accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
 from accountant.attacks.kary import KaryAttacks
 from accountant.budgets import Budgets, as_budgets
-from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
-    GaussianMechanism,
-    HemisphereMechanism,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    OneBitMean,
-    Randomizer,
-    randomizer_from_name,
-)
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.gaussian import GaussianMechanism
+from accountant.mechanisms.kary import KaryRandomizedResponse
+from accountant.mechanisms.laplace import LaplaceMechanism
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.numerics.binomial import UNIT
 from accountant.ranges import check_count, check_linkage, outside
 from accountant.results import LowerBound
 
-__all__ = ["Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
+__all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
 
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
@@ -88,8 +84,7 @@ def lower_bound(
 
 def is_attackable(randomizer: Randomizer) -> bool:
     """Whether attacks on this randomizer are known here."""
-    known = (BinaryRandomizedResponse, KaryRandomizedResponse, LaplaceMechanism, GaussianMechanism)
-    return isinstance(randomizer, known)
+    return not isinstance(_attack_on(randomizer), NoAttack)
 
 
 def tier_lower_bound(
@@ -183,27 +178,65 @@ def _population(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Po
     )
 
 
+def _bits(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population)
+
+
+def _rounded(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population, "values, at the ends of the interval,")
+
+
+def _directions(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population, "directions (along one line)", "count of reports on the positive side")
+
+
+def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
+    return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
+
+
+def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:
+    own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
+    return AdditiveNoiseAttacks(population, LaplaceIntervals(randomizer.lattice), own, scales, target)
+
+
+def _gaussian(population: Population, randomizer: GaussianMechanism, target: Target) -> Attacks:
+    budget = np.array([population.local_epsilon]), np.array([population.local_delta])
+    (own,) = (1 / np.sqrt(2 * randomizer.rates(*budget))).tolist()
+    scales = 1 / np.sqrt(2 * randomizer.rates(population.others_epsilon, population.others_delta))
+    # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
+    dimension = 1 if randomizer.lattice is not None else randomizer.dimension
+    return AdditiveNoiseAttacks(population, GaussianIntervals(randomizer.lattice), own, scales, target, dimension)
+
+
+@dataclass(frozen=True)
+class NoAttack:
+    """Why there is none on a kind of mechanism."""
+
+    reason: str
+
+
+ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
+    "rr": _bits,
+    "krr": _categories,
+    "onebit": _rounded,
+    "laplace": _laplace,
+    "gaussian": _gaussian,
+    "hemisphere": _directions,
+    "gaussian_vector": NoAttack("its certificate is the local guarantee, which no shuffle has to keep"),
+}
+"""The attacks that exist on every kind of mechanism."""
+
+
+def _attack_on(randomizer: Randomizer) -> Callable[[Population, Any, Target], Attacks] | NoAttack:
+    return ATTACKS.get(randomizer.kind, NoAttack("no attack on it is known"))
+
+
 def _attacks(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    """The attacks that exist on this randomizer. Raises ValueError for one that is not known."""
-    if isinstance(randomizer, HemisphereMechanism):
-        return BinaryAttacks(population, "directions (along one line)", "count of reports on the positive side")
-    if isinstance(randomizer, OneBitMean):
-        return BinaryAttacks(population, "values, at the ends of the interval,")
-    if isinstance(randomizer, BinaryRandomizedResponse):
-        return BinaryAttacks(population)
-    if isinstance(randomizer, KaryRandomizedResponse):
-        return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
-    if isinstance(randomizer, LaplaceMechanism):
-        own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
-        return AdditiveNoiseAttacks(population, LaplaceIntervals(randomizer.lattice), own, scales, target)
-    if isinstance(randomizer, GaussianMechanism):
-        budget = np.array([population.local_epsilon]), np.array([population.local_delta])
-        (own,) = (1 / np.sqrt(2 * randomizer.rates(*budget))).tolist()
-        scales = 1 / np.sqrt(2 * randomizer.rates(population.others_epsilon, population.others_delta))
-        # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
-        dimension = 1 if randomizer.lattice is not None else randomizer.dimension
-        return AdditiveNoiseAttacks(population, GaussianIntervals(randomizer.lattice), own, scales, target, dimension)
-    raise ValueError(f"randomizer is {randomizer.name!r}; no attack on it is known")
+    """The attacks that exist on this randomizer. Raises ValueError where there are none."""
+    attack = _attack_on(randomizer)
+    if isinstance(attack, NoAttack):
+        raise ValueError(f"randomizer is {randomizer.name!r}; {attack.reason}")
+    return attack(population, randomizer, target)
 
 
 def _search(

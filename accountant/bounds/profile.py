@@ -57,6 +57,17 @@ class Victim:
             raise ValueError(f"span is {self.span!r}; its members must be within the largest epsilon and delta")
 
 
+@dataclass(frozen=True)
+class NoAmplification:
+    """Stands in the place of a curve where shuffling adds nothing to the local budget, and says why."""
+
+    reason: str
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (self.reason,)
+
+
 @dataclass(frozen=True, eq=False)
 class Others:
     """The other users: arrays of shape (T,). The `dishonest` of them that hide the victim best cannot be relied on."""

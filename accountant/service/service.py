@@ -21,16 +21,8 @@ import grpc.aio
 from accountant.bounds.profile import PrivacyProfile
 from accountant.budgets import Budgets
 from accountant.certification import HONEST_SHUFFLER, certify, certify_with_curves
-from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
-    GaussianMechanism,
-    HemisphereMechanism,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    OneBitMean,
-    Randomizer,
-    RecordGaussian,
-)
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
 from accountant.results import Certificate, Grade, round_down, round_up
 from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, Profile, profile_of
@@ -39,36 +31,19 @@ from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.mechanisms import KaryResponse
 from protocol.onion import Onion, decode_budget
-from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, TURNS_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService", "randomizer_of"]
+__all__ = ["AccountantService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
-
-
-def randomizer_of(question: Question) -> Randomizer:
-    """Returns the accountant's description of the mechanism that the clients of a question run."""
-    if question.randomizer == "rr":
-        return BinaryRandomizedResponse()
-    if question.randomizer == "onebit":
-        return OneBitMean()
-    if question.randomizer == "krr":
-        return KaryRandomizedResponse(k=question.k or 0)
-    if question.randomizer == "gaussian":
-        return GaussianMechanism(lattice=question.lattice)
-    if question.vector is not None and question.records_per_client is not None:
-        return RecordGaussian(dimension=question.vector.dimension, records=question.records_per_client)
-    if question.vector is not None:
-        return HemisphereMechanism(dimension=question.vector.dimension)
-    return LaplaceMechanism(lattice=question.lattice)
 
 
 class AccountantService(RoundService, stubs.AccountantServicer):
@@ -82,7 +57,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def warm(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed."""
-        await asyncio.to_thread(certify, [1.0] * 10, KaryRandomizedResponse(k=3), delta=1e-3)
+        await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
         if row.state == pb.ROUND_STATE_CLOSED:
@@ -148,7 +123,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def keep(tx: Transaction) -> None:
             if certificate.granted:
-                one_record = terms.question.records_per_client is not None
+                one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "certify", *watch.read())
@@ -333,8 +308,10 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     Returns what the round costs each tier, as the ledger keeps it.
     """
     manifest, dishonest = terms.manifest, message.dishonest
-    multiset = Budgets.from_tiers([(epsilon, count, terms.question.local_delta or 0.0) for epsilon, count in budgets])
-    randomizer = randomizer_of(terms.question)
+    multiset = Budgets.from_tiers(
+        [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
+    )
+    randomizer = randomizer_of(terms.question.mechanism)
     certificate, curves = certify_with_curves(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
     if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
@@ -399,8 +376,9 @@ def _entries(
             if pure and curve is not None and 0 < tier.epsilon < tier.local_epsilon:
                 profiles[group] = profile_of(curve, tier.epsilon, tier.local_epsilon)
         profile = profiles[group]
-        if with_profiles and isinstance(randomizer, RecordGaussian):
-            profile = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
+        if with_profiles:
+            local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
+            profile = local or profile
         entries.append(Entry(budget.local_epsilon, budget.local_delta, budget.count, tier.epsilon, tier.delta, profile))
     return entries
 

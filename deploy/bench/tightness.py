@@ -9,8 +9,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from accountant.results import round_down, round_up
@@ -101,18 +101,19 @@ class TimedCase:
     tiers: Tiers = ()
     arbitrary: int = 0
     target_s: float = 1.0
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 _TEN = tuple((round(0.2 * tier, 1), 10**7) for tier in range(1, 11))
 TIMED_CASES = (
     TimedCase("rr, 10^4 users", "rr", _B, target_s=0.1),
-    TimedCase("krr k=10, 10^4 users", "krr", _B, target_s=0.1),
+    TimedCase("krr k=10, 10^4 users", "krr", _B, target_s=0.1, parameters={"k": 10}),
     TimedCase("laplace, 10^4 users", "laplace", _B, target_s=0.1),
     TimedCase("rr, 10^6 arbitrary budgets", "rr", arbitrary=10**6, target_s=1.0),
-    TimedCase("krr k=10, 10^6 arbitrary budgets", "krr", arbitrary=10**6, target_s=1.0),
+    TimedCase("krr k=10, 10^6 arbitrary budgets", "krr", arbitrary=10**6, target_s=1.0, parameters={"k": 10}),
     TimedCase("laplace, 10^6 arbitrary budgets", "laplace", arbitrary=10**6, target_s=5.0),
     TimedCase("rr, 10^8 users in 10 tiers", "rr", _TEN, target_s=10.0),
-    TimedCase("krr k=10, 10^8 users in 10 tiers", "krr", _TEN, target_s=10.0),
+    TimedCase("krr k=10, 10^8 users in 10 tiers", "krr", _TEN, target_s=10.0, parameters={"k": 10}),
     TimedCase("laplace, 10^8 users in 10 tiers", "laplace", _TEN, target_s=10.0),
 )
 
@@ -137,7 +138,7 @@ def _time(case: TimedCase) -> dict[str, Any]:
     from accountant import Budgets, certify, lower_bound, randomizer_from_name
     from runtime.workers import peak_memory_bytes
 
-    randomizer = randomizer_from_name(case.randomizer, **({"k": 10} if case.randomizer == "krr" else {}))
+    randomizer = randomizer_from_name(case.randomizer, **case.parameters)
     certify([1.0] * 100, randomizer, delta=1e-3)  # imports
     if case.arbitrary:
         # Seeded: synthetic budgets, the same in every run.

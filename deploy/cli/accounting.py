@@ -47,13 +47,7 @@ def randomizer_of(
     """The accountant's randomizer of this name. Raises ValueError for a parameter that is missing or has no place."""
     from accountant import randomizer_from_name
 
-    if name == "krr" and k is None:
-        raise ValueError("k is missing; krr needs --k, the number of letters")
-    takes = {"krr": ("k",), "laplace": ("lattice",), "gaussian": ("lattice", "dimension"), "hemisphere": ("dimension",)}
     given = {"k": k, "lattice": lattice, "dimension": dimension}
-    for parameter, value in given.items():
-        if value is not None and name in ("rr", "onebit", *takes) and parameter not in takes.get(name, ()):
-            raise ValueError(f"{parameter} is {value}, but {name} has no {parameter}")
     return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
 
 

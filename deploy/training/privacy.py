@@ -17,7 +17,7 @@ from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
 from accountant.certification import tier_curves
 from accountant.composition import ComposedProfile, Round
-from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.certification import certify_with_curves
-from accountant.mechanisms.randomizers import Randomizer
+from accountant.mechanisms.base import Randomizer
 from accountant.service.ledger import ANY_TIER, Ledger
 from accountant.service.service import _entries
 from croupier import (

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from accountant.mechanisms.randomizers import HemisphereMechanism, RecordGaussian
+from accountant.mechanisms.hemisphere import HemisphereMechanism
+from accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier import Budgets, certify
 from deploy.render import certificate_table
 

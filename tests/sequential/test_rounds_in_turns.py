@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.service.ledger import Ledger
 from croupier import Budgets, certify
 from protocol.v1 import messages_pb2 as pb
