@@ -170,7 +170,7 @@ def train(
         from rich.console import Console
 
         from deploy.training.datasets import load_dataset, with_features
-        from deploy.training.deployed import Silos
+        from deploy.training.deployed import Silos, check_turns
         from deploy.training.descent import StepRule
         from deploy.training.models import load_model
         from deploy.training.outcome import Outcome
@@ -220,6 +220,8 @@ def train(
         flat = load_model(model, inputs, examples.classes, seed, device)
         wishes = _wishes(budgets, count) if private else None
         rule = StepRule(learning_rate, momentum, averaging=averaging)
+        if sequential and not simulate:
+            check_turns(rule, batch_size)
         title = f"{dataset}, {Path(model).stem}, {f'budgets {budgets}' if private else 'no noise'}"
         # Everything that may not change between two runs of one training.
         setting = {

@@ -301,6 +301,15 @@ class DeployedRun:
         )
 
 
+def check_turns(rule: StepRule, batch_size: int) -> None:
+    """Raises ValueError for what a round in turns cannot do: the analyzer takes plain steps, one client each."""
+    if batch_size or rule.momentum or rule.averaging != 1:
+        raise ValueError(
+            f"in turns batch_size is {batch_size}, momentum {rule.momentum:g} and averaging {rule.averaging:g}; "
+            "allowed are 0, 0 and 1: the analyzer takes plain steps"
+        )
+
+
 @dataclass
 class TurnsRun(DeployedRun):
     """The same with one client a step: in every epoch all of them take turns in one round.
@@ -312,11 +321,7 @@ class TurnsRun(DeployedRun):
     period_ms: int = 100
 
     def __post_init__(self) -> None:
-        if self.batch_size or self.rule.momentum or self.rule.averaging != 1:
-            raise ValueError(
-                f"in turns batch_size is {self.batch_size}, momentum {self.rule.momentum:g} and averaging "
-                f"{self.rule.averaging:g}; allowed are 0, 0 and 1: the analyzer takes plain steps"
-            )
+        check_turns(self.rule, self.batch_size)
 
     def rounds_taken(self, progress: Progress) -> int:
         return len(progress.history)
