@@ -31,7 +31,7 @@ train: $(VENV)/.installed-sgd
 	$(BIN)/croupier train $(ARGS)
 
 bench: $(VENV)/.installed-demo
-	$(BIN)/croupier bench-accountant
+	$(BIN)/croupier lab bench-accountant
 	$(BIN)/croupier bench
 
 test: $(VENV)/.installed-dev

@@ -14,9 +14,10 @@ import numpy as np
 
 from accountant.bounds.density_blanket import SpanCurve
 from accountant.bounds.exact_binary import ExactBinaryCurve
-from accountant.bounds.profile import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
+from accountant.bounds.profile import DeltaCurve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
-from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
 
 MAX_EXACT_TIERS = 32
@@ -140,8 +141,8 @@ def tier_curves(
     """
     found: list[tuple[Victim, DeltaCurve | None]] = []
     for group in _groups(budgets, dishonest, "separate", False):
-        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else ""
-        found.append((group.victim, None if isinstance(curve, str | SpanCurve) else curve))
+        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else None
+        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanCurve) else curve))
     return found
 
 
@@ -215,9 +216,9 @@ def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.in
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
     victim = group.victim
     per_round = None if delta is None else delta / rounds
-    curve: DeltaCurve | str
+    curve: DeltaCurve | NoAmplification
     if group.others.honest == 0 and delta is not None:
-        curve = "no other honest client: the local budget is certified"
+        curve = NoAmplification("no other honest client: the local budget is certified")
     else:
         curve = randomizer.curve(victim, group.others, per_round)
     spends = randomizer.spends_local_delta
@@ -226,7 +227,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     found = _basic(found, rounds)
-    if rounds > 1 and not isinstance(curve, str | SpanCurve):
+    if rounds > 1 and not isinstance(curve, NoAmplification | SpanCurve):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
@@ -276,11 +277,11 @@ def _composed(
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
-def _epsilon_at(curve: DeltaCurve | str, victim: Victim, delta: float, spends: bool) -> _Reached:
+def _epsilon_at(curve: DeltaCurve | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
     # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
     local_delta = max(delta, victim.local_delta) if spends else delta
-    if isinstance(curve, str):
-        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, (curve,))
+    if isinstance(curve, NoAmplification):
+        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
     inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanCurve) else _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
@@ -311,13 +312,13 @@ def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(curve: DeltaCurve | str, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+def _delta_at(curve: DeltaCurve | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:
         local += (1 - local) * _pure_delta(victim.local_epsilon, epsilon)
-    steps = (curve,) if isinstance(curve, str) else curve.explain()
-    if not isinstance(curve, str) and epsilon < victim.local_epsilon:
+    steps = curve.explain()
+    if not isinstance(curve, NoAmplification) and epsilon < victim.local_epsilon:
         bound = curve.delta(epsilon)
         if bound.value < local:
             return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)

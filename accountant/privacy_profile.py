@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from accountant.budgets import Budgets, as_budgets
 from accountant.certification import certify
-from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import randomizer_from_name
 from accountant.results import Certificate, LowerBound
 
 __all__ = ["CurvePoint", "PrivacyCurve", "privacy_curve"]

@@ -66,7 +66,7 @@ async def run_fleet(
         progress: called with the number of users whose fate is known since the last call.
 
     Raises:
-        ValueError: a user's value or wish cannot be used; nobody in that chunk is randomized.
+        ValueError: a user's value or `max_local_epsilon` cannot be used; no user of that chunk is randomized.
         grpc.aio.AioRpcError: hop 1 stayed out of reach; the outbox keeps what is not acknowledged.
     """
     report = FleetReport()

@@ -1,4 +1,4 @@
-"""From a user's value and wish to a signed, sealed submission, and from there to hop 1.
+"""From a user's value and largest acceptable budget to a signed, sealed submission, and from there to hop 1.
 
 Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
 order that is safe: choose the budget, randomize once, seal, sign, store, send.
@@ -18,7 +18,7 @@ from client.randomizers import randomize
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
-from protocol.questions import JOINING, Question, choose_budget, encode_report
+from protocol.questions import JOINING, Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
@@ -46,21 +46,20 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, already parsed by `Question.parse_value`; for hemisphere, float64 (d,); for
-            gaussian-vector, one vector (d,) for each of the client's records, such as a matrix (m, d).
-            None where clients take turns: there the value is asked for later (client.sequential).
-        wish: the largest local epsilon that the user accepts.
+        value: the true value, as `client.randomizers.randomize` takes it. None where clients take turns: there it is
+            asked for later (client.sequential).
+        max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
     """
 
     value: Any
-    wish: float
+    max_local_epsilon: float
     private_key: bytes = b""
     token: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Participant(wish={self.wish})"
+        return f"Participant(max_local_epsilon={self.max_local_epsilon})"
 
 
 def new_client_key() -> bytes:
@@ -79,36 +78,29 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
     """Returns one user's sealed submission; every call spends the user's budget once.
 
     Raises:
-        ValueError: the value is outside the question's domain, or no grid budget is within the wish.
+        ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
-    epsilon = choose_budget(participant.wish, terms.budget_grid)
+    epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
     report = JOINING if terms.question.turns else _report(terms.question, participant.value, epsilon)
-    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.local_delta or 0.0))
+    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
 
 
-def seal_answer(terms: RoundTerms, onion: Onion, value: Any, wish: float) -> bytes:
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:
     """Returns the envelope around one user's randomized vector, for when it is that user's turn.
 
-    Spends the budget that was submitted for the same wish.
+    Spends the budget that was submitted for the same `max_local_epsilon`.
 
     Raises:
         ValueError: the value is no vector of the round's dimension.
     """
-    return onion.wrap_answer(_report(terms.question, value, choose_budget(wish, terms.budget_grid)))
+    epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
+    return onion.wrap_answer(_report(terms.question, value, epsilon))
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:
-    if question.vector is None:
-        return encode_report(randomize(question, value, epsilon, SystemRandom()))
-    from client.vectors import gaussian_mean_of_records, hemisphere
-
-    if question.randomizer == "gaussian-vector":
-        return gaussian_mean_of_records(question, value, epsilon).astype("<f4").tobytes()
-    if len(value) != question.vector.dimension:
-        raise ValueError(f"the gradient has {len(value)} entries; this round takes {question.vector.dimension}")
-    return hemisphere(value, question.vector.clipping_norm, epsilon, SystemRandom()).astype("<f4").tobytes()
+    return question.mechanism.encode_report(randomize(question, value, epsilon, SystemRandom()))
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,16 @@
-"""Everything that puts the roles together: command line, keys, local deployment, operator, demo, benchmark."""
+"""Everything that puts the roles together.
+
+    cli        the `croupier` command line; its commands parse, call, and show
+    operator   keys and their rotation, rounds, tokens, canaries, the ledger's backup, audits
+    node       runs one service on its machine
+    local      a whole deployment on one machine, the population that it is tried with, the demonstration
+    training   models trained on shuffled gradients
+    bench      measurements
+    show       JSON documents, tables and plots of results
+    directory  where a deployment's files lie
+
+Beside them lie the files that deploy it: systemd, kubernetes, prometheus; and example data.
+"""
 
 import os
 

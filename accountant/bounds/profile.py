@@ -47,6 +47,17 @@ class Victim:
         check_delta(self.local_delta, "local_delta")
 
 
+@dataclass(frozen=True)
+class NoAmplification:
+    """Stands in the place of a curve where shuffling adds nothing to the local budget, and says why."""
+
+    reason: str
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (self.reason,)
+
+
 @dataclass(frozen=True, eq=False)
 class Others:
     """The other users: arrays of shape (T,), of whom the `dishonest` most helpful ones are not to be counted on."""

@@ -57,6 +57,10 @@ class AdditiveNoise(ABC):
     def tail_at(self, mass: float, rate: float) -> float:
         """A distance beyond which, on one side, the noise has mass at most `mass`, roughly."""
 
+    @abstractmethod
+    def beyond(self, distance: float, rate: float) -> float:
+        """Pr[noise > distance], rounded up."""
+
     @property
     def falls_geometrically(self) -> bool:
         """Whether p(d + s)/p(d) is the same for all d >= 0: then no pair of values needs a correction."""
@@ -129,6 +133,10 @@ class LaplaceNoise(AdditiveNoise):
     def tail_at(self, mass: float, rate: float) -> float:
         return math.log(0.5 / mass) / rate
 
+    def beyond(self, distance: float, rate: float) -> float:
+        """Pr[noise > distance], rounded up; on a lattice, from the point before."""
+        return 0.5 * math.exp(-rate * (distance - self.step)) * (1 + 1e-9) + 1e-300
+
     @property
     def falls_geometrically(self) -> bool:
         return True
@@ -189,6 +197,17 @@ class GaussianNoise(AdditiveNoise):
 
         return -float(ndtri(mass)) / math.sqrt(2 * rate)
 
+    def beyond(self, distance: float, rate: float) -> float:
+        """Pr[noise > distance], rounded up.
+
+        On a lattice a point's mass is at most the line's over the step before it, up to the ratio of the constants.
+        """
+        from scipy.special import erfc
+
+        line = 0.5 * float(erfc(max(0.0, distance - 2 * self.step) * math.sqrt(rate)))
+        ratio = math.exp(0.5 * math.log(math.pi / rate) - float(self.log_partition(np.asarray(rate))))
+        return line * ratio * (1 + 1e-9) + 1e-300
+
 
 def interval_cells(
     noise: AdditiveNoise, least_rate: float, rate: float, reach: float, fineness: float, epsilon: float = 0.0
@@ -229,8 +248,8 @@ def interval_cells(
                 mass1=np.maximum(mirrored[0] - mirrored[3] * piece, 0.0),
                 low1=np.maximum(mirrored[1] - mirrored[3], 0.0),
                 high1=np.maximum(mirrored[2] - mirrored[3], 0.0),
-                tail0=_beyond(noise, float(edges[-1]) - 1, least_rate),
-                extra=0.0 if noise.falls_geometrically else _beyond(noise, float(edges[-1]), least_rate),
+                tail0=noise.beyond(float(edges[-1]) - 1, least_rate),
+                extra=0.0 if noise.falls_geometrically else noise.beyond(float(edges[-1]), least_rate),
             )
         )
     last = noise.last_point(right)
@@ -311,15 +330,3 @@ def _remainder(noise: AdditiveNoise, least: float, rate: float, low: Floats, hig
     square = np.maximum(np.maximum((first - mean_most) ** 2, (last - mean_least) ** 2), variance)
     log_density = -least * first - noise.log_partition(np.asarray(rate))
     return np.asarray((rate - least) ** 2 / 8 * square * np.exp(log_density) * (1 + 1e-9))
-
-
-def _beyond(noise: AdditiveNoise, distance: float, rate: float) -> float:
-    """Pr[noise > distance], rounded up."""
-    if isinstance(noise, GaussianNoise):
-        # On a lattice a point's mass is at most the line's over the step before it, up to the ratio of the constants.
-        from scipy.special import erfc
-
-        line = 0.5 * float(erfc(max(0.0, distance - 2 * noise.step) * math.sqrt(rate)))
-        ratio = math.exp(0.5 * math.log(math.pi / rate) - float(noise.log_partition(np.asarray(rate))))
-        return line * ratio * (1 + 1e-9) + 1e-300
-    return 0.5 * math.exp(-rate * (distance - noise.step)) * (1 + 1e-9) + 1e-300

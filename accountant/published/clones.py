@@ -16,10 +16,9 @@ import numpy as np
 from accountant.bounds.closed_forms import binary_delta
 from accountant.bounds.profile import CountCurve, smallest_epsilon
 from accountant.budgets import Budgets
-from accountant.mechanisms.randomizers import KaryRandomizedResponse, LaplaceMechanism, Randomizer
+from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
 from accountant.numerics.count_law import CountLaw, blanket_count
-from accountant.published.equal_budgets import least_mass
 from accountant.published.ranges import largest_budget, need, need_delta, need_users, solve
 
 __all__ = [
@@ -186,18 +185,17 @@ def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) ->
 def leftover_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
     """epsilon of that pair, every user at the largest local epsilon v, at most v. No guarantee: refuted for k-RR.
 
-    alpha = beta/(e^v - 1), beta being the total variation of the randomizer: 1/(e^v + k - 1) for k-RR, the mass that
-    the blanket leaves for Laplace noise, the largest that v allows for any other.
+    alpha = beta/(e^v - 1), beta being the total variation of the randomizer: the mass that the blanket leaves, where it
+    is known (for k-RR this makes alpha 1/(e^v + k - 1)), else the largest that v allows.
     Raises OutOfRangeError unless the budgets are pure, 0 < delta < 1 and n >= 2.
     """
     need_delta(delta)
     local, n = largest_budget(budgets)
     need_users(budgets)
     alpha = 1 / (1 + math.exp(local))
-    if isinstance(randomizer, KaryRandomizedResponse):
-        alpha = 1 / (math.exp(local) + randomizer.k - 1)
-    elif isinstance(randomizer, LaplaceMechanism):
-        alpha = min(alpha, (1 - least_mass(randomizer, local)) / math.expm1(local))
+    mass = randomizer.least_mass(local)
+    if mass is not None:
+        alpha = min(alpha, (1 - mass) / math.expm1(local))
     variation = alpha * math.expm1(local)
     first = 5 * variation / math.sqrt(2 * alpha * n)  # 5 standard deviations of the Gaussian limit
     return solve(lambda epsilon: leftover_clones_delta(alpha, local, n, epsilon), delta, local, first)

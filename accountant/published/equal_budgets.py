@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from accountant.budgets import Budgets
-from accountant.mechanisms.randomizers import ClosedFormRandomizer, LaplaceMechanism, Randomizer, TableMechanism
+from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT
 from accountant.published.ranges import OutOfRangeError, common_budget, need, need_delta, solve
 
@@ -37,24 +35,13 @@ def efmrtt(budgets: Budgets, delta: float) -> float:
 def least_mass(randomizer: Randomizer, local_epsilon: float) -> float:
     """gamma, the mass of the least density over the inputs, rounded down: 1 - gamma is the worst total variation.
 
-    k-RR and its kin state it. Laplace on [0, 1]: the least of the densities around 0 and around 1, e^(-v/2); on a
-    lattice of an odd number of steps no point lies half way, and it is e^(-v/2)/cosh(v/(2 steps)).
     Raises OutOfRangeError for a randomizer that is not pure or whose blanket is not known.
     """
     need(not randomizer.spends_local_delta, f"randomizer {randomizer.name}", "a pure randomizer")
-    if isinstance(randomizer, ClosedFormRandomizer):
-        return float(randomizer.gamma(np.array([local_epsilon]))[0])
-    if isinstance(randomizer, TableMechanism) and local_epsilon in randomizer.tables:
-        table = randomizer.tables[local_epsilon]
-        total = float(table.min(axis=0).sum())
-        return total * (1 - (8 + len(table[0])) * UNIT)
-    if not isinstance(randomizer, LaplaceMechanism):
+    mass = randomizer.least_mass(local_epsilon)
+    if mass is None:
         raise OutOfRangeError(f"randomizer {randomizer.name}; valid: a randomizer of known blanket")
-    lattice = randomizer.lattice
-    gap = local_epsilon / (2 * lattice) if lattice is not None and lattice % 2 == 1 else 0.0
-    # 1/(e^(v/2) cosh(g)) = 2 e^(-v/2 - g)/(1 + e^(-2 g)), which does not overflow.
-    least: float = 2 * math.exp(-local_epsilon / 2 - gap) / (1 + math.exp(-2 * gap))
-    return least * (1 - 16 * UNIT)
+    return mass
 
 
 def _blanket(budgets: Budgets, randomizer: Randomizer, delta: float) -> tuple[float, float, float, int]:

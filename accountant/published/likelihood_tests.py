@@ -8,18 +8,16 @@ end. A testing error is no mixture weight, so nothing here is a bound unless the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from accountant.bounds.closed_forms import binary_delta
 from accountant.budgets import Budgets
-from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
-    GaussianMechanism,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    Randomizer,
-)
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.gaussian import GaussianMechanism
+from accountant.mechanisms.kary import KaryRandomizedResponse
 from accountant.numerics.binomial import Floats
 from accountant.published.clones import Pools, all_but_last, clone_count
 from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
@@ -67,23 +65,39 @@ def gaussian_errors(sigma: Floats, local_delta: Floats, narrowest: float) -> Flo
     return np.asarray(np.maximum(np.minimum(first, second) - local_delta / 2, 0.0))
 
 
-def _errors(randomizer: Randomizer, budgets: Budgets, epsilons: Floats, deltas: Floats) -> Floats:
-    """p_i at each of `epsilons`, float64 (T,), against the victim of the largest budget."""
-    largest = float(budgets.local_epsilon[-1])
-    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
-        letters = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
-        decay = np.exp(-epsilons)
-        return np.asarray(decay / (1 + (letters - 1) * decay))
-    if isinstance(randomizer, LaplaceMechanism):
-        return laplace_errors(epsilons, largest)
-    if not (isinstance(randomizer, GaussianMechanism) and randomizer.dimension == 1):
-        raise OutOfRangeError(f"randomizer {randomizer.name}; valid: rr, onebit, hemisphere, krr, laplace, gaussian")
+def _bit_errors(randomizer: Randomizer, epsilons: Floats, deltas: Floats) -> Floats:
+    decay = np.exp(-epsilons)
+    return np.asarray(decay / (1 + decay))
+
+
+def _letter_errors(randomizer: KaryRandomizedResponse, epsilons: Floats, deltas: Floats) -> Floats:
+    decay = np.exp(-epsilons)
+    return np.asarray(decay / (1 + (randomizer.k - 1) * decay))
+
+
+def _laplace_errors(randomizer: Randomizer, epsilons: Floats, deltas: Floats) -> Floats:
+    return laplace_errors(epsilons, float(epsilons[-1]))
+
+
+def _gaussian_errors(randomizer: GaussianMechanism, epsilons: Floats, deltas: Floats) -> Floats:
+    need(randomizer.dimension == 1, f"randomizer {randomizer.name}", ", ".join(_ERRORS))
     least = float(deltas.min())
     need(least > 0, f"local delta {least:g}", "gaussian noise has a local delta > 0")
     need(epsilons.size <= MAX_SIGMAS, f"{epsilons.size} tiers", f"at most {MAX_SIGMAS} tiers of gaussian noise")
     sigma = np.sqrt(0.5 / randomizer.rates(epsilons, deltas))
     need(bool(sigma[-1] <= sigma.min()), f"victim's sigma {sigma[-1]:g}", f"the smallest, {sigma.min():g}")
     return gaussian_errors(sigma, deltas, float(sigma[-1]))
+
+
+_ERRORS: dict[str, Callable[[Any, Floats, Floats], Floats]] = {
+    "rr": _bit_errors,
+    "onebit": _bit_errors,
+    "hemisphere": _bit_errors,
+    "krr": _letter_errors,
+    "laplace": _laplace_errors,
+    "gaussian": _gaussian_errors,
+}
+"""p_i at each local (epsilon, delta), float64 (T,), against the victim of the largest budget, which comes last."""
 
 
 def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
@@ -100,8 +114,9 @@ def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: floa
     others = Pools.of(budgets, all_but_last(budgets))
     local, spent = float(budgets.local_epsilon[-1]), float(budgets.local_delta[-1])
     spent = spent if randomizer.spends_local_delta else 0.0
-    # The victim comes last, as the one that the others are tested against.
-    p = _errors(randomizer, budgets, np.append(others.mean, local), np.append(others.local_delta, spent))
+    if randomizer.kind not in _ERRORS:
+        raise OutOfRangeError(f"randomizer {randomizer.name}; valid: {', '.join(_ERRORS)}")
+    p = _ERRORS[randomizer.kind](randomizer, np.append(others.mean, local), np.append(others.local_delta, spent))
     hidden = 2 * float(p[-1]) * (1 - spent) + spent
     law = clone_count(2 * p[:-1], others.count, delta)
 

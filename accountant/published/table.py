@@ -12,12 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accountant.budgets import Budgets
-from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
-    ClosedFormRandomizer,
-    KaryRandomizedResponse,
-    Randomizer,
-)
+from accountant.mechanisms.base import Randomizer
 from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
 from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
 from accountant.published.likelihood_tests import likelihood_test_clones
@@ -41,14 +36,12 @@ def _always(grade: Grade) -> _Judgement:
 def _one_family(budgets: Budgets, randomizer: Randomizer) -> Grade:
     # With different budgets a clone is drawn from its user's own randomizer. Where a smaller budget is a mixture of a
     # larger one with the blanket that is as good as a clone of the victim; for noise of different widths it is not.
-    same = budgets.num_tiers == 1 or isinstance(randomizer, ClosedFormRandomizer)
+    same = budgets.num_tiers == 1 or randomizer.smaller_budgets_mix
     return Grade.CERTIFIED if same else Grade.HEURISTIC
 
 
 def _bits_only(budgets: Budgets, randomizer: Randomizer) -> Grade:
-    two_letters = isinstance(randomizer, KaryRandomizedResponse) and randomizer.k == 2
-    bits = two_letters or isinstance(randomizer, BinaryRandomizedResponse)
-    return Grade.CERTIFIED if bits else Grade.HEURISTIC
+    return Grade.CERTIFIED if randomizer.clones_are_fair_bits else Grade.HEURISTIC
 
 
 def _pure(bound: Callable[[Budgets, float], float]) -> _Bound:

@@ -1,1 +1,1 @@
-"""Benchmarks: throughput, training, how long and how tight certificates are."""
+"""Measurements: throughput, epochs of a training, how long certificates take and how tight they are."""

@@ -1,4 +1,4 @@
-"""`croupier bench`: throughput of a whole deployment against the number of users, and against the cryptography itself.
+"""Throughput of a whole deployment against the number of users, and against the cryptography itself.
 
 The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, straight
 through the library on as many processes as there are cores, with nothing around them.
@@ -6,10 +6,12 @@ through the library on as many processes as there are cores, with nothing around
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +22,40 @@ from client.fleet import run_fleet
 from client.outbox import Outbox
 from client.submission import Participant
 from deploy.local.fleet import fleet_json
+from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import overhead
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import RandomizedResponse
 from protocol.onion import BUDGET_BYTES
 from protocol.questions import Question
 from runtime.transport import public_channel
 from runtime.workers import WorkerPool, peak_memory_bytes
 
-__all__ = ["bench"]
+__all__ = ["measure_throughput"]
 
 _SUITE = "x25519-sha256-chacha20poly1305"
 _PART = 250
-_WISHES = (0.5, 1.0, 2.0)
+_GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 
 
 def _plain_sizes(hops: int) -> list[int]:
     """Returns the plaintext size of every layer of one user's onion."""
     extra = overhead(_SUITE)
-    report = [Question("bench", "rr").report_bytes + layer * extra for layer in range(hops + 1)]
+    report = [RandomizedResponse().report_bytes + layer * extra for layer in range(hops + 1)]
     parameter = [BUDGET_BYTES + layer * extra for layer in range(hops)]
     return [*report, *parameter, report[-1] + parameter[-1] + 2 * extra]
 
 
-def _seal_and_open(users: int, sizes: Sequence[int]) -> None:
+def _seal_and_open(sizes: Sequence[int], parts: list[int]) -> list[None]:
+    """Seals and opens an envelope of each size for so many users, part by part."""
+    for users in parts:
+        _seal_and_open_part(sizes, users)
+    return [None] * len(parts)
+
+
+def _seal_and_open_part(sizes: Sequence[int], users: int) -> None:
     suite = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
     key = x25519.X25519PrivateKey.generate()
     public, info = key.public_key(), bytes(100)
@@ -59,18 +70,8 @@ async def _floor_s(pool: WorkerPool, users: int, hops: int) -> float:
     part = min(_PART, -(-users // pool.processes))
     parts = [min(part, users - start) for start in range(0, users, part)]
     started = time.perf_counter()
-    await pool.map_chunks(_each(_plain_sizes(hops)), parts, chunk=1)
+    await pool.map_chunks(partial(_seal_and_open, _plain_sizes(hops)), parts, chunk=1)
     return time.perf_counter() - started
-
-
-class _each:  # noqa: N801 (a picklable function)
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._sizes = sizes
-
-    def __call__(self, parts: list[int]) -> list[None]:
-        for users in parts:
-            _seal_and_open(users, self._sizes)
-        return [None] * len(parts)
 
 
 def _row(users: int, outcome: RoundOutcome, floor_s: float) -> dict[str, Any]:
@@ -89,12 +90,27 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float) -> dict[str, Any]:
     }
 
 
-async def bench(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Plays one binary round for each number of users on a running deployment and returns all measurements.
+def measure_throughput(
+    sizes: Sequence[int], hops: int, report: Callable[[dict[str, Any]], None] = lambda row: None
+) -> dict[str, Any]:
+    """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
     Args:
+        sizes: numbers of users, each at least 2.
+        hops: the number of shufflers.
         report: called with each row as soon as it is measured.
+
+    Raises:
+        ValueError: a size or the number of shufflers is out of range.
+        RuntimeError: a round did not come to its end.
     """
+    if min(sizes) < 2:
+        raise ValueError(f"users is {min(sizes)}; it must be at least 2")
+    with temporary_deployment(hops) as local:
+        return asyncio.run(_measure(local.directory, sizes, report))
+
+
+async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
     async with Operator(directory) as operator:
@@ -103,16 +119,16 @@ async def bench(directory: Path, sizes: Sequence[int], report: Callable[[dict[st
         outbox = Outbox(directory / "fleet" / "outbox.db")
         await pool.warm()
         for users in sizes:
-            values = random.choices((0, 1), k=users)  # noqa: S311 (synthetic people)
-            wishes = random.choices(_WISHES, (54, 37, 9), k=users)  # noqa: S311
-            people = {str(i): Participant(v, w) for i, (v, w) in enumerate(zip(values, wishes, strict=True))}
+            values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
+            budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
+            drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
 
-            async def fleet(terms: RoundTerms, people: dict[str, Participant] = people) -> dict[str, Any]:
-                done = await run_fleet(channel, terms, people, outbox=outbox, pool=pool, enrol=operator.enrol)
+            async def fleet(terms: RoundTerms, drawn: dict[str, Participant] = drawn) -> dict[str, Any]:
+                done = await run_fleet(channel, terms, drawn, outbox=outbox, pool=pool, enrol=operator.enrol)
                 return fleet_json(done)
 
             floor_s = await _floor_s(pool, users, hops)
-            settings = RoundSettings(Question("bench", "rr"), _WISHES, epsilon_max=2.0, min_batch_size=2)
+            settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             outcome = await play_round(operator, settings, fleet)
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")

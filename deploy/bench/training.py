@@ -1,4 +1,4 @@
-"""`croupier bench-training`: how long an epoch takes through a deployment and in the simulation, with the same numbers.
+"""How long an epoch of a training takes through a deployment and in the simulation, with the same numbers.
 
 Starting up is left out: the first epoch, in which clients enrol and libraries are loaded, is not measured. What an
 epoch costs in cryptography is `deploy.bench.throughput`'s.
@@ -6,6 +6,7 @@ epoch costs in cryptography is `deploy.bench.throughput`'s.
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from collections.abc import Callable
@@ -14,38 +15,53 @@ from typing import Any
 
 import torch
 
+from deploy.local.processes import temporary_deployment
 from deploy.operator.rounds import RoundSettings
+from deploy.training.config import StepRule
 from deploy.training.datasets import load_dataset, with_features
 from deploy.training.deployed import DeployedRun
-from deploy.training.descent import StepRule, evaluate
+from deploy.training.descent import evaluate
 from deploy.training.models import load_model
 from deploy.training.simulation import user_epochs
 from runtime.workers import WorkerPool
 
-__all__ = ["bench"]
+__all__ = ["measure_training"]
 
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
 
-async def bench(directory: Path, state: Path, epochs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure_training(epochs: int, hops: int, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Trains on the digits in both modes, and returns the median wall seconds of an epoch in each, and their ratio.
 
     Args:
-        directory: of a running deployment. state: an empty directory. epochs: measured ones, at least 1.
+        epochs: measured ones, at least 1; ten times as many are simulated.
+        hops: the number of shufflers of a deployment of its own.
+        say: called with a line after each epoch through the deployment.
+
+    Raises:
+        ValueError: a number is out of range.
+        RuntimeError: a client did not answer.
     """
+    if epochs < 1:
+        raise ValueError(f"epochs is {epochs}; it must be at least 1")
+    with temporary_deployment(hops) as local:
+        return asyncio.run(_measure(local.directory, epochs, say))
+
+
+async def _measure(directory: Path, epochs: int, say: Callable[[str], None]) -> dict[str, Any]:
     digits = with_features(load_dataset("digits"), "dct")
     model = load_model("softmax", digits.train.features.shape[1], digits.classes)
-    wishes = torch.full((len(digits.train),), _LOCAL_EPSILON, dtype=torch.float64)
+    budgets = torch.full((len(digits.train),), _LOCAL_EPSILON, dtype=torch.float64)
     pool = WorkerPool()
     await pool.warm()
     run = DeployedRun(
         directory=directory,
-        out=state,
+        out=directory / "training",
         model=model,
         name="softmax",
         examples=digits.train,
         watched=digits.validation,
-        wishes=wishes,
+        max_local_epsilons=budgets,
         clipping_norm=_CLIPPING_NORM,
         rule=_RULE,
         settings=lambda question: RoundSettings(question, (_LOCAL_EPSILON,), delta=1e-5, epsilon_max=20.0),
@@ -56,7 +72,7 @@ async def bench(directory: Path, state: Path, epochs: int, say: Callable[[str], 
     try:
         started = time.perf_counter()
         async for report in run.steps(run.resume(), epochs + 1):
-            if report.certificate.num_users != len(wishes):
+            if report.certificate.num_users != len(budgets):
                 raise RuntimeError(f"{report.certificate.num_users} users answered: this measures something else")
             deployed.append(time.perf_counter() - started)
             say(f"deployed: epoch {report.step} in {deployed[-1]:.2f} s")
@@ -65,13 +81,13 @@ async def bench(directory: Path, state: Path, epochs: int, say: Callable[[str], 
         pool.close()
     simulated = []
     started = time.perf_counter()
-    for _, descent in user_epochs(model, digits, wishes, _CLIPPING_NORM, _RULE, 10 * epochs + 1):
+    for _, descent in user_epochs(model, digits, budgets, _CLIPPING_NORM, _RULE, 10 * epochs + 1):
         evaluate(model, descent.average, digits.validation)
         simulated.append(time.perf_counter() - started)
         started = time.perf_counter()
     deployed_s, simulated_s = statistics.median(deployed[1:]), statistics.median(simulated[1:])
     return {
-        "users": len(wishes),
+        "users": len(budgets),
         "dimension": model.dimension,
         "epochs": epochs,
         "deployed_s_per_epoch": deployed_s,

@@ -1,7 +1,8 @@
-"""The `croupier` command line. Each command also prints one JSON object with `--json`.
+"""The `croupier` command line: each command parses its options, calls another room, and shows what that returns.
 
-Exit codes: 0 done; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
-refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
+Each command also prints one JSON object with `--json`. Exit codes: 0 done; 2 an input that cannot be used; 3 a service
+refused; 4 a service is out of reach; 5 the accountant refused the round, so there is no result; 6 some submissions were
+not accepted. Messages go to standard error.
 
 Commands import what they need when they run, so that `croupier --help` and a client stay light.
 """
@@ -12,19 +13,19 @@ import os
 
 import typer
 
-from deploy.cli import accounting, clients, demonstration, deployment, rounds, training
+from deploy.cli import accounting, clients, demonstration, deployment, lab, rounds, training
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
 )
-for room in (deployment, rounds, clients, demonstration, accounting, training):
+for room in (deployment, rounds, clients, demonstration, accounting, training, lab):
     room.add_commands(app)
 
 
 def main() -> None:
     """Runs the command that the process was started with."""
-    # Small products only: a second BLAS thread waits busily and takes the core from whoever else needs it.
+    # The products here are small: a second BLAS thread would only wait busily, on a core that others need.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     app()

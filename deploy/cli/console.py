@@ -1,15 +1,10 @@
-"""What every command shares: exit codes, errors as one sentence, one JSON object or tables on standard output.
-
-Exit codes: 0 done; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
-refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
-"""
+"""What every command shares: exit codes, errors as one sentence, one JSON object or tables on standard output."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,12 +18,14 @@ __all__ = [
     "NOT_CERTIFIED",
     "REFUSED",
     "UNREACHABLE",
+    "BudgetGroups",
     "Directory",
+    "Hops",
     "Json",
-    "RandomizerOption",
     "fail",
+    "note",
     "plain_errors",
-    "run_async",
+    "progress_bar",
     "show",
 ]
 
@@ -37,23 +34,26 @@ BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
 HERE = Path("croupier-local")
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-RandomizerOption = Annotated[
-    str, typer.Option(help="rr, krr, onebit or laplace; for bounds also gaussian, hemisphere.")
+Hops = Annotated[int, typer.Option(help="Number of shufflers, 1..32.")]
+BudgetGroups = Annotated[
+    str,
+    typer.Option(help="Groups epsilon:share that the participants' budgets are drawn from; shares are relative."),
 ]
 
 
 def fail(code: int, message: str) -> typer.Exit:
+    """Writes a message to standard error, and returns what to raise in order to end with the exit code."""
     from rich.console import Console
     from rich.text import Text
 
-    # What people have typed stands in messages as it is: "[/x]" in it is no markup.
+    # Input stands in messages as it was typed: "[/x]" in it is not markup.
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
     return typer.Exit(code)
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what can go wrong into one sentence and an exit code."""
+    """Ends the command with one sentence and an exit code where an error is expected to happen."""
     import grpc
 
     from protocol.errors import CroupierError
@@ -80,12 +80,28 @@ def plain_errors() -> Iterator[None]:
             raise group.exceptions[0] from group
 
 
-def run_async(work: Coroutine[Any, Any, Any]) -> Any:
-    with plain_errors():
-        return asyncio.run(work)
+def note(line: str) -> None:
+    """Writes a line about what is going on to standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, markup=False, highlight=False).print(line)
+
+
+@contextmanager
+def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
+    """Shows a bar on standard error, and yields what moves it: called with done, total and a description."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    description = TextColumn("{task.description}", markup=False)
+    shown = (description, BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*shown, console=Console(stderr=True), transient=transient) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
 
 
 def show(as_json: bool, document: Any, *tables: Any) -> None:
+    """Writes the document as JSON, or else the tables, to standard output."""
     if as_json:
         sys.stdout.write(json.dumps(document) + "\n")
         return

@@ -1,18 +1,14 @@
-"""Commands for whoever runs services: their keys, starting and stopping them, their state, the ledger."""
+"""Commands of operators: keys and tokens, starting and stopping services, their state, the ledger."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import HERE, UNREACHABLE, Directory, Json, plain_errors, run_async, show
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from accountant.service.ledger import Spent
+from deploy.cli.console import HERE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
 
 __all__ = ["add_commands"]
 
@@ -26,13 +22,14 @@ def add_commands(app: typer.Typer) -> None:
 def keygen(
     directory: Directory = HERE,
     name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
-    hops: Annotated[int, typer.Option(help="Number of shufflers.")] = 2,
+    hops: Hops = 2,
     client: Annotated[Path | None, typer.Option(help="Instead: write one client's signing key to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make the keys of a deployment, or one client's key."""
     with plain_errors():
-        from deploy.operator.keys import DEPLOYMENT_FILE, make_client_key, make_deployment
+        from deploy.directory import DEPLOYMENT_FILE
+        from deploy.operator.keys import make_client_key, make_deployment
 
         if client is not None:
             public = make_client_key(client)
@@ -53,11 +50,11 @@ def rotate(
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
     with plain_errors():
+        from deploy.directory import DEPLOYMENT_FILE
         from deploy.operator import rotation
-        from deploy.operator.keys import DEPLOYMENT_FILE
 
         if activate and retire:
-            raise ValueError("activate and retire are two steps; allowed is one at a time")
+            raise ValueError("activate and retire are two steps; give one at a time")
         step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
         entry = step(directory, name).service(name)
         document = {
@@ -73,26 +70,18 @@ def rotate(
 
 
 def tokens(
-    count: Annotated[int, typer.Argument(help="How many, 1 to a million.")],
+    count: Annotated[int, typer.Argument(help="How many, 1..1000000.")],
     out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Issue one-use tokens: each admits one person, with a key of their own making, to one round."""
-    from deploy.operator.keys import write_secret
-    from deploy.operator.rounds import Operator
+    """Issue one-use tokens: each admits one participant, with a key of the participant's own making, to one round."""
+    with plain_errors():
+        from deploy.operator.tokens import issue_token_file
 
-    async def issue() -> list[bytes]:
-        if not 1 <= count <= 1_000_000:
-            raise ValueError(f"count is {count}; allowed are 1..1000000")
-        if out.exists():
-            raise ValueError(f"{out} exists; choose another file")
-        async with Operator(directory) as operator:
-            return await operator.issue_tokens(count)
-
-    issued = run_async(issue())
-    write_secret(out, "".join(f"{token.hex()}\n" for token in issued))
-    show(as_json, {"count": count, "file": str(out)}, f"{count} tokens in {out}; hand each to one person")
+        issue_token_file(directory, count, out)
+        document = {"count": count, "file": str(out)}
+        show(as_json, document, f"{count} tokens in {out}; hand each to one participant")
 
 
 def serve(name: Annotated[str, typer.Argument(help="The service's name.")], directory: Directory = HERE) -> None:
@@ -105,7 +94,7 @@ def serve(name: Annotated[str, typer.Argument(help="The service's name.")], dire
 
 def up(
     directory: Directory = HERE,
-    hops: Annotated[int, typer.Option(help="Number of shufflers, when the directory is new.")] = 2,
+    hops: Annotated[int, typer.Option(help="Number of shufflers, 1..32, when the directory is new.")] = 2,
     as_json: Json = False,
 ) -> None:
     """Start a local deployment, each service in its own process."""
@@ -120,55 +109,34 @@ def up(
 def down(directory: Directory = HERE, as_json: Json = False) -> None:
     """Stop a local deployment."""
     with plain_errors():
+        from deploy.directory import read_deployment
         from deploy.local.processes import LocalDeployment
-        from deploy.operator.keys import DEPLOYMENT_FILE
-        from protocol.deployment import load_deployment
 
-        load_deployment(directory / DEPLOYMENT_FILE)
+        read_deployment(directory)  # else LocalDeployment would make one
         stopped = LocalDeployment(directory.absolute()).down()
         show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
 
 
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
     """Show every service, whether it is ready, and its newest rounds."""
-    import grpc
+    with plain_errors():
+        from deploy.operator.rounds import Operator
+        from deploy.show.documents import services_json
+        from deploy.show.tables import services_table
 
-    from deploy.operator.documents import status_json
-    from deploy.operator.rounds import Operator
+        async def ask() -> list[dict[str, Any]]:
+            async with Operator(directory) as operator:
+                return services_json(operator.deployment.chain, await operator.status(), await operator.readiness())
 
-    async def ask() -> list[dict[str, Any]]:
-        async with Operator(directory) as operator:
-            answers, health = await operator.status(), await operator.readiness()
-            return [
-                {
-                    **(
-                        {"service": name, "problem": answer.code().name, "rounds": []}
-                        if isinstance(answer, grpc.aio.AioRpcError)
-                        else status_json(answer)
-                    ),
-                    "health": serving,
-                }
-                for name, answer, serving in zip(operator.deployment.chain, answers, health, strict=True)
-            ]
-
-    services = run_async(ask())
-    from rich.table import Table
-
-    table = Table("service", "health", "round", "state", "clients", "problem")
-    for service in services:
-        rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
-        for one in rounds[:5]:
-            problem = one["problem"] or service.get("problem", "")
-            items = str(one["num_items"] or "")
-            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
-    show(as_json, {"services": services}, table)
+        services = asyncio.run(ask())
+    show(as_json, {"services": services}, services_table(services))
     if any(service.get("problem") for service in services):
         raise typer.Exit(UNREACHABLE)
 
 
 def ledger(
     directory: Directory = HERE,
-    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, above 0.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = 1e-6,
     backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
     restore: Annotated[
         Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant before.")
@@ -178,9 +146,11 @@ def ledger(
     """Show what all rounds together have cost, or back that record up. Run it where the accountant runs."""
     with plain_errors():
         from deploy.operator.ledger import backup_ledger, restore_ledger, spent
+        from deploy.show.documents import spent_json
+        from deploy.show.tables import spent_table
 
         if backup is not None and restore is not None:
-            raise ValueError("backup and restore are two steps; allowed is one at a time")
+            raise ValueError("backup and restore are two steps; give one at a time")
         if backup is not None:
             rounds = backup_ledger(directory, backup)
             show(as_json, {"rounds": rounds, "file": str(backup)}, f"{rounds} rounds in {backup}")
@@ -188,17 +158,5 @@ def ledger(
             rounds = restore_ledger(directory, restore)
             show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {rounds} rounds")
         else:
-            _show_spent(spent(directory, delta), delta, as_json)
-
-
-def _show_spent(tiers: Sequence[Spent], delta: float, as_json: bool) -> None:
-    from rich.table import Table
-
-    table = Table("who took part with", "rounds", f"total ε at δ = {delta:g}, CERTIFIED")
-    for one in tiers:
-        table.add_row(one.tier, str(one.rounds), f"{one.guarantee.epsilon:.4g}" if one.guarantee else "no bound")
-    document = [
-        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
-        for one in tiers
-    ]
-    show(as_json, {"delta": delta, "spent": document}, table)
+            document = spent_json(spent(directory, delta), delta)
+            show(as_json, document, spent_table(document))

@@ -1,13 +1,16 @@
-"""Commands for the operator of a round: open, close, withdraw, result."""
+"""Commands of the operator of a round: open, close, withdraw, result."""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, run_async, show
+from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, plain_errors, show
 
 if TYPE_CHECKING:
     from protocol.questions import Question
@@ -47,11 +50,11 @@ def round_open(
     grid: Annotated[
         str, typer.Option(help="The local epsilons that clients may use, separated by commas.")
     ] = "0.1,0.25,0.5,1,2,4",
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, above 0, at most 0.1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
     epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
-    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all that may.")] = 0,
+    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0,
     min_tier_size: Annotated[int, typer.Option(help="Refuse if a budget was used by fewer; 0: never.")] = 0,
     short_batch: Annotated[
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
@@ -61,22 +64,24 @@ def round_open(
     as_json: Json = False,
 ) -> None:
     """Open a round: every service makes keys and signs the manifest."""
-    import time
+    with plain_errors():
+        from deploy.operator.rounds import Operator, RoundSettings
+        from protocol.envelope import SUITES
 
-    from deploy.operator.rounds import Operator, RoundSettings
-    from protocol.envelope import SUITES
-
-    async def open_it() -> str:
         if not 0 <= close_after_s < math.inf:
-            raise ValueError(
-                f"close_after_s is {close_after_s:g}; allowed are finite numbers above 0, or 0 for by hand"
-            )
+            raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
         try:
             budgets = tuple(sorted(float(part) for part in grid.split(",")))
         except ValueError as error:
-            raise ValueError(f"grid is {grid!r}; numbers separated by commas are expected") from error
+            raise ValueError(f"grid is {grid!r}; it must be numbers separated by commas") from error
         settings = RoundSettings(
-            _question(name, randomizer, k, labels, low, high, lattice, local_delta),
+            _question(
+                name,
+                randomizer,
+                labels,
+                k,
+                {"low": low, "high": high, "lattice": lattice, "local_delta": local_delta},
+            ),
             budgets,
             delta=delta,
             epsilon_max=epsilon_max,
@@ -88,46 +93,54 @@ def round_open(
             hpke_suite=_one_of("suite", suite, SUITES),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         )
-        async with Operator(directory) as operator:
-            return (await operator.open_round(settings)).round_id
 
-    round_id = run_async(open_it())
-    show(as_json, {"round_id": round_id}, f"round {round_id} is open")
+        async def open_it() -> str:
+            async with Operator(directory) as operator:
+                return (await operator.open_round(settings)).round_id
+
+        round_id = asyncio.run(open_it())
+        show(as_json, {"round_id": round_id}, f"round {round_id} is open")
 
 
 def round_close(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
-    end_turns: Annotated[bool, typer.Option(help="Where clients take turns: ask nobody any more.")] = False,
+    end_sequential: Annotated[
+        bool, typer.Option("--end-sequential", "--end-turns", help="Sequential rounds: ask no further client.")
+    ] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
     """End admission; the round is then mixed, certified and published by itself."""
-    from deploy.operator.rounds import Operator
-    from protocol.v1 import messages_pb2 as pb
+    with plain_errors():
+        from deploy.operator.rounds import Operator
+        from protocol.v1 import messages_pb2 as pb
 
-    async def close_it() -> tuple[str, int]:
-        async with Operator(directory) as operator:
-            answer = await operator.close_round(round_id, end_turns=end_turns)
-            return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
+        async def close_it() -> tuple[str, int]:
+            async with Operator(directory) as operator:
+                answer = await operator.close_round(round_id, end_sequential=end_sequential)
+                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
 
-    state, clients = run_async(close_it())
-    note = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{note}: {clients} clients")
+        state, clients = asyncio.run(close_it())
+    why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
+    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients} clients")
 
 
 def round_withdraw(
-    round_id: Annotated[str, typer.Argument(help="A round that is not certified, or still in turns.")],
+    round_id: Annotated[
+        str, typer.Argument(help="A round that is not certified yet, or sequential and still under way.")
+    ],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
     """Delete a round at every service: one that is stuck, or that should never have been opened."""
-    from deploy.operator.rounds import Operator
+    with plain_errors():
+        from deploy.operator.rounds import Operator
 
-    async def withdraw() -> dict[str, str]:
-        async with Operator(directory) as operator:
-            return await operator.withdraw(round_id)
+        async def withdraw() -> dict[str, str]:
+            async with Operator(directory) as operator:
+                return await operator.withdraw(round_id)
 
-    states = run_async(withdraw())
+        states = asyncio.run(withdraw())
     show(as_json, {"round_id": round_id, "services": states}, "\n".join(f"{name}: {s}" for name, s in states.items()))
     if set(states.values()) != {"DISPOSED"}:
         raise typer.Exit(REFUSED)
@@ -140,67 +153,32 @@ def round_result(
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified."""
-    from rich.table import Table
+    with plain_errors():
+        from deploy.operator.rounds import published_result
+        from deploy.show.documents import publication_json
+        from deploy.show.tables import certificate_table, estimates_table
 
-    from client.rounds import fetch_publication
-    from deploy.operator.documents import publication_json
-    from deploy.operator.keys import DEPLOYMENT_FILE
-    from deploy.render import certificate_table
-    from protocol.deployment import load_deployment
-    from runtime.transport import public_channel
-
-    async def fetch() -> tuple[Any, Any]:
-        deployment = load_deployment(directory / DEPLOYMENT_FILE)
-        async with public_channel(deployment.analyzer) as channel:
-            return await fetch_publication(channel, deployment, round_id, wait_s)
-
-    publication, certificate = run_async(fetch())
+        publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     result = publication_json(publication, certificate)
-    # A histogram has a line for every letter; a share and a mean are one number without a name.
-    named = ["letter"] if result["labels"] else []
-    table = Table(*named, "estimate", "± standard error", f"{100 * publication.confidence_level:g} % interval")
-    for value in publication.values:
-        interval = f"[{value.confidence_interval.low:.5g}, {value.confidence_interval.high:.5g}]"
-        cells = (f"{value.estimate:.5g}", f"{value.standard_error:.2g}", interval)
-        table.add_row(*([value.label] if named else []), *cells)
-    show(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
+    show(as_json, result, estimates_table(result), certificate_table(result["certificate"]), *result["notes"])
 
 
-def _question(
-    name: str,
-    randomizer: str,
-    k: int | None,
-    labels: str | None,
-    low: float | None,
-    high: float | None,
-    lattice: int | None,
-    local_delta: float | None,
-) -> Question:
-    from protocol.questions import RANDOMIZERS, Question
+def _question(name: str, kind: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
+    from protocol.mechanisms import MECHANISMS, mechanism_from
+    from protocol.questions import Question
 
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-    scalar = tuple(known for known in RANDOMIZERS if known not in ("hemisphere", "gaussian-vector"))
-    for known in scalar:
-        if randomizer == known:
-            letters = tuple(labels.split(",")) if labels else ()
-            steps = lattice or {"laplace": 1000, "gaussian": 100}.get(known)
-            return Question(
-                name,
-                known,
-                k=k or len(letters) or None,
-                low=low,
-                high=high,
-                lattice=steps,
-                labels=letters,
-                local_delta=local_delta,
-            )
-    raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(scalar)}; for vectors: croupier train")
+    written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
+    if kind not in written:
+        raise ValueError(f"randomizer is {kind!r}; must be one of {', '.join(written)}; for vectors: croupier train")
+    letters = tuple(labels.split(",")) if labels else None
+    return Question(name, mechanism_from(kind, {"k": k or (letters and len(letters)), "labels": letters, **parameters}))
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:
     for known in allowed:
         if value == known:
             return known
-    raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}")
+    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")

@@ -1,1 +1,1 @@
-"""A deployment on one machine: its processes, its people, the demonstration."""
+"""A deployment on one machine: its processes, the population that is played, single users, the demonstration."""

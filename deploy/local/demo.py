@@ -1,46 +1,49 @@
-"""`croupier demo`: a whole deployment on loopback, real questions about real people, one table and one plot.
+"""The demonstration: a whole deployment on loopback answers questions about a file of participants.
 
-By default three questions on the survey in deploy/examples; with a file of one's own, one question on one column.
+By default three questions on the survey in deploy/examples; with another file, one question on one of its columns.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
-from deploy.local.people import WishGroup, read_people
+from deploy.local.population import guess_question, read_population
+from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
-from deploy.operator.documents import publication_json
 from deploy.operator.rounds import Operator, RoundSettings
+from deploy.show.documents import publication_json
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
-__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoQuestion", "demo_json", "run_demo"]
+__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoQuestion", "ask_about", "run_demo"]
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
-DEMO_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
 class DemoQuestion:
-    """A question and the column that holds people's values."""
+    """A question, and the column of the file that holds the participants' values."""
 
     question: Question
     column: str
 
 
 SURVEY_QUESTIONS = (
-    DemoQuestion(Question("had_affair", "rr"), "had_affair"),
-    DemoQuestion(Question("rate_marriage", "krr", k=5, labels=("1", "2", "3", "4", "5")), "rate_marriage"),
-    DemoQuestion(Question("yrs_married", "onebit", low=0.0, high=25.0), "yrs_married"),
+    DemoQuestion(Question("had_affair", RandomizedResponse()), "had_affair"),
+    DemoQuestion(Question("rate_marriage", KaryResponse(5, ("1", "2", "3", "4", "5"))), "rate_marriage"),
+    DemoQuestion(Question("yrs_married", OneBit(0.0, 25.0)), "yrs_married"),
 )
 
 
 @dataclass(frozen=True)
-class Answer:
+class _Answer:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
@@ -48,38 +51,77 @@ class Answer:
     outcome: RoundOutcome
 
 
-def true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
-    """Returns the share, mean, or share of every letter of these very users."""
-    if question.randomizer == "krr":
-        return tuple(sum(value == letter for value in values) / len(values) for letter in range(question.k or 0))
-    return (sum(values) / len(values),)
+def ask_about(
+    file: Path | None, column: str | None, low: float | None, high: float | None, limit: int | None
+) -> tuple[Path, tuple[DemoQuestion, ...]]:
+    """Returns the file to read, and the questions: those about the survey, or one that fits a column of another file.
+
+    Args:
+        file: the CSV file; None, with no column either, for the survey.
+        column: to ask about.
+        low: for a mean, the smallest possible value.
+        high: for a mean, the largest possible value.
+        limit: use the first so many rows.
+
+    Raises:
+        ValueError: one of file and column is missing, or no question fits the column.
+    """
+    if file is None and column is None:
+        return SURVEY, SURVEY_QUESTIONS
+    if file is None or column is None:
+        raise ValueError("a file of your own needs both --csv and --value-column")
+    return file, (DemoQuestion(guess_question(file, column, low, high, limit), column),)
 
 
-async def run_demo(
-    directory: Path,
+def run_demo(
     file: Path,
     questions: Sequence[DemoQuestion],
-    wishes: Sequence[WishGroup],
+    groups: Sequence[BudgetGroup],
     *,
+    hops: int,
     limit: int | None,
     delta: float,
     quiet: bool,
-) -> list[Answer]:
-    """Asks the questions one after the other on a running deployment, with a fleet process for each.
+) -> dict[str, Any]:
+    """Starts a deployment, asks the questions one after the other, and returns the JSON document of `croupier demo`.
+
+    Args:
+        file: the participants, one a row.
+        questions: at least one.
+        groups: what the participants' budgets are drawn from.
+        hops: the number of shufflers.
+        limit: use the first so many rows.
+        delta: the central delta to certify at.
+        quiet: show no progress of the fleets.
 
     Raises:
-        ValueError: the file cannot be used. RuntimeError, Refusal: a round did not come to its end.
+        ValueError: the file cannot be used.
+        RuntimeError, Refusal: a round did not come to its end.
     """
-    grid = tuple(sorted({group.epsilon for group in wishes}))
-    extra = ["--budgets", ",".join(f"{group.epsilon}:{group.share}" for group in wishes)]
+    with temporary_deployment(hops) as local:
+        answers = asyncio.run(_ask_all(local.directory, file, questions, groups, limit, delta, quiet))
+    return _demo_json(answers)
+
+
+async def _ask_all(
+    directory: Path,
+    file: Path,
+    questions: Sequence[DemoQuestion],
+    groups: Sequence[BudgetGroup],
+    limit: int | None,
+    delta: float,
+    quiet: bool,
+) -> list[_Answer]:
+    grid = tuple(sorted({group.max_local_epsilon for group in groups}))
+    extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
     extra += ["--limit", str(limit)] if limit else []
-    answers: list[Answer] = []
+    answers: list[_Answer] = []
     async with Operator(directory) as operator:
         for asked in questions:
-            people = read_people(file, asked.column, asked.question, wishes, limit=limit)
-            if not people.users:
-                raise ValueError(f"no row of {file} can be used: {next(iter(people.rejected.values()))}")
-            values = [participant.value for participant in people.users.values()]
+            population = read_population(file, asked.column, asked.question, groups, limit=limit)
+            if not population.participants:
+                raise ValueError(f"no row of {file} can be used: {next(iter(population.rejected.values()))}")
+            values = [participant.value for participant in population.participants.values()]
             smallest = max(2, min(100, len(values)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
 
@@ -89,12 +131,18 @@ async def run_demo(
             outcome = await play_round(operator, settings, fleet)
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(Answer(asked, true_answer(asked.question, values), outcome))
+            answers.append(_Answer(asked, _true_answer(asked.question, values), outcome))
     return answers
 
 
-def demo_json(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Returns the object that `croupier demo --json` prints."""
+def _true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
+    """Returns the share, mean, or share of every letter of these very participants."""
+    letters = range(len(question.mechanism.letters))
+    shares = tuple(sum(value == letter for value in values) / len(values) for letter in letters)
+    return shares or (sum(values) / len(values),)
+
+
+def _demo_json(answers: Sequence[_Answer]) -> dict[str, Any]:
     users = sum(answer.outcome.fleet["accepted"] for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {

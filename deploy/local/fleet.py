@@ -1,4 +1,4 @@
-"""The fleet as a process of its own: `play_people` inside it, `spawn_fleet` for whoever starts it."""
+"""A population that submits to a running deployment: `submit_file` in this process, `spawn_fleet` in one of its own."""
 
 from __future__ import annotations
 
@@ -6,41 +6,79 @@ import asyncio
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms
-from client.submission import Participant
+from deploy.local.budget_groups import BudgetGroup
+from deploy.local.population import read_population
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
 from runtime.workers import WorkerPool
 
-__all__ = ["fleet_json", "play_people", "spawn_fleet"]
+__all__ = ["FleetOutcome", "fleet_json", "spawn_fleet", "submit_file"]
 
 
-async def play_people(
+@dataclass(frozen=True)
+class FleetOutcome:
+    """What became of a file of participants.
+
+    Attributes:
+        round_id: of the round that they submitted to.
+        report: the fleet's.
+        rejected: the lines of the file that could not be used, each with the reason.
+    """
+
+    round_id: str
+    report: FleetReport
+    rejected: dict[str, str]
+
+    def document(self) -> dict[str, Any]:
+        """Returns the JSON document of `croupier submit --csv`."""
+        return {"round_id": self.round_id, **fleet_json(self.report), "rejected": len(self.rejected)}
+
+
+async def submit_file(
     directory: Path,
     round_id: str,
-    read: Callable[[RoundTerms], Mapping[str, Participant]],
-    progress: Callable[[int, int], None],
-    workers: int | None = None,
-) -> tuple[RoundTerms, FleetReport]:
-    """Plays users against hop 1, enrolling their ephemeral keys with the operator's certificate.
+    file: Path,
+    column: str,
+    groups: Sequence[BudgetGroup],
+    *,
+    epsilon_column: str | None = None,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> FleetOutcome:
+    """Plays the participants of a CSV file, enrolling their ephemeral keys with the operator's certificate.
 
     Args:
-        read: returns the users once the question is known.
-        progress: called with (users done, users in all).
+        directory: of the deployment.
+        round_id: the round; "" for the newest open one.
+        file: the CSV file.
+        column: where the values stand.
+        groups: what the participants' budgets are drawn from, if no column states them.
+        epsilon_column: where the participants' budgets stand.
+        limit: use the first so many rows.
+        progress: called with (participants done, participants in all).
+
+    Raises:
+        ValueError: the file cannot be used.
+        Refusal: hop 1 refuses, or the round cannot be trusted.
     """
     async with Operator(directory) as operator:
         channel = operator.client_channel()
         outbox = Outbox(directory / "fleet" / "outbox.db")
-        pool = WorkerPool(workers)
+        pool = WorkerPool()
         try:
             terms = await fetch_terms(channel, operator.deployment, round_id)
-            users = read(terms)
+            population = read_population(
+                file, column, terms.question, groups, epsilon_column=epsilon_column, limit=limit
+            )
+            users = population.participants
             await pool.warm()
             done = 0
 
@@ -56,11 +94,11 @@ async def play_people(
             pool.close()
             outbox.close()
             await channel.close()
-    return terms, report
+    return FleetOutcome(terms.round_id, report, population.rejected)
 
 
 def fleet_json(report: FleetReport) -> dict[str, Any]:
-    """Returns what a fleet prints when it is done."""
+    """Returns what a fleet did, as JSON."""
     return {**dataclasses.asdict(report), "codes": dict(report.codes), "accepted": report.accepted}
 
 

@@ -12,9 +12,8 @@ from client.outbox import Outbox
 from client.rounds import fetch_publication, fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
-from deploy.operator.keys import DEPLOYMENT_FILE
+from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
-from protocol.deployment import load_deployment
 from protocol.onion import Onion
 from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
@@ -35,7 +34,7 @@ async def submit_one(
     directory: Path,
     round_id: str,
     value: str,
-    wish: float,
+    max_local_epsilon: float,
     key_file: Path | None,
     *,
     token: bytes = b"",
@@ -46,19 +45,31 @@ async def submit_one(
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
     to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
 
+    Args:
+        directory: of the deployment.
+        round_id: the round; "" for the newest open one.
+        value: as text, for `Question.parse_value`.
+        max_local_epsilon: the most to spend.
+        key_file: the user's key; a fresh one if not given.
+        token: a one-use token, in the place of a registered key.
+        enrol: register the key with the operator's certificate first.
+
     Raises:
-        ValueError: value, wish or key cannot be used. Refusal, SignatureError: the round cannot be trusted.
+        ValueError: value, budget or key cannot be used.
+        Refusal, SignatureError: the round cannot be trusted.
     """
-    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    deployment = read_deployment(directory)
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     outbox = _outbox(directory)
     async with public_channel(deployment.shufflers[0]) as channel:
         terms = await fetch_terms(channel, deployment, round_id)
         user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
-        epsilon = choose_budget(wish, terms.budget_grid)
+        epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
         if user not in outbox.users(terms.round_id):
-            participant = Participant(terms.question.parse_value(value), wish, private_key, token)
+            participant = Participant(
+                terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
+            )
             outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
         if enrol:
             async with Operator(directory) as operator:
@@ -71,13 +82,13 @@ async def submit_one(
 
 
 async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:
-    """Returns how many acknowledged submissions left from here, and whose hop 1 has not passed on.
+    """Returns how many submissions from here were acknowledged, and the users whose submissions hop 1 lacks.
 
     Raises:
-        ValueError: nothing was submitted from here.
+        ValueError: no submission from here was acknowledged.
         Refusal: the round has no certificate yet (NOT_READY), or hop 1's list is not what it committed to.
     """
-    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    deployment = read_deployment(directory)
     trails: dict[str, bytes] = {}
     for outbox in (_outbox(directory), Outbox(directory / "fleet" / "outbox.db")):
         trails |= outbox.trails(round_id)

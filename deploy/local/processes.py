@@ -11,14 +11,18 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.operator.keys import DEPLOYMENT_FILE, free_addresses, make_deployment
-from protocol.deployment import Deployment, load_deployment
+from deploy.directory import DEPLOYMENT_FILE, read_deployment
+from deploy.operator.keys import free_addresses, make_deployment, write_deployment
+from protocol.deployment import Deployment, PrivacyLimit
 from runtime.service_directory import SETTINGS_FILE
 
-__all__ = ["LocalDeployment"]
+__all__ = ["LocalDeployment", "temporary_deployment"]
 
 _PROCESSES = "processes.json"
 _START_S = 60.0
@@ -26,9 +30,10 @@ _STOP_S = 20.0
 
 
 class LocalDeployment:
-    """The services of one directory. `up` makes keys when there are none, and starts what is not running."""
+    """The services of one directory: `up` starts those that are not running."""
 
     def __init__(self, directory: Path, hops: int = 2, name: str = "local") -> None:
+        """Takes the deployment in a directory, and makes one with this name and number of hops where there is none."""
         self.directory = directory
         if not (directory / DEPLOYMENT_FILE).exists():
             _make(directory, name, hops)
@@ -36,7 +41,8 @@ class LocalDeployment:
 
     @property
     def deployment(self) -> Deployment:
-        return load_deployment(self.directory / DEPLOYMENT_FILE)
+        """What the deployment file says now."""
+        return read_deployment(self.directory)
 
     def pids(self) -> dict[str, int]:
         """Returns the process id of every service that runs."""
@@ -114,6 +120,29 @@ class LocalDeployment:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+
+
+@contextmanager
+def temporary_deployment(hops: int, limit: PrivacyLimit | None = None) -> Iterator[LocalDeployment]:
+    """Runs a deployment on loopback, whose directory is deleted when it ends.
+
+    Args:
+        hops: the number of shufflers.
+        limit: the most that one client may lose over all rounds; None for no limit.
+
+    Raises:
+        ValueError: the number of shufflers is out of range.
+        RuntimeError: a service did not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
+        local = LocalDeployment(Path(scratch) / "deployment", hops)
+        if limit is not None:
+            write_deployment(local.directory, local.deployment.model_copy(update={"privacy_limit": limit}))
+        try:
+            local.up()
+            yield local
+        finally:
+            local.down()
 
 
 def _make(directory: Path, name: str, hops: int) -> None:

@@ -1,6 +1,6 @@
-"""One whole round from the operator's chair: open, let a fleet answer, close, wait for the result, read the costs.
+"""One whole round as the operator runs it: open, let a fleet answer, close, wait for the result, read the costs.
 
-What the demonstration and the benchmark have in common.
+The demonstration and the benchmark share it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc.aio
 
-from deploy.operator.documents import status_json
 from deploy.operator.rounds import Operator, RoundSettings
+from deploy.show.documents import status_json
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 
@@ -22,7 +22,15 @@ __all__ = ["RoundOutcome", "play_round"]
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """A finished round. `wall_s` runs from the fleet's start to the verified publication."""
+    """A finished round.
+
+    Attributes:
+        publication: the result, verified.
+        certificate: of the result, verified.
+        fleet: what the fleet reported (`deploy.local.fleet.fleet_json`).
+        services: the state of every service that answered (`deploy.show.documents.status_json`).
+        wall_s: from the fleet's start to the verified publication.
+    """
 
     publication: pb.Publication
     certificate: pb.Certificate
@@ -56,11 +64,17 @@ async def play_round(
     fleet: Callable[[RoundTerms], Awaitable[dict[str, Any]]],
     patience_s: float = 600.0,
 ) -> RoundOutcome:
-    """Plays one round; `fleet` submits for the round and returns what `FleetReport` holds.
+    """Plays one round.
+
+    Args:
+        operator: of a running deployment.
+        settings: of the round.
+        fleet: submits for the round and returns `fleet_json` of its report.
+        patience_s: how long to wait for the result.
 
     Raises:
-        RuntimeError: nobody's submission was accepted, or the round stopped in a service.
-        Refusal: a service refused.
+        RuntimeError: too few submissions were accepted.
+        Refusal: a service refused, or the round stopped in a service.
     """
     terms = await operator.open_round(settings)
     started = time.perf_counter()
@@ -69,7 +83,7 @@ async def play_round(
     if answer.state != pb.ROUND_STATE_CLOSED:
         state = pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
         raise RuntimeError(
-            f"the round is {state} with {answer.num_clients} clients; it needs {settings.min_batch_size} to be mixed"
+            f"the round is {state} with {answer.num_clients} clients; it must have at least {settings.min_batch_size}"
         )
     publication, certificate = await operator.result(terms.round_id, patience_s)
     wall_s = time.perf_counter() - started

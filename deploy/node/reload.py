@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.operator.keys import DEPLOYMENT_FILE
+from deploy.directory import DEPLOYMENT_FILE
 from protocol.deployment import Deployment, load_deployment
 from runtime.service_directory import Secrets, load_secrets
 
@@ -21,6 +21,7 @@ class FileWatch:
     """Calls `replace` with what the files hold as soon as they have stopped changing; unusable ones change nothing."""
 
     def __init__(self, directory: Path, name: str, replace: Callable[[Deployment, Secrets], None]) -> None:
+        """Watches the deployment file and the own files of one service, once `start` is called."""
         self._deployment_file = directory / DEPLOYMENT_FILE
         self._own, self._name = directory / name, name
         self._replace = replace

@@ -14,13 +14,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc.aio
 
+from deploy.directory import read_deployment, store_url
 from deploy.node.reload import FileWatch
-from deploy.operator.keys import DEPLOYMENT_FILE
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
@@ -28,12 +29,12 @@ from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import Secrets, Settings, load_secrets, load_settings
+from runtime.service_directory import Secrets, load_secrets, load_settings
 from runtime.store import Store
 from runtime.transport import TLS, ServerTls, Transport
 from runtime.workers import WorkerPool
 
-__all__ = ["RunningService", "serve", "store_url"]
+__all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
 _log = logging.getLogger("deploy.node.serve")  # not __main__
@@ -54,16 +55,8 @@ def _role(setup: ServiceSetup) -> RoundService:
     return AnalyzerService(setup)
 
 
-def store_url(settings: Settings, directory: Path) -> str:
-    """Returns the database of a service as SQLAlchemy names it."""
-    return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
-
-
 class RunningService:
-    """One service with its server, store and workers, in this process.
-
-    A test may hand in its clock, its pool of workers, what opens its store, and how it is reached.
-    """
+    """One service with its server, store and workers, in this process."""
 
     def __init__(
         self,
@@ -76,38 +69,57 @@ class RunningService:
         open_store: Callable[[str, bytes], Store] = Store,
         transport: Transport = TLS,
     ) -> None:
-        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        """Reads the files of a service, opens its store and binds its ports.
+
+        Args:
+            name: of the service in the deployment file.
+            directory: of the deployment.
+            workers: processes for the cryptography; as the service's settings say if not given.
+            clock: tells the time; the system's if not given.
+            pool: used in the place of `workers` new processes.
+            open_store: opens the store with a URL and a storage key.
+            transport: how the service is reached and reaches others.
+
+        Raises:
+            ValueError: a file or a setting that cannot be used.
+        """
+        deployment = read_deployment(directory)
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
-        self._pool = pool or WorkerPool(workers or settings.workers)
-        self._metrics = metrics = PrometheusMetrics()
-        metrics.certificate_of(secrets.tls_certificate)
-        clock = clock or SystemClock()
-        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
-        self.service = _role(setup)
-        metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
-        self._readiness = Readiness(self._store, metrics)
-        self._server = transport.make_server(settings.max_concurrent_calls, metrics)
-        stubs.add_RoundControlServicer_to_server(self.service, self._server)
-        stubs.add_DeliveryServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.ShufflerServicer):
-            stubs.add_ShufflerServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.AccountantServicer):
-            stubs.add_AccountantServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.AnalyzerServicer):
-            stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-        self._tls = ServerTls(entry, deployment, secrets)
-        self._readiness.add_to(self._server)
-        transport.add_ports(self._server, entry, self._tls, settings)
-        self._files = FileWatch(directory, name, self._replace)
-        self._admin: grpc.aio.Server | None = None
-        if settings.admin_listen:
-            self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
-        self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+        with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
+            self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
+            undo.callback(self._store.close)
+            self._pool = pool or WorkerPool(workers or settings.workers)
+            undo.callback(self._pool.close)
+            self._metrics = metrics = PrometheusMetrics()
+            metrics.certificate_of(secrets.tls_certificate)
+            clock = clock or SystemClock()
+            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
+            self.service = _role(setup)
+            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+            self._readiness = Readiness(self._store, metrics)
+            self._server = transport.make_server(settings.max_concurrent_calls, metrics)
+            stubs.add_RoundControlServicer_to_server(self.service, self._server)
+            stubs.add_DeliveryServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.ShufflerServicer):
+                stubs.add_ShufflerServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.AccountantServicer):
+                stubs.add_AccountantServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.AnalyzerServicer):
+                stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+            self._tls = ServerTls(entry, deployment, secrets)
+            self._readiness.add_to(self._server)
+            transport.add_ports(self._server, entry, self._tls, settings)
+            self._files = FileWatch(directory, name, self._replace)
+            self._admin: grpc.aio.Server | None = None
+            if settings.admin_listen:
+                self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
+            self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+            undo.pop_all()
 
     async def start(self) -> None:
+        """Serves from now on, and goes on with the rounds that are in the store."""
         await self._readiness.begin()
         if self._admin:
             await self._admin.start()
@@ -172,10 +184,13 @@ def _notify(state: str) -> None:
 def serve(name: str, directory: Path, workers: int | None = None) -> None:
     """Runs the service; returns after a graceful stop.
 
-    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    An error that ends the service is the last line of its log.
+
+    Raises:
+        SystemExit: with code 2 for a file or a setting that cannot be used, 1 for any other error.
     """
     log_as_json(name)
-    os.umask(0o077)  # the store is for nobody else on this machine
+    os.umask(0o077)  # only the service's own user reads the store
     # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     try:

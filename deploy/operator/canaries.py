@@ -1,20 +1,20 @@
-"""Canaries: users played by the operator, whose ciphertexts are looked for behind every hop.
+"""Canaries: clients played by the operator, whose ciphertexts are looked for behind every hop.
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
-same chance as any user's. Its value is random and its wish the smallest budget. Whoever knows the canaries' reports can
-leave them out, so they hide nobody: the round's certificate must allow for them among its dishonest clients.
+same chance as any other client. Its value is random and its budget the smallest of the grid. An observer that knows the
+canaries' reports can leave them out, so canaries add no cover: the round's certificate must allow for them among its
+dishonest clients.
 """
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.outbox import Outbox
+from client.randomizers import RANDOMIZERS
 from client.rounds import fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
@@ -22,7 +22,6 @@ from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
 
@@ -41,18 +40,6 @@ def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
 
 
-def _value(question: Question) -> Any:
-    """Returns something that anybody may have submitted; where vectors are asked for, nothing."""
-    if question.vector is not None:
-        from client.vectors import nothing
-
-        return nothing(question)
-    if question.randomizer in ("rr", "krr"):
-        return secrets.randbelow(question.k or 2)
-    low, high = question.interval
-    return low + (high - low) * secrets.randbelow(2**53) / 2**53
-
-
 async def send_canaries(directory: Path, round_id: str, count: int, transport: Transport = TLS) -> int:
     """Plays canaries in an open round and returns how many there are now.
 
@@ -66,8 +53,8 @@ async def send_canaries(directory: Path, round_id: str, count: int, transport: T
             known = len(outbox.users(terms.round_id))
             if not 1 <= count <= terms.manifest.dishonest - known:
                 raise ValueError(
-                    f"count is {count}; allowed are 1..{terms.manifest.dishonest - known}: the certificate of this "
-                    f"round allows for {terms.manifest.dishonest} dishonest clients, and {known} canaries are there"
+                    f"count is {count}; it must be in 1..{terms.manifest.dishonest - known}: the certificate of this "
+                    f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
                 )
             fresh = {f"canary {known + index}": _canary(terms) for index in range(count)}
             onion = Onion(terms)
@@ -82,7 +69,8 @@ async def send_canaries(directory: Path, round_id: str, count: int, transport: T
 
 
 def _canary(terms: RoundTerms) -> Participant:
-    return Participant(_value(terms.question), terms.budget_grid[0], new_client_key())
+    mechanism = terms.question.mechanism
+    return Participant(RANDOMIZERS[mechanism.kind].any_value(mechanism), terms.budget_grid[0], new_client_key())
 
 
 def _public(canary: Participant) -> bytes:
@@ -93,7 +81,7 @@ async def check_canaries(directory: Path, round_id: str, transport: Transport = 
     """Looks for the canaries behind every hop of a certified (or refused) round.
 
     Raises:
-        ValueError: there are no canaries in this round.
+        ValueError: this operator has no canaries in the round.
         Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
     """
     outbox = _outbox(directory)

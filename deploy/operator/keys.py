@@ -21,12 +21,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
+from deploy.directory import DEPLOYMENT_FILE
 from protocol.deployment import OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from runtime.service_directory import seal_key
 
 __all__ = [
-    "DEPLOYMENT_FILE",
     "free_addresses",
     "make_client_key",
     "make_deployment",
@@ -35,7 +35,6 @@ __all__ = [
     "write_secret",
 ]
 
-DEPLOYMENT_FILE = "deployment.toml"
 _VALID_DAYS = 825
 
 
@@ -43,6 +42,8 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     """Writes all keys and the deployment file, and returns the deployment.
 
     Args:
+        directory: for the deployment file, and a directory below it for each service and for the operator.
+        name: of the deployment: lower-case letters, digits and "-".
         hops: the number of shufflers, 1..32.
         addresses: host:port for every service and then the public ones of hop 1 and analyzer; free
             loopback ports if not given. Edit the file to move a service to another machine.
@@ -51,9 +52,9 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
         ValueError: a name or number out of range, or the directory holds a deployment already.
     """
     if not 1 <= hops <= MAX_HOPS:
-        raise ValueError(f"hops is {hops}; allowed are 1..{MAX_HOPS}")
+        raise ValueError(f"hops is {hops}; it must be in 1..{MAX_HOPS}")
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,62}", name):
-        raise ValueError(f"deployment name is {name!r}; allowed are lower-case letters, digits and '-'")
+        raise ValueError(f"name is {name!r}; it must be a letter and at most 62 more of a-z, 0-9 and '-'")
     file = directory / DEPLOYMENT_FILE
     if file.exists():
         raise ValueError(f"{file} exists; choose another directory, or delete it to make new keys")
@@ -61,7 +62,9 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     roles += [("accountant", "accountant"), ("analyzer", "analyzer")]
     where = list(addresses or free_addresses(len(roles) + 2))
     if len(where) != len(roles) + 2:
-        raise ValueError(f"{len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}")
+        raise ValueError(
+            f"there are {len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}"
+        )
     public = {"shuffler-1": where[-2], "analyzer": where[-1]}
     services = []
     for (service, role), address in zip(roles, where, strict=False):
@@ -80,12 +83,13 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     deployment = Deployment.model_validate(
         {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
     )
-    write_deployment(file, deployment)
+    write_deployment(directory, deployment)
     return deployment
 
 
-def write_deployment(file: Path, deployment: Deployment) -> None:
-    """Writes a deployment file, in place of an older one in a single step; comments in that one are not kept."""
+def write_deployment(directory: Path, deployment: Deployment) -> None:
+    """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
+    file = directory / DEPLOYMENT_FILE
     lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
     for entry in deployment.services:
         lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
@@ -132,7 +136,11 @@ def free_addresses(count: int) -> list[str]:
 
 
 def write_secret(path: Path, content: str) -> None:
-    """Writes a new file that nobody else may read; raises FileExistsError if it is there."""
+    """Writes a new file that only its owner may read.
+
+    Raises:
+        FileExistsError: the file exists.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -149,7 +157,14 @@ def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
 def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = "") -> tuple[str, str]:
     """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 
-    prefix: of the file names; FileExistsError if there are such files already.
+    Args:
+        directory: of the service or the operator.
+        owner: the name in the TLS certificate.
+        storage_key: encrypts the keys.
+        prefix: of the file names.
+
+    Raises:
+        FileExistsError: such files exist.
     """
     identity = Ed25519PrivateKey.generate()
     write_secret(directory / f"{prefix}identity.key", seal_key(identity, storage_key).decode())

@@ -15,9 +15,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.service.ledger import Entry, Ledger, Spent
-from deploy.node.serve import store_url
-from deploy.operator.keys import DEPLOYMENT_FILE
-from protocol.deployment import load_deployment
+from deploy.directory import read_deployment, store_url
 from runtime.database import DEFAULT_LIMITS, open_database
 from runtime.service_directory import load_settings
 
@@ -40,7 +38,7 @@ class _Backup(BaseModel):
 
 def _url(directory: Path) -> tuple[str, str]:
     """Returns the deployment's name and where its accountant keeps its store."""
-    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    deployment = read_deployment(directory)
     own = directory / deployment.accountant.name
     return deployment.name, store_url(load_settings(own), own)
 
@@ -49,7 +47,7 @@ def _read(url: str) -> sa.Connection:
     """Returns a connection beside that of the running service.
 
     Raises:
-        ValueError: there is no ledger.
+        ValueError: the ledger does not exist.
     """
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     file = engine.url.database
@@ -62,7 +60,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
     """Writes the ledger to a new file and returns how many rounds are in it.
 
     Raises:
-        ValueError: the file exists, or there is no ledger here.
+        ValueError: the file exists, or the ledger does not.
     """
     name, url = _url(directory)
     with _read(url) as connection:
@@ -91,7 +89,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     The accountant must not be running. A round that stands there with another cost stops everything.
 
     Raises:
-        ValueError: the file is no backup of this deployment, contradicts the ledger, or the accountant runs.
+        ValueError: the file is not a backup of this deployment, contradicts the ledger, or the accountant runs.
     """
     name, url = _url(directory)
     try:
@@ -101,9 +99,9 @@ def restore_ledger(directory: Path, file: Path) -> int:
             for one in backup.rounds
         ]
     except (ValidationError, ValueError, TypeError) as error:
-        raise ValueError(f"{file} is no backup of a ledger: {error}") from error
+        raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {error}") from error
     if backup.deployment != name:
-        raise ValueError(f"{file} is of deployment {backup.deployment!r}, this is {name!r}")
+        raise ValueError(f"{file} is a backup of deployment {backup.deployment!r}; it must be of {name!r}")
     database = open_database(url, DEFAULT_LIMITS)
     try:
         with database.begin() as connection:

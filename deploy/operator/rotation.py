@@ -1,20 +1,21 @@
 """Changes the identity and TLS key of a service while the deployment runs, in three steps.
 
-    rotate     new keys beside the old ones; the deployment file names them as pending. Everybody gets the file.
-    activate   the service signs and shows the new keys; the old identity is retired. Everybody gets the file.
-    retire     the old identity is trusted no more. Everybody gets the file.
+    rotate     new keys beside the old ones; the deployment file names them as pending
+    activate   the service signs with the new keys and shows them; the old identity is retired
+    retire     the old identity is trusted no more
 
-Between the steps every service and client may have the older or the newer file: both trust what is in use. A key that
-may be known to somebody else is not rotated but removed: activate, and retire at once. Services notice new files by
-themselves (`deploy.node.serve`).
+After each step all services and clients get the deployment file. Between the steps each may have the older or the newer
+one: both trust the keys in use. A key that may have leaked is not rotated but removed: activate, and retire at once.
+Services notice new files by themselves (`deploy.node.reload`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.operator.keys import DEPLOYMENT_FILE, write_deployment, write_keys
-from protocol.deployment import Deployment, ServiceEntry, load_deployment
+from deploy.directory import read_deployment
+from deploy.operator.keys import write_deployment, write_keys
+from protocol.deployment import Deployment, ServiceEntry
 from runtime.service_directory import load_secrets
 
 __all__ = ["activate", "retire", "rotate"]
@@ -29,7 +30,7 @@ def rotate(directory: Path, name: str) -> Deployment:
     Raises:
         ValueError: no such service, or it has pending keys already.
     """
-    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    deployment = read_deployment(directory)
     entry = deployment.service(name)
     if entry.pending_identity:
         raise ValueError(f"{name} has pending keys already; activate them first")
@@ -46,7 +47,7 @@ def activate(directory: Path, name: str) -> Deployment:
     Raises:
         ValueError: no such service, or it has no pending keys.
     """
-    entry = load_deployment(directory / DEPLOYMENT_FILE).service(name)
+    entry = read_deployment(directory).service(name)
     if not entry.pending_identity or not entry.pending_tls_certificate:
         raise ValueError(f"{name} has no pending keys; rotate makes them")
     for file in _FILES:
@@ -70,16 +71,16 @@ def retire(directory: Path, name: str) -> Deployment:
     Raises:
         ValueError: no such service, or it has no retired identities.
     """
-    entry = load_deployment(directory / DEPLOYMENT_FILE).service(name)
+    entry = read_deployment(directory).service(name)
     if not entry.retired_identities:
         raise ValueError(f"{name} has no retired identities")
     return _put(directory, entry, retired_identities=())
 
 
 def _put(directory: Path, entry: ServiceEntry, **changes: object) -> Deployment:
-    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    deployment = read_deployment(directory)
     changed = entry.model_copy(update=changes)
     services = tuple(changed if one.name == entry.name else one for one in deployment.services)
     deployment = deployment.model_copy(update={"services": services})
-    write_deployment(directory / DEPLOYMENT_FILE, deployment)
+    write_deployment(directory, deployment)
     return deployment

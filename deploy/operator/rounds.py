@@ -17,12 +17,12 @@ from typing import Any, Literal
 import grpc.aio
 
 from client.rounds import accept_manifest, fetch_publication
-from deploy.operator.keys import DEPLOYMENT_FILE
-from protocol.deployment import OPERATOR, load_deployment
+from deploy.directory import read_deployment
+from protocol.deployment import OPERATOR
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
 from protocol.errors import refusal_of
 from protocol.identity import Kind, read_signed
-from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
+from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -30,7 +30,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service_directory import load_secrets
 from runtime.transport import TLS, Transport, retrying
 
-__all__ = ["Operator", "RoundSettings"]
+__all__ = ["Operator", "RoundSettings", "published_result"]
 
 _PATIENCE_S = 20.0
 _TOKENS_PER_CALL = 50_000
@@ -42,12 +42,17 @@ class RoundSettings:
     """What the operator chooses for a round; `protocol.manifest` checks it.
 
     Attributes:
+        question: what is asked.
         budget_grid: the local epsilons that clients may use, ascending.
         delta: the central delta that the certificate is for.
         epsilon_max: the round is refused if the certified central epsilon is above it.
         dishonest: f, the number of dishonest clients to certify against.
-        min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can do that.
-        max_batch_size: further clients are refused; 0: everyone who is registered may take part.
+        min_batch_size: the fewest clients whose reports are mixed.
+        max_batch_size: further clients are refused; 0: all registered clients may take part.
+        min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
+        short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
+        close_deadline_unix_s: when the round closes by itself; 0: when the operator closes it.
+        hpke_suite: of all envelopes.
     """
 
     question: Question
@@ -67,17 +72,20 @@ class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
     def __init__(self, directory: Path, transport: Transport = TLS) -> None:
-        self.deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        """Reads the deployment and the operator's secrets from the deployment's directory."""
+        self.deployment = read_deployment(directory)
         self._transport = transport
         self._secrets = load_secrets(directory / OPERATOR)
 
     async def __aenter__(self) -> Operator:
+        """Opens a channel to every service."""
         peer = self._transport.peer_channel
         self._channels = {entry.name: peer(entry, self._secrets) for entry in self.deployment.services}
         self._analyzer = self.client_channel(self.deployment.analyzer.name)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Closes the channels."""
         for channel in (*self._channels.values(), self._analyzer):
             await channel.close()
 
@@ -109,9 +117,9 @@ class Operator:
             protocol_version=PROTOCOL_VERSION,
             deployment=self.deployment.name,
             round_id=round_id,
-            question=question_message(settings.question),
+            question=settings.question.message(),
             budget_grid=[
-                pb.LocalBudget(epsilon=epsilon, delta=settings.question.local_delta or 0.0)
+                pb.LocalBudget(epsilon=epsilon, delta=settings.question.mechanism.budget_delta)
                 for epsilon in settings.budget_grid
             ],
             min_batch_size=settings.min_batch_size,
@@ -134,7 +142,7 @@ class Operator:
         parse_terms(payload)
         signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
         document = pb.Signed(payload=payload, signatures=signatures)
-        for name in reversed(chain):  # hop 1 last: when it admits clients, everyone behind it is ready
+        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
             control, request = self._control(name), rpc.OpenRequest(manifest=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
@@ -149,10 +157,15 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str, *, end_turns: bool = False) -> rpc.CloseResponse:
-        """Ends admission at hop 1, and the turns if so asked; the rest of the round runs by itself."""
+    async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
+        """Ends admission at hop 1; the rest of the round runs by itself.
+
+        Args:
+            round_id: of an open round, or of a sequential round in which clients are being asked.
+            end_sequential: in a sequential round, ask no further client.
+        """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_turns=end_turns)
+        request = rpc.CloseRequest(round_id=round_id, end_turns=end_sequential)
         return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:
@@ -212,3 +225,15 @@ class Operator:
     async def result(self, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
         """Returns the verified publication and certificate, waiting up to `patience_s` for them."""
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
+
+
+async def published_result(directory: Path, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+
+    Raises:
+        Refusal: the round has no result after `patience_s`.
+        SignatureError: publication or certificate are not signed as they must be.
+    """
+    deployment = read_deployment(directory)
+    async with TLS.public_channel(deployment.analyzer) as channel:
+        return await fetch_publication(channel, deployment, round_id, patience_s)

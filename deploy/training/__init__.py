@@ -1,1 +1,1 @@
-"""Training: data sets, models, the simulation, the deployed run, and what people look at afterwards."""
+"""Training: its configuration and runner, data sets, models, the simulation, the deployed run, its cost and outcome."""

@@ -32,9 +32,10 @@ class Progress:
     """Where a training is.
 
     Attributes:
+        descent: the parameters, and what the next step needs.
         keys: of the clients, 32 bytes each.
         round_id: of the round that is under way; its clients may have answered. "": none.
-        answered: by round, in the order of the steps, who answered: what its certificate was granted for.
+        answered: by round, in the order of the steps, the budgets that its certificate was granted for.
         history: the epochs that are complete.
         disposed: how many rounds were deleted unread after clients had answered.
     """
@@ -47,7 +48,7 @@ class Progress:
     disposed: int = 0
 
     def unreleased(self, steps_per_epoch: int) -> int:
-        """How many answers, beside one in each of `epochs`, somebody may have made that were never opened."""
+        """Returns how many answers that were never opened a client may have made, beside one in each of `epochs`."""
         waiting = bool(self.round_id) and self.round_id not in self.answered
         begun = -(-(len(self.answered) + waiting) // steps_per_epoch)
         return self.disposed + begun - len(self.epochs(steps_per_epoch))
@@ -59,13 +60,16 @@ class Progress:
 
 
 class Checkpoint:
-    """A file that belongs to one training in one deployment.
-
-    Args:
-        setting: what is trained, as JSON: everything that may not change between two runs of one training.
-    """
+    """A file that belongs to one training in one deployment."""
 
     def __init__(self, file: Path, setting: Mapping[str, Any], deployment: Deployment) -> None:
+        """Binds a file, which need not exist, to a training.
+
+        Args:
+            file: the checkpoint.
+            setting: what is trained, as JSON: everything that may not change between two runs of one training.
+            deployment: where it is trained.
+        """
         self._file = file
         self._setting: dict[str, Any] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
         self._identities = {name: [key.hex() for key in keys] for name, keys in deployment.identities.items()}
@@ -83,7 +87,9 @@ class Checkpoint:
             stored = json.loads(state["about"])
             setting, identities, descent = stored["setting"], stored["identities"], state["descent"]
         except _UNREADABLE as error:
-            raise ValueError(f"{self._file} is no checkpoint of this version; choose another --out") from error
+            raise ValueError(
+                f"{self._file} cannot be read; it must be a checkpoint of this version, or choose another --out"
+            ) from error
         for name in sorted(setting.keys() | self._setting.keys()):
             before, now = setting.get(name), self._setting.get(name)
             if before != now:
@@ -96,7 +102,7 @@ class Checkpoint:
             set(keys) & set(self._identities[name]) for name, keys in identities.items()
         ):
             raise ValueError(
-                f"{self._file} belongs to another deployment that is called {self._setting['deployment']!r}, too; "
+                f"{self._file} belongs to another deployment that is also called {self._setting['deployment']!r}; "
                 "choose another --out"
             )
         fresh.descent.restore(descent)

@@ -1,7 +1,7 @@
 """Data sets for training: scikit-learn's digits (offline), MNIST from IDX files or downloaded; and their features.
 
-`dct` is a transform that is the same for whatever data, so it costs no privacy. `pca` is fitted to the training data,
-as GSPA does it, and nobody accounts for what it shows: results with it say so.
+`dct` is a transform that does not depend on the data, so it costs no privacy. `pca` is fitted to the training data, as
+GSPA does it, and what it shows is not accounted for: results with it say so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["DATASETS", "FEATURES", "Dataset", "Examples", "load_dataset", "with_features"]
+from deploy.training.config import DATASETS, FEATURES, check_choice
 
-DATASETS = ("digits", "mnist")
-FEATURES = ("pixels", "dct", "pca")
+__all__ = ["Dataset", "Examples", "load_dataset", "with_features"]
+
 _DCT_SIDE = 8
 _PCA_COMPONENTS = 60
 _SPLIT_SEED = 7
@@ -34,6 +34,7 @@ class Examples:
     targets: torch.Tensor
 
     def __len__(self) -> int:
+        """Returns the number of examples."""
         return len(self.targets)
 
     def part(self, index: torch.Tensor | slice) -> Examples:
@@ -60,16 +61,16 @@ def load_dataset(name: str, data: Path | None = None) -> Dataset:
     digits: 1,297 / 200 / 300. mnist: 55,000 / 5,000 of the training files, and the 10,000 of the test files.
 
     Args:
+        name: one of `DATASETS`.
         data: mnist: the directory of the four IDX files, gzipped or not; downloaded with scikit-learn if not given.
 
     Raises:
         ValueError: an unknown name, a missing or broken file.
     """
+    check_choice("dataset", name, DATASETS)
     if name == "digits":
         return _digits()
-    if name == "mnist":
-        return _mnist_files(data) if data is not None else _mnist_download()
-    raise ValueError(f"dataset is {name!r}; allowed are {', '.join(DATASETS)}")
+    return _mnist_files(data) if data is not None else _mnist_download()
 
 
 def _split(name: str, images: Array, labels: NDArray[np.int64], sizes: tuple[int, int, int], side: int) -> Dataset:
@@ -103,7 +104,7 @@ def _idx(directory: Path, name: str) -> NDArray[np.uint8]:
     shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
     body = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
     if zero or kind != 8 or body.size != int(np.prod(shape)):
-        raise ValueError(f"{name} is no IDX file of unsigned bytes, or it is cut off")
+        raise ValueError(f"{name} cannot be read; it must be a whole IDX file of unsigned bytes")
     return body.reshape(shape)
 
 
@@ -127,14 +128,13 @@ def _mnist(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Dataset:
 def with_features(dataset: Dataset, features: str) -> Dataset:
     """Returns the data set with its images put into features.
 
-    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform, whatever the data. pca: 60 principal
-    components of the training images, whitened.
+    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. pca: 60 principal components of the
+    training images, whitened.
 
     Raises:
         ValueError: an unknown name.
     """
-    if features not in FEATURES:
-        raise ValueError(f"features is {features!r}; allowed are {', '.join(FEATURES)}")
+    check_choice("features", features, FEATURES)
     if features == "pixels":
         return dataset
     change = _dct(dataset.side) if features == "dct" else _pca(dataset.train.features)

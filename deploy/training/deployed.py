@@ -1,9 +1,10 @@
 """Training through a deployment: every step is a round, its question the gradient at the current parameters.
 
 All clients of the fleet answer every round, with the same keys; the analyzer publishes the mean vector, after the
-certificate. Or they take turns (`TurnsRun`): a round is an epoch then, in which the analyzer takes a step after every
-client, and publishes where that has led. What has been reached is written down before every round, together with its
-name, so that a run that was killed goes on: clients who have made a report for that round never make a second one.
+certificate. Or the rounds are sequential (`SequentialRun`): then a round is an epoch, in which the analyzer takes a
+step after every client, and publishes where that has led. What has been reached is written down before every round,
+together with its name, so that a run that was killed goes on: a client with a report for that round never makes a
+second one.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ from client.outbox import Outbox
 from client.rounds import fetch_terms
 from client.sequential import Attendee, take_turns
 from client.submission import Participant, new_client_key
-from deploy.operator.keys import DEPLOYMENT_FILE
+from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator, RoundSettings
 from deploy.training.checkpoint import Checkpoint, Progress
+from deploy.training.config import StepRule
 from deploy.training.datasets import Examples
-from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.descent import Descent, evaluate
 from deploy.training.outcome import EpochRecord
 from deploy.training.privacy import Batch
-from protocol.deployment import load_deployment
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.questions import Question, Turns, VectorTask
+from protocol.mechanisms import GaussianVector, Hemisphere, Turns, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
-__all__ = ["DeployedRun", "NotGrantedError", "Silos", "StepReport", "TurnsRun"]
+__all__ = ["DeployedRun", "NotGrantedError", "SequentialRun", "Silos", "StepReport"]
 
 _WAIT_S = 300.0
 
@@ -62,7 +64,7 @@ class Silos:
 
     @property
     def records(self) -> int:
-        """How many every client has at least."""
+        """The number of records that every client has at least."""
         return min(len(share) for share in self.shares)
 
 
@@ -82,17 +84,25 @@ class StepReport:
 
 @dataclass
 class DeployedRun:
-    """A training by the clients of one fleet: users with one example each, or silos with many.
+    """A training by the clients of one fleet: users with one example each, or silos with many records each.
 
     Attributes:
-        directory: the deployment's. out: where checkpoint and outbox are kept.
-        examples: of all clients. silos: whose they are; None: every client has one.
-        wishes: the clients' local epsilons, float64 (n,).
-        watched: the examples that loss and accuracy are measured on after every epoch.
+        directory: the deployment's.
+        out: where checkpoint and outbox are kept.
+        model: with its initial parameters.
         name: of the model, for the manifest.
+        examples: of all clients.
+        watched: the examples that loss and accuracy are measured on after every epoch.
+        max_local_epsilons: of the clients, float64 (n,).
+        clipping_norm: the largest length of a gradient.
+        rule: how a step is taken.
+        settings: returns those of the round for a question.
+        pool: for the cryptography.
         setting: what is trained, as JSON; a checkpoint with another one is refused.
         batch_size: clients per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
-        without_gradient: clients whose gradient could not be used in the newest epoch, and why; they reported nothing.
+        silos: which examples are whose; None: every client has one.
+        without_gradient: the clients whose gradient could not be used in the newest epoch, and why; each reported as if
+            it were zero.
     """
 
     directory: Path
@@ -101,7 +111,7 @@ class DeployedRun:
     name: str
     examples: Examples
     watched: Examples
-    wishes: torch.Tensor
+    max_local_epsilons: torch.Tensor
     clipping_norm: float
     rule: StepRule
     settings: Callable[[Question], RoundSettings]
@@ -114,6 +124,7 @@ class DeployedRun:
 
     @property
     def num_clients(self) -> int:
+        """How many clients the fleet has."""
         return len(self.examples) if self.silos is None else len(self.silos.shares)
 
     @property
@@ -139,7 +150,7 @@ class DeployedRun:
     def _checkpoint(self) -> Checkpoint:
         # What the file's tensors have to fit belongs to the setting, whatever else the caller has put there.
         setting = dict(self.setting) | {"dimension": self.model.dimension, "users": self.num_clients}
-        return Checkpoint(self.out / "checkpoint.pt", setting, load_deployment(self.directory / DEPLOYMENT_FILE))
+        return Checkpoint(self.out / "checkpoint.pt", setting, read_deployment(self.directory))
 
     def rounds_taken(self, progress: Progress) -> int:
         """Returns how many rounds have led to where the training is."""
@@ -203,27 +214,21 @@ class DeployedRun:
         """Returns what a round asks for at these parameters."""
         task = self._task(parameters)
         if self.silos is None:
-            return Question(self.name, "hemisphere", vector=task)
-        return Question(
-            self.name,
-            "gaussian-vector",
-            vector=task,
-            local_delta=self.silos.local_delta,
-            records_per_client=self.silos.records,
-        )
+            return Question(self.name, Hemisphere(task))
+        return Question(self.name, GaussianVector(task, self.silos.records, self.silos.local_delta))
 
     def _task(self, parameters: bytes) -> VectorTask:
         return VectorTask(self.model.dimension, self.clipping_norm, self.name, parameters)
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
-        """Returns what the clients of a round submit; who has no gradient submits as if it were zero."""
+        """Returns what the clients of a round submit; a client without a gradient submits as if it were zero."""
         self.without_gradient, found = {}, []
         if self.silos is None:
             mine = self.examples.part(chosen)
             try:
                 rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
                 return list(rows.cpu().double().numpy())
-            except ValueError:  # somebody's: the others go on
+            except ValueError:  # of one client: the others go on
                 pass
         for client in chosen.tolist():
             try:
@@ -246,7 +251,7 @@ class DeployedRun:
         return np.zeros(shape)
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
-        """Plays what is left to do for users between the end of admission and the result: nothing, here."""
+        """Plays what clients do between the end of admission and the result: nothing, here."""
 
     def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
         descent.step(published)
@@ -262,7 +267,7 @@ class DeployedRun:
                 raise
             terms = await operator.open_round(self.settings(question), round_id)
         if terms.question != question:
-            raise ValueError(f"round {round_id!r} asks for something else than the checkpoint")
+            raise ValueError(f"round {round_id!r} does not ask for what the checkpoint says; choose another --out")
         return terms
 
     async def _submit(
@@ -276,7 +281,7 @@ class DeployedRun:
         chosen = self.batch(self.rounds_taken(progress))
         values = self._values(progress.descent, chosen)
         users = {
-            str(index): Participant(value, float(self.wishes[index]), progress.keys[index])
+            str(index): Participant(value, float(self.max_local_epsilons[index]), progress.keys[index])
             for index, value in zip(chosen.tolist(), values, strict=True)
         }
         async with operator.client_channel() as channel:
@@ -285,7 +290,7 @@ class DeployedRun:
     async def _close(
         self, operator: Operator, terms: RoundTerms, progress: Progress, checkpoint: Checkpoint, fleet: FleetReport
     ) -> None:
-        """Ends admission; a round that too few have answered would never have a result, so this is where to say it."""
+        """Ends admission, and refuses to wait for the result of a round that too few clients have answered."""
         closed = await operator.close_round(terms.round_id)
         if closed.state not in (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_DISPOSED):
             return
@@ -297,22 +302,13 @@ class DeployedRun:
         raise Refusal(
             Code.SHORT_BATCH,
             f"round {terms.round_id!r} is {'held' if held else 'disposed of'}: {closed.num_clients} users have "
-            f"answered, needed are {terms.manifest.min_batch_size}; hop 1 said {answers or 'nothing new'}",
-        )
-
-
-def check_turns(rule: StepRule, batch_size: int) -> None:
-    """Raises ValueError for what a round in turns cannot do: the analyzer takes plain steps, one client each."""
-    if batch_size or rule.momentum or rule.averaging != 1:
-        raise ValueError(
-            f"in turns batch_size is {batch_size}, momentum {rule.momentum:g} and averaging {rule.averaging:g}; "
-            "allowed are 0, 0 and 1: the analyzer takes plain steps"
+            f"answered, and at least {terms.manifest.min_batch_size} must; hop 1 said {answers or 'nothing new'}",
         )
 
 
 @dataclass
-class TurnsRun(DeployedRun):
-    """The same with one client a step: in every epoch all of them take turns in one round.
+class SequentialRun(DeployedRun):
+    """The same with one client a step: in every epoch all of them answer one sequential round, one after the other.
 
     Attributes:
         period_ms: how long each client has.
@@ -321,23 +317,31 @@ class TurnsRun(DeployedRun):
     period_ms: int = 100
 
     def __post_init__(self) -> None:
-        check_turns(self.rule, self.batch_size)
+        """Checks that the rule is one that the analyzer follows."""
+        if self.batch_size or self.rule.momentum or self.rule.averaging != 1:
+            raise ValueError(
+                f"batch_size is {self.batch_size}, momentum {self.rule.momentum:g} and averaging "
+                f"{self.rule.averaging:g}; they must be 0, 0 and 1 in a sequential run: the analyzer takes plain steps"
+            )
 
     def rounds_taken(self, progress: Progress) -> int:
+        """Returns how many rounds have brought the training on: one an epoch."""
         return len(progress.history)
 
     def _task(self, parameters: bytes) -> VectorTask:
         return replace(super()._task(parameters), turns=Turns(self.period_ms, self.rule.learning_rate))
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
-        return [None] * len(chosen)  # asked for when it is their turn
+        return [None] * len(chosen)  # asked for one after the other
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         attendees = {
-            str(index): Attendee(progress.keys[index], float(self.wishes[index]), partial(self._gradient, index))
+            str(index): Attendee(
+                progress.keys[index], float(self.max_local_epsilons[index]), partial(self._gradient, index)
+            )
             for index in range(self.num_clients)
         }
-        with contextlib.suppress(ValueError):  # the first gradient takes longer: not while somebody's time runs
+        with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period
             self._value(0, progress.descent.parameters)
         async with operator.client_channel() as channel:
             taken = await take_turns(channel, terms, operator.deployment, attendees, outbox=outbox)

@@ -6,44 +6,22 @@ The step is written out: torch.optim has the same one, and takes seconds to impo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from client.gradients import FlatModel
+from deploy.training.config import StepRule
 from deploy.training.datasets import Examples
 
-__all__ = ["Descent", "StepRule", "evaluate"]
-
-
-@dataclass(frozen=True)
-class StepRule:
-    """Stochastic gradient descent with momentum, its step size falling as 1/sqrt(step) where `decaying`.
-
-    averaging: the weight of the newest parameters in the exponential average that is evaluated; 1: no average.
-    """
-
-    learning_rate: float
-    momentum: float = 0.0
-    decaying: bool = False
-    averaging: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("learning_rate", self.learning_rate, 0.0, 1e6),
-            ("averaging", self.averaging, 0.0, 1.0),
-        ):
-            if not low < value <= high:
-                raise ValueError(f"{name} is {value}; allowed is {low:g} < {name} ≤ {high:g}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}; allowed is 0 ≤ momentum < 1")
+__all__ = ["Descent", "evaluate"]
 
 
 class Descent:
     """The parameters of a model while it is trained. `parameters` are what clients see, `average` is what is kept."""
 
     def __init__(self, initial: torch.Tensor, rule: StepRule) -> None:
+        """Starts at the initial parameters."""
         self.parameters = initial.clone()
         self.average = initial.clone()
         self.steps = 0
@@ -66,11 +44,17 @@ class Descent:
         self._velocity = state["velocity"]
 
     def step(self, gradient: torch.Tensor) -> None:
-        """Takes one step. Raises ValueError for a gradient of another dimension or with an entry that is not finite."""
+        """Takes one step.
+
+        Raises:
+            ValueError: the gradient has another dimension, or an entry that is not finite.
+        """
         if gradient.shape != self.parameters.shape:
-            raise ValueError(f"the gradient has the shape {tuple(gradient.shape)}, not {tuple(self.parameters.shape)}")
+            raise ValueError(
+                f"the gradient has the shape {tuple(gradient.shape)}; it must be {tuple(self.parameters.shape)}"
+            )
         if not bool(torch.isfinite(gradient).all()):
-            raise ValueError("the estimated gradient has entries that are not finite numbers; the step is not taken")
+            raise ValueError("the estimated gradient must have finite entries; the step is not taken")
         self.steps += 1
         size = self._rule.learning_rate / (self.steps**0.5 if self._rule.decaying else 1.0)
         self._velocity = self._rule.momentum * self._velocity + gradient.to(self.parameters)

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from client.gradients import FlatModel, Loss
+from deploy.training.config import check_model
 
-__all__ = ["MODELS", "load_model"]
+__all__ = ["load_model"]
 
-MODELS = ("softmax", "relu")
 _HIDDEN = 128
 
 
@@ -20,8 +20,10 @@ def load_model(name: str, inputs: int, classes: int, seed: int = 0, device: str 
 
     Args:
         name: "softmax" (softmax regression, from zero), "relu" (one hidden layer of 128), or a path that ends in .py.
-        inputs: the number of features. classes: the number of outputs.
+        inputs: the number of features.
+        classes: the number of outputs.
         seed: for the initial parameters, which are public.
+        device: where gradients are computed.
 
     Raises:
         ValueError: an unknown name, or a file without a function `model`.
@@ -42,8 +44,7 @@ def _module(name: str, inputs: int, classes: int) -> tuple[torch.nn.Module, Loss
     if name == "relu":
         layers = (torch.nn.Linear(inputs, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, classes))
         return torch.nn.Sequential(*layers), loss
-    if not name.endswith(".py"):
-        raise ValueError(f"model is {name!r}; allowed are {', '.join(MODELS)}, or a Python file")
+    check_model(name)
     path = Path(name)
     spec = importlib.util.spec_from_file_location("croupier_model", path)
     if not path.is_file() or spec is None or spec.loader is None:

@@ -17,7 +17,7 @@ from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
 from accountant.certification import tier_curves
 from accountant.composition import ComposedCurve, Round
-from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade
@@ -35,9 +35,9 @@ class Conditions:
 
     Attributes:
         features: the name of the data set's features; `pca` looks at the users' data, and no certificate covers that.
-        model_file: the model comes from a file, whose code nobody here has read.
+        model_file: the model comes from a file with code of its own.
         sequential: one user a step, in an order that hop 1 alone knows.
-        simulated: all of the data lies with one party, so that nobody is protected.
+        simulated: all of the data lies with one party, so that no user is protected.
         chosen_on_users: the step size and the like were chosen by looking at some of the users' examples; epsilon is
             then about the training alone.
     """
@@ -50,12 +50,12 @@ class Conditions:
 
     @property
     def grade(self) -> Grade:
-        """HEURISTIC where what is published contains something about the users' data that nobody accounts for."""
+        """HEURISTIC where what is published tells something about the users' data that is not accounted for."""
         return Grade.HEURISTIC if self.features == "pca" else Grade.CERTIFIED
 
     @property
     def order(self) -> str:
-        """Who has to be honest so that nobody knows which answer is whose."""
+        """Which service must be honest so that no observer knows which answer is whose."""
         if self.sequential:
             return "hop 1 is honest: it alone knows in which order the users were asked"
         return "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
@@ -71,20 +71,25 @@ class Conditions:
             lines.append("not covered: step size and the like were chosen on some of these users' examples")
         else:
             lines.append("step size and the like were chosen without looking at the users' examples")
-        lines.append("the examples on which accuracy is measured are no user's: they are not protected")
+        lines.append("the examples on which accuracy is measured belong to no user: they are not protected")
         if self.model_file:
             lines.append("the code of the model file looks at no private data, and mixes no two examples")
         if self.simulated:
             lines.append(
-                "simulated: nobody was protected by this run; epsilon and grade are what a deployed run of the same "
-                "numbers would have"
+                "simulated: this run protected no user; epsilon and grade are what a deployed run of the same numbers "
+                "would have"
             )
         return tuple(lines)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Who answered a step: (local epsilon, how many), ascending; dishonest: how many others may be anything."""
+    """The clients that answered a step.
+
+    Attributes:
+        tiers: (local epsilon, how many), ascending.
+        dishonest: how many of the others may be dishonest.
+    """
 
     tiers: tuple[tuple[float, int], ...]
     dishonest: int = 0
@@ -103,10 +108,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Spending:
-    """epsilon at delta after some epochs, of the client who loses most, and by local budget.
+    """Epsilon at delta after some epochs, of the client that loses most, and by local budget.
 
     Attributes:
-        everyone_else_colludes: epsilon of the client who loses most if nobody else is honest, at the same delta.
+        epsilon: of the client that loses most.
+        delta: that all of these epsilons are at.
+        grade: of all of these epsilons.
+        method: how they were found.
+        tiers: (local epsilon, epsilon) of the clients by their local budget.
+        everyone_else_colludes: epsilon of the client that loses most if no other party is honest.
+        assumptions: what the epsilons rest on.
         asymptotic: GSPA's Theorem 5 at the same delta, which guarantees nothing; None where it says nothing.
     """
 
@@ -147,12 +158,10 @@ class UserSpending(TrainingCost):
 
     An epoch is the collection of its batches; a user is taken to be in the worst of those that have its local budget.
     What was computed for a batch is kept: epochs that are alike cost one computation.
-
-    Args:
-        dimension: of the vectors. delta: of the whole training, at least 1e-12.
     """
 
     def __init__(self, dimension: int, delta: float, conditions: Conditions = Conditions()) -> None:
+        """Takes the dimension of the vectors, the delta of the whole training (at least 1e-12), and the conditions."""
         self.delta = delta
         self.conditions = conditions
         self._randomizer = HemisphereMechanism(dimension=dimension)
@@ -162,8 +171,9 @@ class UserSpending(TrainingCost):
         """Returns what is spent after these epochs, at least one.
 
         Args:
-            unreleased: how many more answers everybody may have made that were never opened. They cost nothing as long
-                as the accountant and the analyzer do not collude.
+            epochs: the batches of each.
+            unreleased: how many more answers each client may have made that were never opened. They cost nothing as
+                long as the accountant and the analyzer do not collude.
         """
         alike = Counter(frozenset(epoch) for epoch in epochs)
         locals_ = sorted({local for epoch in alike for batch in epoch for local, _ in batch.tiers})
@@ -186,7 +196,7 @@ class UserSpending(TrainingCost):
             self._randomizer.statement,
             self.conditions.order,
             f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude",
-            "everyone answers at most once an epoch, each time with fresh randomness",
+            "every user answers at most once an epoch, each time with fresh randomness",
             "the multiset of local budgets is public and does not depend on the data",
             *self.conditions.assumptions(),
         )
@@ -194,7 +204,7 @@ class UserSpending(TrainingCost):
     def _composed(self, local: float, alike: Counter[frozenset[Batch]]) -> float:
         rounds: Counter[frozenset[_Profile]] = Counter()
         for epoch, count in alike.items():
-            # Where nobody with this budget answered, nobody with this budget has lost anything.
+            # Users with this budget lose nothing in epochs that none of them answered.
             profiles = frozenset(
                 self._profiles(batch)[local] for batch in epoch if any(tier == local for tier, _ in batch.tiers)
             )
@@ -235,14 +245,15 @@ class UserSpending(TrainingCost):
 
 
 class SiloSpending(TrainingCost):
-    """Clients with many records each, who answer once an epoch with a mean of clipped gradients and Gaussian noise.
+    """Clients with many records each, which answer once an epoch with a mean of clipped gradients and Gaussian noise.
 
-    The guarantee is for one record (replace-one). local: (epsilon, delta) of every client for one answer.
+    The guarantee is for one record (replace-one).
     """
 
     def __init__(
         self, local: Sequence[tuple[float, float]], delta: float, conditions: Conditions = Conditions()
     ) -> None:
+        """Takes (epsilon, delta) of every client for one answer, the training's delta, and the conditions."""
         self.delta = delta
         self.conditions = conditions
         self._mu = {pair: 1 / gaussian_sigma(*pair) for pair in dict.fromkeys(local)}
@@ -253,9 +264,11 @@ class SiloSpending(TrainingCost):
         return 1 / self._mu[epsilon, delta]
 
     def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
-        """Returns what is spent after that many epochs, at least one, whoever answered; mu grows with their root.
+        """Returns what is spent after that many epochs, at least one; mu grows with the root of their number.
 
-        unreleased: further answers that were never opened; nobody else's honesty is counted on, so they cost the same.
+        Args:
+            epochs: counted only: the guarantee does not depend on the other clients.
+            unreleased: further answers that were never opened; no other party is trusted, so they cost the same.
         """
         root = math.sqrt(len(epochs) + unreleased)
         tiers = tuple((pair[0], gaussian_epsilon(mu * root, self.delta)) for pair, mu in sorted(self._mu.items()))

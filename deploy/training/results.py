@@ -6,7 +6,6 @@ the user-level rows were chosen on the validation split (docs/sgd.md says how); 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from deploy.show.documents import write_json
+from deploy.show.plots import plot_training
+from deploy.training.config import StepRule
 from deploy.training.datasets import Dataset, Examples, with_features
-from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.descent import Descent, evaluate
 from deploy.training.models import load_model
-from deploy.training.outcome import EpochRecord, Outcome, plot
+from deploy.training.outcome import EpochRecord, TrainingOutcome
 from deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
 from deploy.training.simulation import silo_epochs, user_epochs
 
@@ -32,9 +34,17 @@ _BUDGET_SEED = 2024
 
 @dataclass(frozen=True)
 class Setting:
-    """One row. unit: what a client is: a silo of many records, or a user with one example.
+    """One row of the tables.
 
-    budgets: of the clients, in words; local: returns them, float64 (n,); None for no noise.
+    Attributes:
+        name: the clients' local budgets, in words.
+        unit: what is protected: one record of a client with many, or a user with one example.
+        model: see `load_model`.
+        features: see `with_features`.
+        epochs: how many.
+        rule: how a step is taken.
+        local: returns the clients' local epsilons for their number, float64 (n,); None for no noise.
+        claimed: the accuracy that the paper claims.
     """
 
     name: str
@@ -82,17 +92,22 @@ def _final(dataset: Dataset) -> Dataset:
 
 def run_setting(
     setting: Setting, dataset: Dataset, say: Callable[[str], None], *, epochs: int = 0, seed: int = 0
-) -> Outcome:
-    """Trains, and returns accuracy and cost after every epoch; progress is said line by line.
+) -> TrainingOutcome:
+    """Trains, and returns accuracy and cost after every epoch.
 
-    dataset: before its features are taken. epochs: fewer than the setting's, for a look.
+    Args:
+        setting: what to train.
+        dataset: before its features are taken.
+        say: called with a line after every epoch.
+        epochs: fewer than the setting has, for a look; 0 for all.
+        seed: of the simulation.
     """
     examples = _final(with_features(dataset, setting.features))
     model = load_model(setting.model, examples.train.features.shape[1], examples.classes)
     count, many = len(examples.train), epochs or setting.epochs
     # The settings of the user-level rows were chosen on validation examples that are users here; the paper's are given.
     conditions = Conditions(setting.features, simulated=True, chosen_on_users=setting.unit == "user")
-    outcome = Outcome(
+    outcome = TrainingOutcome(
         f"{setting.unit}: {setting.name}",
         {
             "model": setting.model,
@@ -113,15 +128,15 @@ def run_setting(
             cost = lambda epoch: silo.after([()] * epoch)  # noqa: E731
         steps = silo_epochs(model, examples, sigmas, _SILO_CLIP, setting.rule, many, seed=seed)
     else:
-        wishes = None
+        budgets = None
         if setting.local is not None:
             values = setting.local(count)
-            wishes = torch.from_numpy(values)
+            budgets = torch.from_numpy(values)
             found, counts = np.unique(values, return_counts=True)
             everyone = Batch(tuple(zip(found.tolist(), counts.tolist(), strict=True)))
             users = UserSpending(model.dimension, _USER_DELTA, conditions)
             cost = lambda epoch: users.after([[everyone]] * epoch)  # noqa: E731
-        steps = user_epochs(model, examples, wishes, 1.0, setting.rule, many, seed=seed)
+        steps = user_epochs(model, examples, budgets, 1.0, setting.rule, many, seed=seed)
     for epoch, descent in steps:
         loss, accuracy = evaluate(model, descent.average, examples.test)
         outcome.add(EpochRecord(epoch, descent.steps, loss, accuracy), cost(epoch))
@@ -130,7 +145,7 @@ def run_setting(
     return outcome
 
 
-def _row(setting: Setting, outcome: Outcome) -> str:
+def _row(setting: Setting, outcome: TrainingOutcome) -> str:
     spent, last = outcome.spending[-1], outcome.records[-1]
     reached = f"{100 * last.accuracy:.2f} %"
     if spent is None:
@@ -140,11 +155,12 @@ def _row(setting: Setting, outcome: Outcome) -> str:
     return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {cost} | {asymptotic} |"
 
 
-def write_page(page: Path, out: Path, dataset: Dataset, say: Callable[[str], None], epochs: int = 0) -> list[Outcome]:
+def write_page(
+    page: Path, out: Path, dataset: Dataset, say: Callable[[str], None], epochs: int = 0
+) -> list[TrainingOutcome]:
     """Runs every setting, and writes the tables into the page, the plots beside it, all numbers into `out`."""
     outcomes = [run_setting(setting, dataset, say, epochs=epochs) for setting in SETTINGS]
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "sgd.json").write_text(json.dumps([one.document() for one in outcomes], indent=1), encoding="utf-8")
+    write_json(out / "sgd.json", [one.document() for one in outcomes])
     lines: list[str] = []
     count = len(_final(dataset).train)
     silos, users = f"{_CLIENTS} clients with {count // _CLIENTS} records each", f"{count:,} users with one example each"
@@ -153,7 +169,7 @@ def write_page(page: Path, out: Path, dataset: Dataset, say: Callable[[str], Non
         ("user", f"simulated: {users}, neighbours differ in one user, δ = {_USER_DELTA:g}"),
     ):
         chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
-        plot([found for _, found in chosen], page.parent / f"sgd-{unit}.png")
+        plot_training([found.document() for _, found in chosen], page.parent / f"sgd-{unit}.png")
         dimension, of = chosen[0][1].setting["dimension"], chosen[0][1].quantity
         lines += [
             f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",

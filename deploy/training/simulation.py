@@ -1,7 +1,7 @@
 """Training without a network: the same estimators and certificates as a deployed run, vectorised over the users.
 
-A simulation protects nobody: whoever runs it holds all data, and its noise comes from torch's generator. The law of the
-estimated gradient is that of the deployed run (a test compares them).
+A simulation protects no user: the party that runs it holds all data, and the noise comes from torch's generator. The
+law of the estimated gradient is that of the deployed run (a test compares them).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import torch
 
 from analyzer.vectors import gaussian_mean, hemisphere_mean
 from client.gradients import FlatModel
+from deploy.training.config import StepRule
 from deploy.training.datasets import Dataset, Examples
-from deploy.training.descent import Descent, StepRule
+from deploy.training.descent import Descent
 
 __all__ = ["hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
 
@@ -52,22 +53,31 @@ def user_epochs(
     """Trains on users who hold one example each and report a hemisphere vector; yields (epoch, descent) after each.
 
     Args:
+        model: with its initial parameters.
+        dataset: one training example a user.
         epsilons: float64 (n,), the users' local budgets per step; None: clipped gradients without noise.
+        clipping_norm: longer gradients are scaled down to this length.
+        rule: how a step is taken.
+        epochs: how many.
         batch_size: users per step, each of whom answers once an epoch; 0: all of them in one step.
         sequential: one user a step, whose budget the analyzer does not know: it takes the average one.
+        seed: of batches and noise.
+
+    Raises:
+        ValueError: there is not one budget for each user.
     """
     generator = torch.Generator().manual_seed(seed)
     descent, count = Descent(model.initial, rule), len(dataset.train)
     if epsilons is not None and len(epsilons) != count:
-        raise ValueError(f"{len(epsilons)} budgets for {count} users; allowed is one each")
+        raise ValueError(f"there are {len(epsilons)} budgets; it must be {count}, one for each user")
     batches = count if sequential else -(-count // (batch_size or count))
     everyone = None if epsilons is None else _tiers(epsilons)
     for epoch in range(1, epochs + 1):
         for chosen in torch.randperm(count, generator=generator).tensor_split(batches):
-            wishes = None if epsilons is None else epsilons[chosen]
+            own = None if epsilons is None else epsilons[chosen]
             part = dataset.train.part(chosen)
-            tiers = everyone if sequential or wishes is None else _tiers(wishes)
-            descent.step(_user_gradient(model, descent.parameters, part, wishes, tiers, clipping_norm, generator))
+            tiers = everyone if sequential or own is None else _tiers(own)
+            descent.step(_user_gradient(model, descent.parameters, part, own, tiers, clipping_norm, generator))
         yield epoch, descent
 
 
@@ -80,7 +90,7 @@ def _user_gradient(
     clipping_norm: float,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    """tiers: the budgets among which these users' may be, as the analyzer knows them."""
+    """Returns the estimate; tiers: the budgets among which these users' may be, as the analyzer knows them."""
     if epsilons is None or tiers is None:
         return model.mean_clipped(parameters, users.features, users.targets, clipping_norm)
     total = torch.zeros(model.dimension, dtype=torch.float64)
@@ -116,8 +126,14 @@ def silo_epochs(
     step is taken before the next client is asked. Every example is clipped, where the paper clips their mean.
 
     Args:
+        model: with its initial parameters.
+        dataset: its training examples are the records.
         sigmas: one for each client; 0 for no noise.
+        clipping_norm: longer gradients are scaled down to this length.
+        rule: how a step is taken.
+        epochs: how many.
         sequential: else all clients answer together, and one step is taken an epoch.
+        seed: of the shares, the order and the noise.
     """
     generator = torch.Generator().manual_seed(seed)
     descent, clients = Descent(model.initial, rule), len(sigmas)
@@ -135,11 +151,11 @@ def silo_epochs(
 
 
 def shares_of(count: int, clients: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
-    """Returns the examples of each client, which are as many for all, or one more.
+    """Returns the examples of each client; no two clients differ by more than one in their number.
 
     Raises:
         ValueError: more clients than examples.
     """
     if not 1 <= clients <= count:
-        raise ValueError(f"clients are {clients} for {count} examples; allowed are 1..{count}")
+        raise ValueError(f"clients is {clients}; it must be in 1..{count}, the number of examples")
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tensor_split(clients)

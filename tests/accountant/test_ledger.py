@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from accountant.certification import tier_curves
-from accountant.mechanisms.randomizers import RecordGaussian
+from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify

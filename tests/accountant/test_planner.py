@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from accountant.mechanisms.randomizers import BinaryRandomizedResponse, HemisphereMechanism, OneBitMean
+from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.planner import Goal, standard_error
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, certify, plan
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from accountant import published as p
-from accountant.mechanisms.randomizers import TableMechanism
+from accountant.mechanisms.table import TableMechanism
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_delta
 from accountant.published import clones

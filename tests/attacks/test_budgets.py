@@ -21,13 +21,12 @@ from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, decode_budget
-from protocol.questions import encode_report
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY
 from runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.attacks.arena import arena, crafted
-from tests.support import BIT, make_kit, settings
+from tests.support import BIT, encode_report, make_kit, settings
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
@@ -108,9 +107,9 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
 
 def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
     terms = make_kit().terms
-    for wish in (0.4999, 0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="wished epsilon"):
-            seal_one(terms, Onion(terms), Participant(1, wish))
+    for epsilon in (0.4999, 0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="max_local_epsilon is"):
+            seal_one(terms, Onion(terms), Participant(1, epsilon))
 
 
 @pytest.mark.asyncio

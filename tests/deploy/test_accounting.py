@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deploy.bench.tightness import TIMED_CASES, _time
+from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
 
 PNG = b"\x89PNG"
@@ -130,13 +130,13 @@ def test_plan_answers_what_is_left_open(budgets: Path) -> None:
 
 def test_tightness_writes_its_table(tmp_path: Path) -> None:
     out = tmp_path / "tightness.md"
-    (row,) = answer("tightness", "--seconds", 0, "--cases", 1, "--out", out)["rows"]
+    (row,) = answer("lab", "tightness", "--seconds", 0, "--cases", 1, "--out", out)["rows"]
     assert 1 <= row["ratio"] < 1.02
     assert f"{row['certified']:.6g}" in out.read_text()
 
 
 def test_timed_cases_are_certified_and_attacked() -> None:
-    (row,) = [_time(case) for case in TIMED_CASES if case.name == "rr, 10^4 users"]
+    (row,) = [time_case(case) for case in TIMED_CASES if case.name == "rr, 10^4 users"]
     assert 0 < row["attack_epsilon"] <= row["epsilon"] < 0.1
     assert row["share_of_target"] == pytest.approx(row["certify_s"] / row["target_s"])
     assert row["peak_memory_bytes"] > 10**7

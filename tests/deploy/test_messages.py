@@ -39,9 +39,12 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         # Reproduction: a round with a deadline in the past was opened.
-        (("--close-after-s", "-5"), "close_after_s is -5; allowed are finite numbers above 0, or 0"),
-        (("--randomizer", "hemisphere"), "randomizer is 'hemisphere'; allowed are rr, krr, onebit, laplace, gaussian;"),
-        (("--short-batch", "keep"), "short_batch is 'keep'; allowed are hold, dispose"),
+        (("--close-after-s", "-5"), "close_after_s is -5; it must be a finite number > 0, or 0"),
+        (
+            ("--randomizer", "hemisphere"),
+            "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, laplace",
+        ),
+        (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
     ],
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

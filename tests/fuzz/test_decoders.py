@@ -19,18 +19,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
+from analyzer.estimators import decoder
 from analyzer.vectors import decode_gaussian_vector
 from client.rounds import accept_manifest, read_publication
-from deploy.local.people import guess_question, parse_wishes, read_people
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.directory import DEPLOYMENT_FILE
+from deploy.local.budget_groups import parse_budget_groups
+from deploy.local.population import guess_question, read_population
+from deploy.operator.keys import make_deployment
 from protocol.batches import digest, read_commitments, unpack
 from protocol.deployment import Deployment, load_deployment
 from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed
 from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
@@ -38,13 +42,13 @@ from tests.support import BIT, make_kit
 
 QUESTIONS = (
     BIT,
-    Question("letter", "krr", k=4, labels=("a", "b", "c", "d")),
-    Question("mean", "onebit", low=-5.0, high=5.0),
-    Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
-    Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
+    Question("letter", KaryResponse(k=4, labels=("a", "b", "c", "d"))),
+    Question("mean", OneBit(low=-5.0, high=5.0)),
+    Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
+    Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
 )
 SILOS = Question(
-    "silo", "gaussian-vector", vector=VectorTask(2, 1.0, "m", bytes(8)), local_delta=1e-6, records_per_client=10
+    "silo", GaussianVector(vector=VectorTask(2, 1.0, "m", bytes(8)), local_delta=1e-6, records_per_client=10)
 )
 KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
     make_kit(suite=suite, hops=1) for suite in SUITES
@@ -210,7 +214,7 @@ def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
     for question in QUESTIONS:
         for text in (raw, raw[:8]):
             try:
-                assert isinstance(question.decode_report(text), int)
+                assert isinstance(decoder(question, 0.5)(text), int)
             except ValueError as error:
                 assert "report" in str(error)
     for text in (raw, raw[:8]):
@@ -312,23 +316,25 @@ def deployment_text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @hypothesis.given(data=st.data())
 @effort(3000)
-def test_files_of_people(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_files_of_participants(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     noted()
-    file = tmp_path_factory.getbasetemp() / "people.csv"
+    file = tmp_path_factory.getbasetemp() / "population.csv"
     cell = TEXT | st.sampled_from(["0", "1", "a", "0.5", '"', '"a\nb"', "a,b", "\r", "\ufeff"])
     rows = st.lists(st.lists(cell, max_size=4).map(",".join), max_size=8).map("\n".join)
     body = data.draw(rows).encode("utf-8", "replace") + data.draw(st.sampled_from([b"", b"\xff", b"\0", b'\n"']))
     header = data.draw(
-        st.sampled_from([b"", b"value,wish\n", b"value,wish,value\n", b"value\n", b"\xef\xbb\xbfvalue,wish\n"])
+        st.sampled_from([b"", b"value,epsilon\n", b"value,epsilon,value\n", b"value\n", b"\xef\xbb\xbfvalue,epsilon\n"])
     )
     file.write_bytes(header + body)
     question = data.draw(st.sampled_from(QUESTIONS))
     try:
-        people = read_people(file, "value", question, epsilon_column=data.draw(st.sampled_from([None, "wish"])))
-        for participant in people.users.values():
+        column = data.draw(st.sampled_from([None, "epsilon"]))
+        groups = parse_budget_groups("0.5:54,1:37,2:9")
+        population = read_population(file, "value", question, groups, epsilon_column=column)
+        for participant in population.participants.values():
             assert math.isfinite(participant.value)
-            assert math.isfinite(participant.wish)
-            assert participant.wish > 0
+            assert math.isfinite(participant.max_local_epsilon)
+            assert participant.max_local_epsilon > 0
         guess_question(file, "value", None, None, None)
     except ValueError as error:
         assert file.name in str(error) or "value" in str(error)
@@ -336,10 +342,10 @@ def test_files_of_people(tmp_path_factory: pytest.TempPathFactory, data: st.Data
 
 @effort(3000)
 @hypothesis.given(TEXT)
-def test_wishes(text: str) -> None:
+def test_budget_groups(text: str) -> None:
     noted()
     try:
-        assert all(group.epsilon > 0 and group.share > 0 for group in parse_wishes(text))
+        assert all(group.max_local_epsilon > 0 and group.share > 0 for group in parse_budget_groups(text))
     except ValueError as error:
         assert "budgets has the part" in str(error)
 
@@ -348,10 +354,10 @@ def test_a_cell_without_end_and_a_directory_are_no_files_of_people(tmp_path: Pat
     endless = tmp_path / "endless.csv"
     endless.write_text("value\n" + "x" * 200_000)
     for path in (endless, tmp_path):
-        with pytest.raises(ValueError, match="is no CSV file"):
-            read_people(path, "value", BIT)
+        with pytest.raises(ValueError, match="must be a CSV file"):
+            read_population(path, "value", BIT, parse_budget_groups("1"))
     endless.write_text("value\n1\n1\n")
-    assert guess_question(endless, "value", None, None, None).randomizer == "rr"
+    assert guess_question(endless, "value", None, None, None).mechanism.kind == "rr"
     endless.write_text("value\nx\nx\n")
     with pytest.raises(ValueError, match="'value' has one value only, 'x'"):
         guess_question(endless, "value", None, None, None)

@@ -33,12 +33,12 @@ def answer(*arguments: str | Path, expect: int = 0) -> Any:
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """200 people: a bit, a mood, hours in [0, 24], and a wish; two rows that cannot be used."""
+    """200 participants: a bit, a mood, hours in [0, 24], and a budget; two rows that cannot be used."""
     path = tmp_path_factory.mktemp("data") / "survey.csv"
     source = random.Random(7)
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["smokes", "mood", "hours", "wish"])
+        rows.writerow(["smokes", "mood", "hours", "max_local_epsilon"])
         for _ in range(200):
             rows.writerow([int(source.random() < 0.4), source.choice("abc"), round(source.uniform(0, 24), 2), 1])
         rows.writerow(["yes", "d", "25", 1])
@@ -60,7 +60,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     opened = answer("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
     round_id = opened["round_id"]
-    fleet = answer("submit", "--dir", up, "--csv", survey, "--value-column", "smokes", "--epsilon-column", "wish")
+    fleet = answer(
+        "submit", "--dir", up, "--csv", survey, "--value-column", "smokes", "--epsilon-column", "max_local_epsilon"
+    )
     assert (fleet["round_id"], fleet["accepted"], fleet["rejected"]) == (round_id, 200, 2)
     one = answer("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
     assert (one["code"], one["local_epsilon"]) == ("ACCEPTED", 0.5)
@@ -121,9 +123,9 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (2, "value_column is missing", ("submit", "--csv", survey)),
         (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
         (2, "allowed are the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
-        (2, "the wished epsilon is 0.01; the smallest", ("submit", "--value", "a", "--epsilon", "0.01")),
-        (2, "the wished epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
-        (2, "the wished epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
+        (2, "max_local_epsilon is 0.01; it must be at least 0.1", ("submit", "--value", "a", "--epsilon", "0.01")),
+        (2, "max_local_epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
+        (2, "max_local_epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
         (6, "", ("submit", "--round", round_id, "--value", "a", "--epsilon", "1")),
         (3, "no such round", ("submit", "--round", "none", "--value", "a", "--epsilon", "1")),
         (3, "no such round", ("round", "close", "none")),
@@ -179,7 +181,7 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
 
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
-    assert "0 canaries are there" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
+    assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
     assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
     assert answer("canary", round_id, "--dir", up)["canaries"] == 3
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes")
@@ -261,4 +263,4 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         assert row["ratio_to_floor"] > 0
     assert json.loads((tmp_path / "bench.json").read_text())["rows"] == measured["rows"]
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
-    assert "at least 2 are needed" in croupier("bench", "--users", "1", expect=2).stderr
+    assert "it must be at least 2" in croupier("bench", "--users", "1", expect=2).stderr

@@ -12,7 +12,8 @@ import pytest
 import typer.main
 
 from deploy.cli import app
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.directory import DEPLOYMENT_FILE
+from deploy.operator.keys import make_deployment
 from protocol.deployment import load_deployment
 from runtime.prometheus_metrics import PrometheusMetrics
 from runtime.service_directory import SETTINGS_FILE, Settings, load_settings

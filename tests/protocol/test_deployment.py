@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.directory import DEPLOYMENT_FILE
+from deploy.operator.keys import make_deployment
 from protocol.deployment import load_deployment
 from runtime.service_directory import Settings, load_secrets, load_settings
 
@@ -95,7 +96,7 @@ def test_keys_are_encrypted_at_rest_and_the_storage_key_may_live_elsewhere(tmp_p
         ('listen = "7001"', "listen"),
         ("workers = 0", "workers"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
-        ("workers = ", "no settings file"),
+        ("workers = ", "not a valid settings file"),
     ],
 )
 def test_bad_settings_are_named(tmp_path: Path, line: str, message: str) -> None:

@@ -102,7 +102,7 @@ async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path:
         await asyncio.wait_for(asked.wait(), 60)
         second = asyncio.create_task(table.take(terms, group))
         await asyncio.sleep(2.5)
-        await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.operator.close_round(terms.round_id, end_sequential=True)
         reports = [taken.report for taken in await asyncio.gather(first, second)]
         assert reports[0] == reports[1]
         assert 1 <= reports[0].num_answers < 8
@@ -125,7 +125,7 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
             first.attendance.hang_up()
             while first.attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.operator.close_round(terms.round_id, end_sequential=True)
         assert (await taking).report.num_answers == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.service.ledger import Ledger
 from croupier import Budgets, certify
 from protocol.v1 import messages_pb2 as pb
@@ -169,7 +169,7 @@ async def test_the_operator_may_end_the_turns(tmp_path: Path) -> None:
         await asyncio.wait_for(some.wait(), 60)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_IN_TURNS
         await asyncio.wait_for(several.wait(), 60)  # to close again has changed nothing
-        await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.operator.close_round(terms.round_id, end_sequential=True)
         taken = await taking
         _, certificate = await table.result(terms)
         assert 2 <= taken.report.num_answers < 12
@@ -193,6 +193,6 @@ async def test_a_gateway_with_more_users_than_a_message_takes_attends_for_all_of
         assert isinstance(first, ShufflerService)
         while first.attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.operator.close_round(terms.round_id, end_sequential=True)
         await taking
         await table.result(terms)

@@ -147,7 +147,7 @@ async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Pat
         users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
         await run_fleet(table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol)
         await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
-        closed = await table.operator.close_round(terms.round_id, end_turns=True)
+        closed = await table.operator.close_round(terms.round_id, end_sequential=True)
         assert closed.state == pb.ROUND_STATE_CLOSED
         await table.inside.start("shuffler-2")
         publication, certificate = await table.result(terms)

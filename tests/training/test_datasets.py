@@ -73,11 +73,11 @@ def test_principal_components_are_those_of_the_training_data() -> None:
 
 
 def test_unknown_names_and_broken_model_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="dataset is 'cifar'; allowed are digits, mnist"):
+    with pytest.raises(ValueError, match="dataset is 'cifar'; it must be digits or mnist"):
         load_dataset("cifar")
     with pytest.raises(ValueError, match="features is 'sift'"):
         with_features(load_dataset("digits"), "sift")
-    with pytest.raises(ValueError, match="model is 'transformer'; allowed are softmax, relu"):
+    with pytest.raises(ValueError, match="model is 'transformer'; it must be softmax, relu or a Python file"):
         load_model("transformer", 4, 2)
     with pytest.raises(ValueError, match=r"none.py does not exist"):
         load_model(str(tmp_path / "none.py"), 4, 2)

@@ -16,9 +16,9 @@ import torch
 
 from deploy.operator.rounds import Operator, RoundSettings
 from deploy.training.checkpoint import Progress
+from deploy.training.config import StepRule
 from deploy.training.datasets import load_dataset, with_features
 from deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
-from deploy.training.descent import StepRule
 from deploy.training.models import load_model
 from deploy.training.privacy import Batch, UserSpending
 from protocol.errors import Code, Refusal
@@ -45,7 +45,7 @@ async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[Deplo
             name="softmax",
             examples=digits.train.part(slice(0, USERS)),
             watched=digits.validation,
-            wishes=torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64),
+            max_local_epsilons=torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64),
             clipping_norm=1.0,
             rule=StepRule(4.0),
             settings=settings,
@@ -158,13 +158,15 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
     """Reproduction: it waited five minutes for a result that could not come."""
     async with training(tmp_path) as (run, _):
         run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
-        with pytest.raises(Refusal, match=r"is held: 60 users have answered, needed are 61; .* 60 ACCEPTED") as caught:
+        with pytest.raises(
+            Refusal, match=r"held: 60 users have answered, and at least 61 must; .* 60 ACCEPTED"
+        ) as caught:
             await take(run, 1)
         assert caught.value.code is Code.SHORT_BATCH
         held = run.resume()
         assert f"'{held.round_id}'" in str(caught.value)
         assert held.unreleased(1) == 1
-        with pytest.raises(Refusal, match="60 users have answered, needed are 61"):  # nobody answers a second time
+        with pytest.raises(Refusal, match="60 users have answered, and at least 61"):  # no second answers
             await take(run, 1)
 
 
@@ -175,7 +177,7 @@ async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_
         run.settings = lambda question: replace(
             settings(question), min_batch_size=USERS + 1, short_batch_policy="dispose"
         )
-        with pytest.raises(Refusal, match="is disposed of: 60 users have answered, needed are 61"):
+        with pytest.raises(Refusal, match="is disposed of: 60 users have answered, and at least 61 must"):
             await take(run, 1)
         run.settings = settings
         progress, reports = await take(run, 1)

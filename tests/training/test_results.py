@@ -33,7 +33,7 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     assert documents == [one.document() for one in outcomes]
     for one in documents:
         if one["certificate"] is not None:
-            assert any("nobody was protected" in line for line in one["certificate"]["assumptions"])
+            assert any("protected no user" in line for line in one["certificate"]["assumptions"])
             assert any(line.startswith("not covered: step size") for line in one["certificate"]["assumptions"]) == one[
                 "title"
             ].startswith("user")

@@ -12,8 +12,9 @@ from scipy.stats import ks_2samp
 
 from analyzer.vectors import hemisphere_mean
 from client.vectors import hemisphere
+from deploy.training.config import StepRule
 from deploy.training.datasets import Dataset, load_dataset, with_features
-from deploy.training.descent import Descent, StepRule, evaluate
+from deploy.training.descent import Descent, evaluate
 from deploy.training.models import load_model
 from deploy.training.privacy import SiloSpending
 from deploy.training.simulation import hemisphere_reports, silo_epochs, user_epochs
@@ -58,8 +59,8 @@ def test_noise_goes_down_with_the_users_and_their_budgets(digits: Dataset) -> No
     model, count = load_model("softmax", 63, 10), len(digits.train)
     (_, exact), *_ = user_epochs(model, digits, None, 1.0, StepRule(1.0), 1)
     for epsilon in (1.0, 4.0):
-        wishes = torch.full((count,), epsilon, dtype=torch.float64)
-        (_, noisy), *_ = user_epochs(model, digits, wishes, 1.0, StepRule(1.0), 1)
+        budgets = torch.full((count,), epsilon, dtype=torch.float64)
+        (_, noisy), *_ = user_epochs(model, digits, budgets, 1.0, StepRule(1.0), 1)
         claimed = hemisphere_mean(np.zeros(model.dimension), [(epsilon, count)], 1.0).standard_error
         off = float(torch.linalg.vector_norm(noisy.parameters - exact.parameters))
         assert off == pytest.approx(claimed * math.sqrt(model.dimension), rel=0.2)
@@ -67,8 +68,8 @@ def test_noise_goes_down_with_the_users_and_their_budgets(digits: Dataset) -> No
 
 def test_it_learns(digits: Dataset) -> None:
     model, accuracies = load_model("softmax", 63, 10), []
-    for wishes in (None, torch.full((len(digits.train),), 4.0, dtype=torch.float64)):
-        *_, (epoch, descent) = user_epochs(model, digits, wishes, 1.0, RULE, 12)
+    for budgets in (None, torch.full((len(digits.train),), 4.0, dtype=torch.float64)):
+        *_, (epoch, descent) = user_epochs(model, digits, budgets, 1.0, RULE, 12)
         assert (epoch, descent.steps) == (12, 12)
         accuracies.append(evaluate(model, descent.average, digits.validation)[1])
     assert accuracies[0] > accuracies[1] > 0.5
@@ -77,11 +78,11 @@ def test_it_learns(digits: Dataset) -> None:
 
 def test_small_batches_take_more_steps(digits: Dataset) -> None:
     small = replace(digits, train=digits.train.part(slice(0, 250)))
-    wishes = torch.full((250,), 8.0, dtype=torch.float64)
-    *_, (_, descent) = user_epochs(load_model("softmax", 63, 10), small, wishes, 1.0, RULE, 2, batch_size=100)
+    budgets = torch.full((250,), 8.0, dtype=torch.float64)
+    *_, (_, descent) = user_epochs(load_model("softmax", 63, 10), small, budgets, 1.0, RULE, 2, batch_size=100)
     assert descent.steps == 6
-    with pytest.raises(ValueError, match="3 budgets for 250 users"):
-        next(user_epochs(load_model("softmax", 63, 10), small, wishes[:3], 1.0, RULE, 1))
+    with pytest.raises(ValueError, match="there are 3 budgets; it must be 250"):
+        next(user_epochs(load_model("softmax", 63, 10), small, budgets[:3], 1.0, RULE, 1))
 
 
 def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
@@ -99,9 +100,9 @@ def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
 
 def test_a_step_that_is_none_is_not_taken() -> None:
     descent = Descent(torch.zeros(3), StepRule(1.0))
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="must have finite entries"):
         descent.step(torch.tensor([0.0, torch.inf, 0.0]))
-    with pytest.raises(ValueError, match=r"shape \(2,\), not \(3,\)"):
+    with pytest.raises(ValueError, match=r"shape \(2,\); it must be \(3,\)"):
         descent.step(torch.zeros(2))
     assert descent.steps == 0
     with pytest.raises(ValueError, match="learning_rate is 0"):

@@ -18,9 +18,9 @@ from analyzer.vectors import hemisphere_length
 from client.outbox import Outbox
 from deploy.operator.rounds import RoundSettings
 from deploy.training.checkpoint import Progress
+from deploy.training.config import StepRule
 from deploy.training.datasets import Dataset, load_dataset, with_features
-from deploy.training.deployed import DeployedRun, Silos, StepReport, TurnsRun
-from deploy.training.descent import StepRule
+from deploy.training.deployed import DeployedRun, SequentialRun, Silos, StepReport
 from deploy.training.models import load_model
 from deploy.training.privacy import UserSpending
 from deploy.training.simulation import shares_of, user_epochs
@@ -37,7 +37,7 @@ def digits() -> Dataset:
 
 @asynccontextmanager
 async def training(
-    directory: Path, digits: Dataset, of: type[DeployedRun] = TurnsRun, silos: Silos | None = None, **more: Any
+    directory: Path, digits: Dataset, of: type[DeployedRun] = SequentialRun, silos: Silos | None = None, **more: Any
 ) -> AsyncIterator[DeployedRun]:
     def settings(question: Question) -> RoundSettings:
         return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
@@ -52,7 +52,7 @@ async def training(
             examples=digits.train.part(slice(0, CLIENTS)) if silos is None else digits.train,
             silos=silos,
             watched=digits.validation,
-            wishes=torch.tensor([2.0, 4.0] * (CLIENTS // 2), dtype=torch.float64),
+            max_local_epsilons=torch.tensor([2.0, 4.0] * (CLIENTS // 2), dtype=torch.float64),
             clipping_norm=1.0,
             rule=StepRule(RATE),
             settings=settings,
@@ -102,9 +102,9 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
     deployed = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert deployed == pytest.approx([length] * CLIENTS, rel=1e-4)
     small = replace(digits, train=digits.train.part(slice(0, CLIENTS)))
-    wishes = torch.tensor(tiers, dtype=torch.float64)
+    budgets = torch.tensor(tiers, dtype=torch.float64)
     seen.clear()
-    (_, descent), *_ = user_epochs(model, small, wishes, 1.0, StepRule(RATE), 1, sequential=True)
+    (_, descent), *_ = user_epochs(model, small, budgets, 1.0, StepRule(RATE), 1, sequential=True)
     path = [*seen, descent.parameters.detach()]
     simulated = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert simulated == pytest.approx([length] * CLIENTS, rel=1e-4)
@@ -140,10 +140,10 @@ async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_t
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("of", [DeployedRun, TurnsRun])
+@pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
 async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, of: type[DeployedRun]) -> None:
     silos = Silos(shares_of(len(digits.train), CLIENTS), 1e-4)
-    more = {"period_ms": 300} if of is TurnsRun else {}
+    more = {"period_ms": 300} if of is SequentialRun else {}
     async with training(tmp_path, digits, of, silos, **more) as run:
         progress, reports = await take(run, 1)
     certificate = reports[0].certificate
@@ -151,17 +151,17 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
     assert certificate.method == "local budget of one record, not of a user"
     assert not any("shuffler is honest" in line for line in certificate.assumptions)
     # On a machine with much else to do a client may miss its turn.
-    assert progress.history[0].steps == (certificate.num_answers if of is TurnsRun else 1) >= 1
+    assert progress.history[0].steps == (certificate.num_answers if of is SequentialRun else 1) >= 1
     assert 0.001 < float(progress.descent.parameters.detach().norm()) < 10
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("of", [DeployedRun, TurnsRun])
+@pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
 async def test_who_has_no_gradient_is_named_and_the_others_go_on(
     tmp_path: Path, digits: Dataset, of: type[DeployedRun]
 ) -> None:
-    more = {"period_ms": 300} if of is TurnsRun else {}
+    more = {"period_ms": 300} if of is SequentialRun else {}
     async with training(tmp_path, digits, of, None, **more) as run:
         run.examples = run.examples.part(torch.arange(CLIENTS))  # a copy
         run.examples.features[3] = torch.nan
@@ -180,13 +180,13 @@ def test_turns_have_plain_steps(digits: Dataset) -> None:
         "name": "softmax",
         "examples": digits.train,
         "watched": digits.validation,
-        "wishes": torch.ones(3),
+        "max_local_epsilons": torch.ones(3),
         "clipping_norm": 1.0,
         "settings": RoundSettings,
         "pool": None,
         "setting": {},
     }
-    with pytest.raises(ValueError, match=r"momentum 0.5 and averaging 1; allowed are 0, 0 and 1"):
-        TurnsRun(rule=StepRule(1.0, 0.5), **arguments)
+    with pytest.raises(ValueError, match=r"momentum 0.5 and averaging 1; they must be 0, 0 and 1"):
+        SequentialRun(rule=StepRule(1.0, 0.5), **arguments)
     with pytest.raises(ValueError, match="batch_size is 5"):
-        TurnsRun(rule=StepRule(1.0), batch_size=5, **arguments)
+        SequentialRun(rule=StepRule(1.0), batch_size=5, **arguments)

@@ -1,4 +1,4 @@
-"""What stands around a certificate's number when people see it."""
+"""What stands around a certificate's number in the terminal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from accountant.mechanisms.randomizers import HemisphereMechanism, RecordGaussian
+from accountant.mechanisms.hemisphere import HemisphereMechanism
+from accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier import Budgets, certify
-from deploy.render import certificate_table
+from deploy.show.tables import certificate_table
 
 
 def shown(certificate: dict[str, Any]) -> str:

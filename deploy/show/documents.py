@@ -1,13 +1,32 @@
-"""Signed messages as the JSON objects that the command line prints; the interface that others script against."""
+"""Results as the JSON documents that the command line prints; the interface that others script against."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
 
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 
-__all__ = ["certificate_json", "publication_json", "status_json"]
+if TYPE_CHECKING:
+    from accountant import Plan
+    from accountant.service.ledger import Spent
+
+__all__ = [
+    "certificate_json",
+    "plan_json",
+    "publication_json",
+    "services_json",
+    "spent_json",
+    "status_json",
+    "write_json",
+]
+
+_MOST_BUDGETS = 1000
 
 
 def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
@@ -93,3 +112,50 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
             for one in answer.rounds
         ],
     }
+
+
+def services_json(
+    names: Sequence[str], answers: Sequence[rpc.StatusResponse | grpc.aio.AioRpcError], health: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Returns the state of all services; one that is out of reach has a problem and no rounds."""
+    return [
+        {
+            **(
+                {"service": name, "problem": answer.code().name, "rounds": []}
+                if isinstance(answer, grpc.aio.AioRpcError)
+                else status_json(answer)
+            ),
+            "health": serving,
+        }
+        for name, answer, serving in zip(names, answers, health, strict=True)
+    ]
+
+
+def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
+    """Returns what all rounds together have cost, by tier; epsilon is None where there is no bound."""
+    spent = [
+        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
+        for one in tiers
+    ]
+    return {"delta": delta, "spent": spent}
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Returns the answer of a plan with its certificate; of very many budgets, the smallest."""
+    budgets = [
+        {"epsilon": tier.local_epsilon, "delta": tier.local_delta, "count": tier.count}
+        for tier in plan.budgets.tiers[:_MOST_BUDGETS]
+    ]
+    return {
+        "goal": str(plan.goal),
+        "num_users": plan.budgets.num_users,
+        "budgets": budgets,
+        "standard_error": plan.standard_error,
+        "certificate": plan.certificate.to_json(),
+    }
+
+
+def write_json(file: Path, document: Any) -> None:
+    """Writes a document to a file, whose directory is made if need be."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document, indent=1), encoding="utf-8")

@@ -1,28 +1,38 @@
-"""What people look at: tables in the terminal, and plots."""
+"""Tables in the terminal, each made from the JSON document that the same command prints with `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from accountant import Comparison, Plan
+
 __all__ = [
-    "bench_table",
+    "answers_table",
+    "certificate_seconds_table",
     "certificate_table",
+    "comparison_notes",
     "counted",
-    "curve_table",
-    "demo_table",
-    "plot_bench",
-    "plot_curve",
-    "plot_demo",
-    "privacy_table",
-    "stage_table",
+    "estimates_table",
+    "plan_line",
+    "privacy_cost_table",
+    "privacy_curve_table",
+    "services_table",
+    "spent_table",
+    "stage_seconds_table",
     "steps_table",
-    "timing_table",
+    "throughput_table",
+    "tightness_table",
+    "training_assumptions",
+    "training_table",
 ]
+
+_MOST_TIERS = 20
+_MOST_ROUNDS = 5
 
 
 def counted(count: int, thing: str) -> str:
@@ -38,8 +48,8 @@ def _epsilon(bound: dict[str, Any]) -> str:
     return "out of range" if bound["epsilon"] is None else f"{bound['epsilon']:.4f}"
 
 
-def demo_table(result: dict[str, Any]) -> Table:
-    """Returns truth against estimate for each question."""
+def answers_table(result: dict[str, Any]) -> Table:
+    """Returns the truth and the estimate of each question of a demonstration."""
     table = Table(title="what the analyzer learned")
     for heading in ("question", "truth", "estimate ± standard error", "95 % interval"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
@@ -58,14 +68,12 @@ def demo_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def privacy_table(result: dict[str, Any]) -> Table:
-    """Returns the local and the central budget of each question, with grades."""
+def privacy_cost_table(result: dict[str, Any]) -> Table:
+    """Returns the local and the central epsilon of each question of a demonstration, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
-    table = Table(title=f"what it cost one person: ε at δ = {delta:g}, replacing one answer")
+    table = Table(title=f"what it cost one participant: ε at δ = {delta:g}, replacing one answer")
     if len(result["questions"]) > 1:
-        table.caption = (
-            "each question by itself; who answers several loses at most the sum of the ε, at the sum of the δ"
-        )
+        table.caption = "each question by itself; several together cost at most the sum of the ε, at the sum of the δ"
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -81,8 +89,8 @@ def privacy_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def stage_table(result: dict[str, Any]) -> Table:
-    """Returns the wall and CPU seconds of every stage of every question."""
+def stage_seconds_table(result: dict[str, Any]) -> Table:
+    """Returns the wall and CPU seconds of every stage of every question of a demonstration."""
     table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal and admit overlap")
     table.add_column("stage")
     for question in result["questions"]:
@@ -100,18 +108,14 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_column("ε", justify="right")
     table.add_column("grade")
     grade = certificate["grade"]
-    for tier in certificate["tiers"][:20]:
+    for tier in certificate["tiers"][:_MOST_TIERS]:
         table.add_row(
             f"{counted(tier['count'], 'user')} of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade
         )
-    if len(certificate["tiers"]) > 20:
-        table.add_row(f"… {len(certificate['tiers']) - 20} more tiers, all in --json", "", "")
+    if len(certificate["tiers"]) > _MOST_TIERS:
+        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
     table.add_section()
-    table.add_row(
-        _trust(certificate),
-        f"{certificate['epsilon']:.6g}",
-        grade,
-    )
+    table.add_row(_trust(certificate), f"{certificate['epsilon']:.6g}", grade)
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {alone['delta']:g}" if alone["delta"] else ""
     table.add_row(f"everyone else colludes{local_delta}", f"{alone['epsilon']:.6g}", "CERTIFIED")
@@ -129,13 +133,26 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
 
 
 def _trust(certificate: dict[str, Any]) -> str:
-    """Returns in a few words for whom the headline holds; the assumptions say all of it."""
+    """Returns in a few words what the headline rests on; the assumptions say all of it."""
     lines = certificate["assumptions"]
     if any(line.startswith("RECORD level") for line in lines):
-        return "one RECORD of one client, whoever is honest"
+        return "one RECORD of one client, without trust in any shuffler"
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     honest = "an honest first shuffler" if first else "one honest shuffler"
     return f"{honest}, at most {counted(certificate['dishonest'], 'dishonest client')}"
+
+
+def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
+    """Returns a line on each published bound: what it assumes or lacks, and where it stands."""
+    return [Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim")) for bound in bounds]
+
+
+def plan_line(plan: Plan) -> str:
+    """Returns the answer of a plan in one line."""
+    low, high = float(plan.budgets.local_epsilon[0]), float(plan.budgets.local_epsilon[-1])
+    spread = f"local ε {high:.4g}" if low == high else f"local ε {low:.4g} to {high:.4g}"
+    error = "unknown" if plan.standard_error is None else f"{plan.standard_error:.3g} of the range"
+    return f"{plan.goal}: {plan.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
 
 
 def steps_table(steps: Sequence[str]) -> Table:
@@ -147,7 +164,7 @@ def steps_table(steps: Sequence[str]) -> Table:
     return table
 
 
-def timing_table(rows: Sequence[dict[str, Any]]) -> Table:
+def certificate_seconds_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Returns seconds, share of the target, seconds of the attack, and peak memory of each timed certificate."""
     table = Table("certificate", "seconds", "of the target", "attack, seconds", "peak memory")
     for row in rows:
@@ -157,7 +174,7 @@ def timing_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def curve_table(points: Sequence[dict[str, Any]]) -> Table:
+def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
     """Returns one line per delta: certified epsilon, attack, and their ratio."""
     table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
     for point in points:
@@ -168,35 +185,8 @@ def curve_table(points: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def plot_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws delta against epsilon: the certificate, the attack, the area between them, and the published bounds."""
-    plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(8.4, 5.6))
-    deltas = [point["delta"] for point in points]
-    certified = [point["epsilon"] for point in points]
-    attacks = [point["lower_bound"]["epsilon"] for point in points]
-    names = [bound["name"] for bound in points[0]["comparison"]]
-    for index, name in enumerate(names):
-        rows = [point["comparison"][index] for point in points]
-        drawn = [(row["epsilon"], delta) for row, delta in zip(rows, deltas, strict=True) if row["epsilon"] is not None]
-        if drawn:
-            refuted = any(row["status"] == "refuted" for row in rows)
-            label = f"{name}, {rows[0]['grade']}{', refuted' if refuted else ''}"
-            style = ":" if refuted else "--"
-            axis.plot(*zip(*drawn, strict=True), style, lw=1.1, alpha=0.8, label=label)
-    axis.plot(certified, deltas, color="#2a6f97", lw=2.4, label="croupier, CERTIFIED")
-    if all(attack is not None for attack in attacks):
-        axis.plot(attacks, deltas, color="#b8336a", lw=1.8, label="attack, LOWER_BOUND")
-        axis.fill_betweenx(deltas, attacks, certified, color="#2a6f97", alpha=0.15)
-    axis.set_xlim(0, 6 * max(certified) if names else None)
-    axis.set(yscale="log", xlabel="central ε", ylabel="δ", title=f"{title}: what the shuffled batch reveals")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    _save(figure, path)
-
-
-def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Returns one column per number of users."""
+def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns the costs of a round, one column per number of users."""
     table = Table(title="wall seconds (CPU seconds of all processes); seal and admit overlap")
     table.add_column("users")
     for row in rows:
@@ -217,68 +207,87 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _pyplot() -> Any:
-    import matplotlib as mpl
+def estimates_table(result: dict[str, Any]) -> Table:
+    """Returns a published result: each estimate with its standard error and interval."""
+    # A histogram has a line for every letter; a share and a mean are one number without a name.
+    labels = result["labels"]
+    interval = f"{100 * result['confidence_level']:g} % interval"
+    table = Table(*(["letter"] if labels else []), "estimate", "± standard error", interval)
+    intervals = result["confidence_interval"] if labels else [result["confidence_interval"]]
+    for index, estimate in enumerate(_listed(result["estimate"])):
+        low, high = intervals[index]
+        cells = (f"{estimate:.5g}", f"{_listed(result['standard_error'])[index]:.2g}", f"[{low:.5g}, {high:.5g}]")
+        table.add_row(*([labels[index]] if labels else []), *cells)
+    return table
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
 
-    return pyplot
+def services_table(services: Sequence[dict[str, Any]]) -> Table:
+    """Returns the health and the newest rounds of every service."""
+    table = Table("service", "health", "round", "state", "clients", "problem")
+    for service in services:
+        rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
+        for one in rounds[:_MOST_ROUNDS]:
+            problem = one["problem"] or service.get("problem", "")
+            items = str(one["num_items"] or "")
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
+    return table
 
 
-def plot_demo(result: dict[str, Any], path: Path) -> None:
-    """Draws estimates with their 95 % intervals on the truth, and below the local and the central budget."""
-    plt = _pyplot()
-    questions = result["questions"]
-    figure, axes = plt.subplots(2, len(questions), figsize=(4.6 * len(questions), 7.2), squeeze=False)
-    for question, upper, lower in zip(questions, axes[0], axes[1], strict=True):
-        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
-        intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
-        places = range(len(truths))
-        upper.bar(places, truths, color="#c9d6df", width=0.6, label="truth")
-        errors = [[e - low for e, (low, _) in zip(estimates, intervals, strict=True)]]
-        errors.append([high - e for e, (_, high) in zip(estimates, intervals, strict=True)])
-        upper.errorbar(places, estimates, errors, fmt="o", color="#b8336a", capsize=5, label="estimate, 95 %")
-        upper.set_xticks(list(places), question["labels"] or [""])
-        upper.set_xlim(-1, len(truths))
-        upper.margins(y=0.25)
-        upper.set_title(question["name"])
-        upper.legend(fontsize=8, loc="upper left")
-        tiers = question["certificate"]["tiers"]
-        rows = range(len(tiers))
-        lower.barh([r + 0.2 for r in rows], [t["local_epsilon"] for t in tiers], 0.36, color="#c9d6df", label="local ε")
-        lower.barh(
-            [r - 0.2 for r in rows], [t["epsilon"] for t in tiers], 0.36, color="#2a6f97", label="central ε, CERTIFIED"
+def spent_table(document: dict[str, Any]) -> Table:
+    """Returns what all rounds together have cost, by tier."""
+    table = Table("participants with", "rounds", f"total ε at δ = {document['delta']:g}, CERTIFIED")
+    for one in document["spent"]:
+        table.add_row(
+            one["tier"], str(one["rounds"]), "no bound" if one["epsilon"] is None else f"{one['epsilon']:.4g}"
         )
-        for row, tier in zip(rows, tiers, strict=True):
-            lower.text(tier["epsilon"], row - 0.2, f" {tier['epsilon']:.4f}", va="center", fontsize=8)
-        lower.set_yticks(list(rows), [f"{t['count']} users" for t in tiers])
-        lower.set_xlabel(f"ε at δ = {question['certificate']['delta']:g}")
-        lower.legend(fontsize=8, loc="lower right")
-    figure.suptitle("What the analyzer learned, and what it cost each tier of users")
-    _save(figure, path)
+    return table
 
 
-def plot_bench(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
-    plt = _pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8))
-    users = [row["users"] for row in rows]
-    left.loglog(users, [row["users"] / row["floor_s"] for row in rows], "k--", label="floor: HPKE alone, same run")
-    left.loglog(users, [row["users_per_s"] for row in rows], "o-", color="#b8336a", label="end to end")
-    left.set(xlabel="users", ylabel="users per second", title="throughput")
-    left.legend()
-    for stage in rows[0]["stages"]:
-        cost = [1000 * row["stages"][stage]["cpu_s"] / row["users"] for row in rows]
-        right.loglog(users, cost, "o-", label=stage)
-    right.set(xlabel="users", ylabel="CPU seconds per 1000 users", title="where the time goes")
-    right.legend(fontsize=8)
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-    _save(figure, path)
+def tightness_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns the certificate and the strongest attack of each case."""
+    table = Table("randomizer", "users × local ε", "δ", "certified ε", "attack ε ≥", "ratio")
+    for row in rows:
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.4f}"
+        numbers = (f"{row['delta']:.0e}", f"{row['certified']:.6g}", f"{row['attack']:.6g}", ratio)
+        table.add_row(row["randomizer"], row["tiers"], *numbers)
+    return table
 
 
-def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+def training_table(result: dict[str, Any]) -> Table:
+    """Returns the last epoch of a training, and what it cost by local budget.
+
+    Raises:
+        ValueError: the training has no epoch.
+    """
+    if not result["history"]:
+        raise ValueError("no epoch has been trained; there is nothing to show")
+    last, certificate = result["history"][-1], result["certificate"]
+    simulated = ", simulated" if result["setting"]["mode"] == "simulation" else ""
+    done = (
+        f"{counted(last['epoch'], 'epoch')}, {counted(last['steps'], 'step')}: accuracy {100 * last['accuracy']:.2f} %"
+    )
+    cost = "ε of one record" if result["setting"]["unit"] == "record" else "central ε"
+    table = Table(title=f"{result['title']}{simulated}\n{done}")
+    table.add_column("statement")
+    table.add_column(cost if certificate is None else f"{cost} at δ = {certificate['delta']:g}", justify="right")
+    table.add_column("grade")
+    if certificate is None:
+        table.add_row("no noise", "∞", "not private")
+        return table
+    grade, tiers = certificate["grade"], certificate["tiers"]
+    for tier in tiers if len(tiers) <= 8 else [*tiers[:4], *tiers[-4:]]:
+        table.add_row(f"clients of local ε {tier['local_epsilon']:g} per epoch", f"{tier['epsilon']:.4f}", grade)
+    table.add_row("if everyone else colludes", f"{certificate['everyone_else_colludes']:.4f}", grade)
+    for bound in certificate["comparison"]:
+        if bound["epsilon"] is not None:
+            table.add_row(f"{bound['name']} (no guarantee)", f"{bound['epsilon']:.4f}", bound["grade"])
+    return table
+
+
+def training_assumptions(result: dict[str, Any]) -> str:
+    """Returns what the epsilon of a training rests on, a line each; "" where there is none."""
+    certificate = result["certificate"]
+    if certificate is None:
+        return ""
+    lines = [f"  · {line}" for line in certificate["assumptions"]]
+    return "\n".join([f"At δ {certificate['delta']:g}, assuming that", *lines])

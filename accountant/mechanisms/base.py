@@ -1,0 +1,87 @@
+"""What the accountant has to know of a local randomizer; the mechanisms, one in a file, say it.
+
+A randomizer states its blanket, everything else follows; see docs/accounting.md, section 2. The classes describe
+mechanisms for accounting; sampling from them is the client's business.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.numerics.binomial import Floats
+
+__all__ = ["Randomizer"]
+
+
+@dataclass(frozen=True)
+class Randomizer(ABC):
+    """A family of local randomizers, one member for every local budget."""
+
+    kind: ClassVar[str]
+    """As in `protocol.mechanisms`, for what a question can ask for; registries are keyed by it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The short name with its parameters, as printed in certificates."""
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """What every client is assumed to run, in one sentence."""
+
+    @property
+    def spends_local_delta(self) -> bool:
+        """Whether a report is only (epsilon, delta)-private by itself, and not epsilon-private."""
+        return False
+
+    @property
+    def unit(self) -> str:
+        """Whose data the guarantee is for: that of a user, or only a record of one."""
+        return "user"
+
+    @property
+    def local_assumptions(self) -> tuple[str, ...]:
+        """All that a certificate rests on where shuffling adds nothing by design; empty where it may add something."""
+        return ()
+
+    @property
+    def smaller_budgets_mix(self) -> bool:
+        """Whether a report at a smaller local epsilon is one at a larger one, mixed with the blanket."""
+        return False
+
+    @property
+    def clones_are_fair_bits(self) -> bool:
+        """Whether the blanket is uniform on two outcomes, which are all that reports show."""
+        return False
+
+    def least_mass(self, local_epsilon: float) -> float | None:
+        """The mass of the least density over all values, rounded down; None where it is not known or there is none."""
+        return None
+
+    def local_profile(self, local_epsilon: float, local_delta: float, points: int) -> tuple[tuple[float, float], ...]:
+        """Points (epsilon, delta) of the local guarantee, rounded up, where they are the certificate; else none."""
+        return ()
+
+    @classmethod
+    def of(cls, mechanism: Any) -> Self:
+        """Returns the description of what the clients of a question run, from their mechanism's parameters."""
+        return cls(**{one.name: getattr(mechanism, one.name) for one in fields(cls)})
+
+    @abstractmethod
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """What a report is worth to the analyzer: (gain, variance), each (T,), for each local budget.
+
+        The mean of a report moves by `gain` when the value moves by the whole range (1), and has that variance at most.
+        The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
+        """
+
+    @abstractmethod
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
+
+        delta is the target, if there is one: it only decides how finely to compute.
+        """

@@ -1,0 +1,110 @@
+"""Binary randomised response: of a bit, and of a number that is rounded at random to a bit first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from accountant.bounds.closed_forms import binary_delta
+from accountant.bounds.exact_binary import ExactBinaryCurve, is_enumerable
+from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
+from accountant.numerics.binomial import Floats
+from accountant.numerics.count_law import CountLaw
+
+__all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
+
+
+@dataclass(frozen=True)
+class BitBlanket(ClosedFormRandomizer):
+    """A report has probability e^v/(1+e^v) on one half of a fair space, 1/(1+e^v) on the other; v is the local epsilon.
+
+    The bound is that of one bit among fair bits, whatever the space is.
+    """
+
+    @property
+    def clones_are_fair_bits(self) -> bool:
+        """Yes: which half it is."""
+        return True
+
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """2/(1+e^v)."""
+        decay = np.exp(-local_epsilon)
+        return lowered(2 * decay / (1 + decay))
+
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `binary_delta`."""
+
+        def mean(epsilon: float) -> tuple[float, float]:
+            value, error = binary_delta(local_epsilon, epsilon, law.counts)
+            return float(law.mass @ value), float(law.mass @ error)
+
+        return mean
+
+    def divergence(self, local_epsilon: float) -> float:
+        """4 tanh^2(v/2)."""
+        return 4 * math.tanh(local_epsilon / 2) ** 2
+
+    def buckets(self, mean: float) -> int:
+        """Enough for a relative error of epsilon below 1e-4 at any size."""
+        return 2048
+
+
+@dataclass(frozen=True)
+class BitReports(BitBlanket):
+    """Bits are all that users report: then the number of ones is all that a batch shows."""
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
+        largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
+        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
+        if few:
+            count = others.count - (others.dishonest if others.count.size == 1 else 0)
+            return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
+        return super().curve(victim, others, delta)
+
+
+@dataclass(frozen=True)
+class BinaryRandomizedResponse(BitReports):
+    """One bit, kept with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
+
+    kind: ClassVar[str] = "rr"
+
+    @property
+    def name(self) -> str:
+        return "rr"
+
+    @property
+    def statement(self) -> str:
+        return "every honest client runs binary randomised response with its own local epsilon"
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """tanh(v/2), and e^v/(1+e^v)^2: the share of ones; for a rounded number at most 1/4."""
+        gain = np.tanh(local_epsilon / 2)
+        return gain, (1 - gain * gain) / 4
+
+
+@dataclass(frozen=True)
+class OneBitMean(BitReports):
+    """A value clipped to [lo, hi], rounded at random to one of the two ends, then binary randomised response."""
+
+    kind: ClassVar[str] = "onebit"
+
+    @property
+    def name(self) -> str:
+        return "onebit"
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """tanh(v/2), and 1/4, the variance at the middle of the interval."""
+        return np.tanh(local_epsilon / 2), np.full(local_epsilon.shape, 0.25)
+
+    @property
+    def statement(self) -> str:
+        return (
+            "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
+            "with its own local epsilon"
+        )

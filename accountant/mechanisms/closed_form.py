@@ -1,0 +1,81 @@
+"""Pure randomizers whose blanket gives delta(m), m blanket messages, in closed form: the part that they share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.bounds.profile import CountCurve, DeltaCurve, NoAmplification, Others, Victim
+from accountant.mechanisms.base import Randomizer
+from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
+
+__all__ = ["ClosedFormRandomizer", "lowered"]
+
+DEFAULT_TAIL = 1e-30
+"""Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
+
+
+@dataclass(frozen=True)
+class ClosedFormRandomizer(Randomizer):
+    """A pure randomizer whose blanket gives delta(m) in closed form."""
+
+    @property
+    def smaller_budgets_mix(self) -> bool:
+        """Yes, with the uniform blanket."""
+        return True
+
+    def least_mass(self, local_epsilon: float) -> float:
+        """gamma."""
+        return float(self.gamma(np.array([local_epsilon]))[0])
+
+    @abstractmethod
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """The blanket's weight for each local epsilon, rounded down. Shape (T,), in [0, 1]."""
+
+    @abstractmethod
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """epsilon -> (mean of delta(m) over the law, bound on its absolute error), for a victim at local_epsilon."""
+
+    @abstractmethod
+    def divergence(self, local_epsilon: float) -> float:
+        """The sum of (p0 - p1)^2 / omega, for the first guess of epsilon."""
+
+    @abstractmethod
+    def buckets(self, mean: float) -> int:
+        """Into how many buckets the blanket count may be put when its mean is `mean`."""
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """See `Randomizer.curve`."""
+        law = self.count_law(others, delta)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
+        averaged = self.averaged(victim.local_epsilon, law, tail)
+        divergence = self.divergence(victim.local_epsilon)
+        weights = self.gamma(others.local_epsilon)
+        spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
+        text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
+        return CountCurve(law, averaged, divergence, text)
+
+    def count_law(self, others: Others, delta: float | None) -> CountLaw:
+        """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
+        key = (self.name, delta)
+        if key not in others.laws:
+            others.laws[key] = self._count_law(others, delta)
+        return others.laws[key]
+
+    def _count_law(self, others: Others, delta: float | None) -> CountLaw:
+        gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)
+        tail = DEFAULT_TAIL if delta is None else max(1e-250, min(1e-15, delta * 1e-7))
+        law = blanket_count(gamma, count, tail=tail)
+        size = self.buckets(law.mean)
+        if law.counts.size <= size:
+            return law
+        return law.coarsened(size if delta is not None else 4 * size, tail)
+
+
+def lowered(gamma: Floats) -> Floats:
+    """Rounded down: a formula of at most six rounded operations."""
+    return gamma * (1 - 8 * UNIT)

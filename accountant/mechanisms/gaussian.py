@@ -1,0 +1,75 @@
+"""Gaussian noise on a number, or on a vector, where it is not amplified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
+from accountant.mechanisms.noisy_value import NoisyValue
+from accountant.numerics.binomial import Floats
+from accountant.numerics.gaussian import gaussian_sigma
+from accountant.results import check_count
+from protocol.calibration import gaussian_sigma_steps
+
+__all__ = ["GaussianMechanism"]
+
+
+@dataclass(frozen=True)
+class GaussianMechanism(NoisyValue):
+    """A value clipped to [0, 1], plus Gaussian noise calibrated to the local (epsilon, delta); or a vector in R^d."""
+
+    kind: ClassVar[str] = "gaussian"
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.dimension, "dimension", 1)
+
+    @property
+    def name(self) -> str:
+        return "gaussian" if self.dimension == 1 else f"gaussian(d={self.dimension})"
+
+    @property
+    def statement(self) -> str:
+        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
+        return (
+            f"every honest client adds Gaussian noise to a value in [0, 1]{where}, its sigma calibrated analytically "
+            "to its own local (epsilon, delta)"
+        )
+
+    @property
+    def spends_local_delta(self) -> bool:
+        return True
+
+    @property
+    def noise(self) -> AdditiveNoise:
+        return GaussianNoise(self.lattice)
+
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """1/(2 sigma^2): analytic calibration on the line, the deployment's own exact one on a lattice."""
+        rates = []
+        for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True):
+            if self.lattice is None:
+                sigma = gaussian_sigma(epsilon, delta)
+            else:
+                sigma = gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice
+            rates.append(1 / (2 * sigma**2))
+        return np.array(rates)
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""
+        if self.dimension > 1:
+            return NoAmplification(
+                f"no amplification: in {self.dimension} dimensions the length of a report shows its own sigma, and the "
+                "ratio of the densities is exponentially small; the certificate is the local budget"
+            )
+        return super().curve(victim, others, delta)
+
+    @classmethod
+    def of(cls, mechanism: Any) -> Self:
+        """See `Randomizer.of`."""
+        return cls(mechanism.lattice)

@@ -1,0 +1,68 @@
+"""Randomised response of one of k letters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from accountant.bounds.closed_forms import KaryTable
+from accountant.mechanisms.binary import BinaryRandomizedResponse
+from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
+from accountant.numerics.binomial import Floats
+from accountant.numerics.count_law import CountLaw
+from accountant.results import check_count
+
+__all__ = ["KaryRandomizedResponse"]
+
+
+@dataclass(frozen=True)
+class KaryRandomizedResponse(ClosedFormRandomizer):
+    """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1)."""
+
+    kind: ClassVar[str] = "krr"
+    k: int
+
+    def __post_init__(self) -> None:
+        check_count(self.k, "k", 2)
+
+    @property
+    def clones_are_fair_bits(self) -> bool:
+        """With two letters."""
+        return self.k == 2
+
+    @property
+    def name(self) -> str:
+        return f"krr(k={self.k})"
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """(e^v-1)/Z, and the variance of the count of a letter that nobody holds, (1/Z)(1-1/Z), Z = e^v+k-1."""
+        other = 1 / (np.exp(local_epsilon) + self.k - 1)
+        return np.expm1(local_epsilon) * other, other * (1 - other)
+
+    @property
+    def statement(self) -> str:
+        return f"every honest client runs {self.k}-ary randomised response with its own local epsilon"
+
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """k/(e^v+k-1)."""
+        decay = np.exp(-local_epsilon)
+        return lowered(self.k * decay / (1 + (self.k - 1) * decay))
+
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `KaryTable`; two values are binary randomised response."""
+        if self.k == 2:
+            return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
+        return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
+
+    def divergence(self, local_epsilon: float) -> float:
+        """2 k (e^v-1)^2 / (e^v+k-1)^2."""
+        decay = math.exp(-local_epsilon)
+        return 2 * self.k * ((1 - decay) / (1 + (self.k - 1) * decay)) ** 2
+
+    def buckets(self, mean: float) -> int:
+        """Fewer where a count matters less: the relative loss in epsilon is about 3/(buckets * sqrt(mean))."""
+        return 2048 if self.k == 2 else int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))

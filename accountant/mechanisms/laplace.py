@@ -1,0 +1,47 @@
+"""Laplace noise on a number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
+from accountant.mechanisms.noisy_value import NoisyValue
+from accountant.numerics.binomial import UNIT, Floats
+
+__all__ = ["LaplaceMechanism"]
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(NoisyValue):
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; v is the local epsilon."""
+
+    kind: ClassVar[str] = "laplace"
+
+    @property
+    def name(self) -> str:
+        return "laplace"
+
+    @property
+    def statement(self) -> str:
+        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
+        return f"every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]{where}"
+
+    @property
+    def noise(self) -> AdditiveNoise:
+        return LaplaceNoise(self.lattice)
+
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """The local epsilon itself."""
+        return local_epsilon
+
+    def least_mass(self, local_epsilon: float) -> float:
+        """The least of the densities around 0 and around 1: e^(-v/2).
+
+        On a lattice of an odd number of steps no point lies half way, and it is e^(-v/2)/cosh(v/(2 steps)).
+        """
+        gap = local_epsilon / (2 * self.lattice) if self.lattice is not None and self.lattice % 2 == 1 else 0.0
+        # 1/(e^(v/2) cosh(g)) = 2 e^(-v/2 - g)/(1 + e^(-2 g)), which does not overflow.
+        least: float = 2 * math.exp(-local_epsilon / 2 - gap) / (1 + math.exp(-2 * gap))
+        return least * (1 - 16 * UNIT)

@@ -1,0 +1,93 @@
+"""Gaussian noise on the mean of a client's records, of which one is protected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.mechanisms.base import Randomizer
+from accountant.numerics.binomial import Floats
+from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.results import check_count
+from protocol.calibration import unit_delta, unit_sigma
+
+__all__ = ["RecordGaussian"]
+
+
+@dataclass(frozen=True)
+class RecordGaussian(Randomizer):
+    """The mean of at least `records` vectors of a client, each clipped, plus N(0, sigma^2 I) for one of the records.
+
+    Never amplified: the length of a report tells its sigma (docs/accounting.md, section 4.1). The local guarantee is
+    that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
+    """
+
+    kind: ClassVar[str] = "gaussian_vector"
+    dimension: int
+    records: int
+
+    def __post_init__(self) -> None:
+        check_count(self.dimension, "dimension", 1)
+        check_count(self.records, "records", 1)
+
+    @property
+    def name(self) -> str:
+        return f"gaussian_vector(d={self.dimension}, records={self.records})"
+
+    @property
+    def statement(self) -> str:
+        return (
+            f"every honest client clips the vector of each of its records, of which it has at least {self.records}, "
+            "and adds Gaussian noise to their mean, its sigma calibrated analytically to its own local "
+            "(epsilon, delta) and to what one of its records can move"
+        )
+
+    @property
+    def unit(self) -> str:
+        return "record"
+
+    @property
+    def local_assumptions(self) -> tuple[str, ...]:
+        return (
+            "RECORD level, not user level: neighbouring data sets differ in one record of one client (replace-one)",
+            "a person with several records, in one client or in several, is not protected as a whole",
+            self.statement,
+            "the number of records of every client is public and does not depend on the data",
+            "the length of a report tells its tier: shuffling is not counted on, and this is the local guarantee, "
+            "whoever else colludes",
+            "the multiset of local budgets is public and does not depend on the data",
+        )
+
+    @property
+    def spends_local_delta(self) -> bool:
+        return True
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """One coordinate of the mean, in units of the clipping norm: 1, and sigma^2."""
+        sigmas = [
+            2 * unit_sigma(epsilon, delta) / self.records
+            for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
+        ]
+        return np.ones(local_epsilon.shape), np.square(sigmas)
+
+    def local_profile(self, local_epsilon: float, local_delta: float, points: int) -> tuple[tuple[float, float], ...]:
+        """Points (epsilon, delta) of the local guarantee, rounded up, from 0 to where delta is about 10^-15."""
+        sigma = unit_sigma(local_epsilon, local_delta)
+        grid = np.linspace(0.0, gaussian_epsilon(1 / sigma, 1e-15), points).tolist()
+        deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
+        return tuple(zip(grid, deltas, strict=True))
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """No curve: the reason why."""
+        return NoAmplification(
+            f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "
+            "certificate is the local budget of one record"
+        )
+
+    @classmethod
+    def of(cls, mechanism: Any) -> Self:
+        """See `Randomizer.of`."""
+        return cls(mechanism.vector.dimension, mechanism.records_per_client)

@@ -1,0 +1,97 @@
+"""Any randomizer with finitely many outputs, given as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from accountant.bounds.density_blanket import MAX_RATES, Cells, Crowd, LossPair, best_blanket
+from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.noisy_value import DEFAULT_DELTA
+from accountant.numerics.binomial import UNIT, Floats
+
+__all__ = ["TableMechanism"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableMechanism(Randomizer):
+    """Any randomizer with finitely many outputs: one table of probabilities for every local budget that is in use.
+
+    tables: local epsilon -> float64 (inputs, outputs), rows adding up to 1. A density is a table once its outputs are
+    cut into cells by a post-processing (rounding a report, for instance).
+    Raises ValueError for tables of different shapes, masses that do not add up, or a ratio above e^epsilon.
+    """
+
+    kind: ClassVar[str] = "table"
+    tables: Mapping[float, Floats]
+    label: str = "table"
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise ValueError("tables is empty; allowed is one table for every local budget")
+        shapes = {np.shape(table) for table in self.tables.values()}
+        if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
+            raise ValueError(f"tables have shapes {sorted(shapes)}; allowed is one shape (inputs >= 2, outputs >= 2)")
+        for epsilon, table in self.tables.items():
+            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-9, rtol=0)):
+                raise ValueError(
+                    f"table {epsilon!r} has rows {table.sum(axis=1)!r}; allowed is masses that add up to 1"
+                )
+            if (table.max(axis=0) > math.exp(epsilon) * table.min(axis=0) * (1 + 1e-9)).any():
+                raise ValueError(f"table {epsilon!r} has a ratio above e^epsilon; allowed is a pure local budget")
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def statement(self) -> str:
+        return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
+
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+        """See `Randomizer.curve`; the worst of all pairs of inputs."""
+        missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
+        if missing:
+            raise ValueError(f"local epsilon {missing[0]!r} has no table; allowed is {sorted(self.tables)}")
+        if others.local_epsilon.size > MAX_RATES:
+            raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
+        cells = self._cells(victim.local_epsilon)
+        crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
+        tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
+        return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """Unknown: a table does not say how it is read. Raises ValueError."""
+        raise ValueError(f"{self.label!r} is a table; the accuracy of what is estimated from it is not known here")
+
+    def least_mass(self, local_epsilon: float) -> float | None:
+        """The sum of the least masses; None without a table."""
+        if local_epsilon not in self.tables:
+            return None
+        table = self.tables[local_epsilon]
+        return float(table.min(axis=0).sum()) * (1 - (8 + len(table[0])) * UNIT)
+
+    def _cells(self, local_epsilon: float) -> Cells:
+        known = np.array(sorted(self.tables))
+        with np.errstate(divide="ignore"):
+            floors = np.log(np.stack([self.tables[float(epsilon)].min(axis=0) for epsilon in known]))
+
+        def log_floor(rates: Floats) -> Floats:
+            # Rates in between are only asked for while searching; they take the nearest table.
+            nearest = np.abs(np.log(known)[None, :] - np.log(rates)[:, None]).argmin(axis=1)
+            return np.asarray(floors[nearest])
+
+        table = self.tables[local_epsilon]
+        outputs, width = np.arange(table.shape[1]), np.ones(table.shape[1])
+        pairs = tuple(
+            LossPair(outputs, width, p0, p0, p0, p1, p1, p1)
+            for first, p0 in enumerate(table)
+            for second, p1 in enumerate(table)
+            if first != second
+        )
+        return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)

@@ -1,0 +1,117 @@
+"""A population from a CSV file: one participant a row, with a value for the question and a local budget.
+
+Which budgets a population has is drawn from groups (`deploy.local.budget_groups`), or stated in a column of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from client.submission import Participant
+from deploy.local.budget_groups import BudgetGroup
+from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from protocol.questions import Question
+
+__all__ = ["Population", "guess_question", "read_population"]
+
+_MAX_LETTERS = 64
+
+
+@dataclass(frozen=True)
+class Population:
+    """Participants by line of the file, and for each line that cannot be used the reason."""
+
+    participants: dict[str, Participant]
+    rejected: dict[str, str]
+
+
+def _read_column(path: Path, column: str, limit: int | None = None) -> list[tuple[str, str]]:
+    """Returns (line, text) of a column.
+
+    Raises:
+        ValueError: the file or the column does not exist, or the file has no rows.
+    """
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file)
+            names = rows.fieldnames or ()
+            wanted = zip(rows, range(limit or 1 << 62), strict=False)
+            found = [(str(rows.line_num), row.get(column) or "") for row, _ in wanted]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+    if column not in names:
+        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}")
+    if not found:
+        raise ValueError(f"{path} has no rows")
+    return found
+
+
+def read_population(
+    path: Path,
+    column: str,
+    question: Question,
+    groups: Sequence[BudgetGroup],
+    *,
+    epsilon_column: str | None = None,
+    limit: int | None = None,
+) -> Population:
+    """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
+
+    Args:
+        path: the CSV file.
+        column: where the values stand.
+        question: what the values answer.
+        groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
+        epsilon_column: where each participant's `max_local_epsilon` stands.
+        limit: use the first so many rows.
+
+    Raises:
+        ValueError: the file or a column does not exist, or the file has no rows.
+    """
+    texts = _read_column(path, column, limit)
+    stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
+    drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
+        [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
+    )
+    participants: dict[str, Participant] = {}
+    rejected: dict[str, str] = {}
+    for index, (line, text) in enumerate(texts):
+        try:
+            epsilon = float(stated[index][1]) if stated else drawn[index]
+            if not (math.isfinite(epsilon) and epsilon > 0):
+                raise ValueError(f"max_local_epsilon is {epsilon}; it must be a finite number > 0")
+            participants[line] = Participant(question.mechanism.parse_value(text), epsilon)
+        except ValueError as error:
+            rejected[line] = f"line {line}: {error}"
+    return Population(participants, rejected)
+
+
+def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:
+    """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its letters.
+
+    The letters are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
+
+    Raises:
+        ValueError: the column has one value only, or too many for letters, and no interval is given.
+    """
+    name = "".join(letter if letter.isalnum() else "_" for letter in column)
+    if low is not None and high is not None:
+        return Question(name, OneBit(low, high))
+    texts = sorted({text.strip() for _, text in _read_column(path, column, limit)})
+    if set(texts) <= {"0", "1"}:
+        return Question(name, RandomizedResponse())
+    hint = "give --low and --high to ask for its mean"
+    if len(texts) < 2:
+        raise ValueError(f"{column!r} has one value only, {texts[0]!r}; {hint}")
+    if len(texts) > _MAX_LETTERS:
+        raise ValueError(
+            f"{column!r} has {len(texts)} different values; it must have at most {_MAX_LETTERS}, or {hint}"
+        )
+    return Question(name, KaryResponse(len(texts), tuple(texts)))

@@ -1,0 +1,76 @@
+"""An audit: the certificate of a batch of budgets beside the strongest attack that a search finds.
+
+The two enclose the truth. An attack above the certificate would be a defect of this library, and is reported as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from accountant import Budgets, Certificate, LowerBound, Randomizer, certify, lower_bound
+
+__all__ = ["Audit", "audit"]
+
+_ROUNDING = 1e-9
+"""Relative; both epsilons are found by bisection."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A certified epsilon and an epsilon that an attack reaches, at the same delta."""
+
+    certificate: Certificate
+    attack: LowerBound
+
+    @property
+    def ratio(self) -> float | None:
+        """The certified epsilon over the attack's, at least 1; None where the attack reaches nothing."""
+        return self.certificate.epsilon / self.attack.epsilon if self.attack.epsilon > 0 else None
+
+    def document(self) -> dict[str, Any]:
+        """Returns the JSON document of `croupier audit`."""
+        attack, certificate = self.attack, self.certificate
+        return {
+            "lower_bound": {"epsilon": attack.epsilon, "delta": attack.delta, "attack": attack.attack},
+            "certificate": {"epsilon": certificate.epsilon, "delta": certificate.delta, "grade": certificate.grade},
+            "ratio": self.ratio,
+        }
+
+
+def audit(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    *,
+    delta: float,
+    dishonest: int,
+    linkage: str,
+    seconds: float,
+    progress: Callable[[LowerBound, int], None] | None = None,
+) -> Audit:
+    """Certifies the budgets, and searches for an attack.
+
+    Args:
+        budgets: the local budgets of the batch.
+        randomizer: of all its users.
+        delta: of certificate and attack.
+        dishonest: how many of the other clients may be dishonest.
+        linkage: "separate", or "stratified": a report shows its tier.
+        seconds: to search for.
+        progress: called with the best attack so far, and how many were tried.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        RuntimeError: an attack reaches more than is certified.
+    """
+    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
+    attack = lower_bound(
+        budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=progress
+    )
+    if attack.epsilon > certificate.epsilon * (1 + _ROUNDING):
+        raise RuntimeError(
+            f"an attack reaches epsilon {attack.epsilon!r}, the certificate says {certificate.epsilon!r}: "
+            "this is a defect of croupier; please report it with the budgets"
+        )
+    return Audit(certificate, attack)

@@ -1,0 +1,170 @@
+"""Plots, each made from the JSON document that the same command prints with `--json`, and all in one style.
+
+Blue is what is certified, red what is measured (an estimate, an attack, a throughput), grey what it is compared with,
+black a bound that is refuted. Where several trainings are drawn, each has a colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["plot_answers", "plot_privacy_curve", "plot_throughput", "plot_training"]
+
+_CERTIFIED, _MEASURED, _COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
+_OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
+_REFUTED = {"ls": ":", "lw": 1.6, "color": "black"}
+_STYLE = {
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.alpha": 0.3,
+    "legend.fontsize": "small",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "savefig.dpi": 130,
+    "svg.fonttype": "none",
+}
+
+
+@contextmanager
+def _figure(path: Path, columns: int, rows: int = 1, *, width: float = 5.6, height: float = 4.2) -> Iterator[Any]:
+    """Yields (figure, axes as rows of columns); saves the figure at the end, without a display."""
+    from cycler import cycler
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({**_STYLE, "axes.prop_cycle": cycler(color=(_CERTIFIED, _MEASURED, *_OTHERS))}):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws delta against epsilon: the certificate, the attack, the area between them, and the published bounds.
+
+    Args:
+        title: the name of the randomizer.
+        points: certificates, as JSON.
+        path: PNG, SVG or PDF.
+    """
+    deltas = [point["delta"] for point in points]
+    certified = [point["epsilon"] for point in points]
+    attacks = [point["lower_bound"]["epsilon"] for point in points]
+    names = [bound["name"] for bound in points[0]["comparison"]]
+    found = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
+    published = [(name, bounds) for name, bounds in found if any(row["epsilon"] is not None for row in bounds)]
+    styles = ({"ls": dashes, "lw": 1.2, "color": color} for dashes in ("--", "-.") for color in _OTHERS)
+    with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
+        axes.plot(certified, deltas, color=_CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
+        if all(attack is not None for attack in attacks):
+            axes.plot(attacks, deltas, color=_MEASURED, label="attack, LOWER_BOUND")
+            axes.fill_betweenx(deltas, attacks, certified, color=_CERTIFIED, alpha=0.15)
+        for name, bounds in published:
+            drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
+            refuted = any(row["status"] == "refuted" for row in bounds)
+            label = f"{name}, {bounds[0]['grade']}{', refuted' if refuted else ''}"
+            axes.plot(*zip(*drawn, strict=True), label=label, **(_REFUTED if refuted else next(styles)))
+        axes.set_xlim(0, 6 * max(certified) if published else None)
+        axes.set(yscale="log", xlabel="central ε", ylabel="δ", title=f"{title}: what the shuffled batch reveals")
+        axes.legend()
+
+
+def plot_answers(result: dict[str, Any], path: Path) -> None:
+    """Draws, for each question of a demonstration, estimates with their intervals on the truth, and the budgets."""
+    questions = result["questions"]
+    with _figure(path, len(questions), 2, width=4.6, height=3.6) as (figure, (above, below)):
+        for question, answers, budgets in zip(questions, above, below, strict=True):
+            _draw_answers(question, answers)
+            _draw_budgets(question["certificate"], budgets)
+        figure.suptitle("What the analyzer learned, and what it cost each tier of users")
+
+
+def _draw_answers(question: dict[str, Any], axes: Any) -> None:
+    listed = isinstance(question["truth"], list)
+    truths, estimates, intervals = (
+        question[key] if listed else [question[key]] for key in ("truth", "estimate", "confidence_interval")
+    )
+    places = range(len(truths))
+    below = [estimate - low for estimate, (low, _) in zip(estimates, intervals, strict=True)]
+    above = [high - estimate for estimate, (_, high) in zip(estimates, intervals, strict=True)]
+    level = f"estimate, {100 * question['confidence_level']:g} %"
+    axes.bar(places, truths, color=_COMPARED, width=0.6, label="truth")
+    axes.errorbar(places, estimates, [below, above], fmt="o", color=_MEASURED, capsize=5, label=level)
+    axes.set_xticks(list(places), question["labels"] or [""])
+    axes.set_xlim(-1, len(truths))
+    axes.margins(y=0.25)
+    axes.grid(visible=False, axis="x")
+    axes.set_title(question["name"])
+    axes.legend(loc="upper left")
+
+
+def _draw_budgets(certificate: dict[str, Any], axes: Any) -> None:
+    tiers = certificate["tiers"]
+    rows = range(len(tiers))
+    local, central = [tier["local_epsilon"] for tier in tiers], [tier["epsilon"] for tier in tiers]
+    axes.barh([row + 0.2 for row in rows], local, 0.36, color=_COMPARED, label="local ε")
+    axes.barh([row - 0.2 for row in rows], central, 0.36, color=_CERTIFIED, label=f"central ε, {certificate['grade']}")
+    for row, epsilon in zip(rows, central, strict=True):
+        axes.text(epsilon, row - 0.2, f" {epsilon:.4f}", va="center", fontsize="small")
+    axes.set_yticks(list(rows), [f"{tier['count']} users" for tier in tiers])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"ε at δ = {certificate['delta']:g}")
+    axes.legend(loc="lower right")
+
+
+def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
+    users = [row["users"] for row in rows]
+    with _figure(path, 2) as (_, ((throughput, stages),)):
+        floor = [row["users"] / row["floor_s"] for row in rows]
+        throughput.loglog(users, floor, "--", color="black", label="floor: HPKE alone, same run")
+        throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=_MEASURED, label="end to end")
+        throughput.set(xlabel="users", ylabel="users per second", title="throughput")
+        for stage in rows[0]["stages"]:
+            cost = [1000 * row["stages"][stage]["cpu_s"] / row["users"] for row in rows]
+            stages.loglog(users, cost, "o-", label=stage)
+        stages.set(xlabel="users", ylabel="CPU seconds per 1000 users", title="where the time goes")
+        for axes in (throughput, stages):
+            axes.legend()
+
+
+def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws accuracy against epochs, and against epsilon with its grade, for one training or several.
+
+    Args:
+        results: `TrainingOutcome.document()` of each.
+        path: PNG, SVG or PDF.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    with _figure(path, 2) as (_, ((by_epoch, by_epsilon),)):
+        for index, result in enumerate(results):
+            history, color = result["history"], f"C{index}"
+            accuracy = [100 * one["accuracy"] for one in history]
+            by_epoch.plot([one["epoch"] for one in history], accuracy, color=color, marker=".", label=result["title"])
+            paid = [(one["epsilon"], 100 * one["accuracy"]) for one in history if one["epsilon"] is not None]
+            if paid:
+                by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
+        by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
+        by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
+        by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
+        epsilons = [one["epsilon"] for result in results for one in result["history"] if one["epsilon"] is not None]
+        if epsilons and max(epsilons) > 10 * min(epsilons):
+            by_epsilon.set_xscale("log")
+        by_epoch.legend()
+
+
+def _cost_label(results: Sequence[dict[str, Any]]) -> str:
+    """Returns what the epsilons are of, and their grades; a plot travels without the page that explains it."""
+    units = {result["setting"]["unit"] for result in results}
+    grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
+    parts = [" or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))]
+    parts += [" or ".join(sorted(grades))] if grades else []
+    parts += ["simulated"] if any(result["setting"]["mode"] == "simulation" for result in results) else []
+    return ", ".join(parts)

@@ -1,0 +1,341 @@
+"""Runs a training that a `TrainingConfig` describes, simulated or through a deployment, for the command or any program.
+
+    outcome = run_training(TrainingConfig(epochs=2, simulate=True))
+    outcome.records[-1].accuracy, outcome.spending[-1].epsilon
+
+What an epoch does is left to `simulation` and `deployed`, what it costs to `privacy`. Here they are put together, and
+the training is ended before it costs more than it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deploy.local.budget_groups import BudgetGroup
+from deploy.local.processes import temporary_deployment
+from deploy.operator.rounds import RoundSettings
+from deploy.show.tables import counted
+from deploy.training.checkpoint import Progress
+from deploy.training.config import TrainingConfig
+from deploy.training.datasets import Examples, load_dataset, with_features
+from deploy.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
+from deploy.training.descent import evaluate
+from deploy.training.models import load_model
+from deploy.training.outcome import EpochRecord, TrainingOutcome
+from deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
+from deploy.training.simulation import shares_of, silo_epochs, user_epochs
+from protocol.deployment import PrivacyLimit
+from protocol.questions import Question
+from runtime.workers import WorkerPool
+
+__all__ = ["run_training"]
+
+
+def run_training(
+    config: TrainingConfig,
+    *,
+    progress: Callable[[TrainingOutcome], None] = lambda outcome: None,
+    note: Callable[[str], None] = lambda line: None,
+) -> TrainingOutcome:
+    """Trains, and leaves model, history and plot in `config.out`.
+
+    A deployed training that was killed goes on from its checkpoint, where its deployment still runs. An event loop is
+    started for it: call this from a thread of its own in a program that has one.
+
+    Args:
+        config: what to do.
+        progress: called after every epoch with the outcome so far, first with the epochs of the checkpoint.
+        note: called with a sentence about what is done next, or what went wrong and did not stop the training.
+
+    Raises:
+        ValueError: data, model, device or checkpoint cannot be used; or the limit does not allow one epoch.
+        Refusal: a service refused a round.
+        RuntimeError: the deployment on loopback did not start.
+    """
+    training = _Training(config, progress, note)
+    parameters = training.simulate() if config.simulate else training.deploy()
+    training.outcome.save(config.out, parameters)
+    return training.outcome
+
+
+class _Training:
+    """One training under way: what both modes need, and the epochs of each."""
+
+    def __init__(
+        self, config: TrainingConfig, progress: Callable[[TrainingOutcome], None], note: Callable[[str], None]
+    ) -> None:
+        self._config, self._progress, self._note = config, progress, note
+        device = _device(config.device)
+        raw = load_dataset(config.dataset, config.data)
+        self._dataset = with_features(raw, config.features)
+        self._watched = self._dataset.test if config.watch == "test" else self._dataset.validation
+        inputs, examples = self._dataset.train.features.shape[1], len(self._dataset.train)
+        self._silos = Silos(shares_of(examples, config.clients), config.delta) if config.unit == "record" else None
+        self._count = examples if self._silos is None else config.clients
+        self._model = load_model(config.model, inputs, self._dataset.classes, config.seed, device)
+        self._epochs = config.epochs
+        self._budgets = _assign(config.budget_groups, self._count) if config.private else None
+        self._cost: TrainingCost | None = None
+        self._epoch: tuple[Batch, ...] = ()
+        self._sigmas = [0.0] * self._count
+        self.outcome = TrainingOutcome(config.title, self._setting(raw.train))
+        if self._budgets is not None:
+            self._note(f"planning for {self._count} clients that all answer, d = {self._model.dimension} …")
+            self._epoch = _batches(self._budgets, config.batch_size or self._count)
+            self._cost = self._new_cost(self._budgets)
+            order = self._cost.conditions.order.partition(":")[0]
+            trust = f"one user, {order}" if self._silos is None else "one RECORD of one client, no shuffler is trusted"
+            self.outcome.basis = trust
+            self._plan(self._cost)
+
+    def _setting(self, examples: Examples) -> dict[str, Any]:
+        """Returns everything that may not change between two runs of one training, as JSON."""
+        config, rule = self._config, self._config.step_rule
+        own_model = config.model.endswith(".py")
+        return {
+            "dataset": config.dataset,
+            "examples_sha256": _digest(examples),
+            "features": config.features,
+            "model": config.model,
+            "model_sha256": hashlib.sha256(Path(config.model).read_bytes()).hexdigest() if own_model else None,
+            "dimension": self._model.dimension,
+            "unit": config.unit,
+            "users": self._count,
+            "budgets": config.budgets if config.private else None,
+            "delta": config.delta,
+            "clipping_norm": config.clipping_norm,
+            "learning_rate": rule.learning_rate,
+            "momentum": rule.momentum,
+            "averaging": rule.averaging,
+            "order": config.order,
+            "turn_s": config.period_s if config.sequential and not config.simulate else None,
+            "batch_size": 1 if config.sequential else config.batch_size or self._count,
+            "seed": config.seed,
+            "watched": config.watch,
+            "mode": "simulation" if config.simulate else "deployed",
+        }
+
+    def _new_cost(self, budgets: torch.Tensor) -> TrainingCost:
+        config = self._config
+        own_model = config.model.endswith(".py")
+        conditions = Conditions(config.features, own_model, config.sequential, simulated=config.simulate)
+        if self._silos is None:
+            return UserSpending(self._model.dimension, config.delta, conditions)
+        cost = SiloSpending([(epsilon, config.delta) for epsilon in budgets.tolist()], config.delta, conditions)
+        sensitivity = 2 * config.clipping_norm / self._silos.records
+        self._sigmas = [sensitivity * cost.noise(epsilon, config.delta) for epsilon in budgets.tolist()]
+        return cost
+
+    def _plan(self, cost: TrainingCost) -> None:
+        """Takes only as many epochs as the limit allows if all clients answer.
+
+        Raises:
+            ValueError: the limit does not allow one epoch.
+        """
+        limit = self._config.epsilon_limit
+        if not limit:
+            return
+        affordable = cost.epochs_within(self._epoch, limit, self._epochs)
+        if not affordable:
+            first = cost.after([self._epoch])
+            raise ValueError(
+                f"epsilon_limit is {limit:g}; it must be more than one epoch costs, {first.epsilon:.4g} ({first.grade} "
+                f"at δ {first.delta:g})"
+            )
+        if affordable < self._epochs:
+            following = cost.after([self._epoch] * (affordable + 1)).epsilon
+            self._stop_after(affordable, following, "planned for all clients answering")
+            self._epochs = affordable
+
+    def _stop_after(self, epoch: int, following: float, basis: str) -> None:
+        """Says why there is no further epoch."""
+        self.outcome.stopped = (
+            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost {following:.4g} "
+            f"({basis}), above the limit of {self._config.epsilon_limit:g}"
+        )
+
+    def _add(self, record: EpochRecord, spent: Spending | None) -> None:
+        self.outcome.add(record, spent)
+        self._progress(self.outcome)
+
+    def simulate(self) -> torch.Tensor:
+        """Trains without a network, and returns the parameters."""
+        config, rule, done = self._config, self._config.step_rule, self._model.initial
+        if self._silos is None:
+            steps = user_epochs(
+                self._model,
+                self._dataset,
+                self._budgets,
+                config.clipping_norm,
+                rule,
+                self._epochs,
+                batch_size=config.batch_size,
+                sequential=config.sequential,
+                seed=config.seed,
+            )
+        else:
+            steps = silo_epochs(
+                self._model,
+                self._dataset,
+                self._sigmas,
+                config.clipping_norm,
+                rule,
+                self._epochs,
+                sequential=config.sequential,
+                seed=config.seed,
+            )
+        for epoch, descent in steps:
+            done = descent.average
+            record = EpochRecord(epoch, descent.steps, *evaluate(self._model, done, self._watched))
+            self._add(record, None if self._cost is None else self._cost.after([self._epoch] * epoch))
+        return done
+
+    def deploy(self) -> torch.Tensor:
+        """Runs every step as a round, on a running deployment or on one of its own, and returns the parameters.
+
+        The checkpoint lives as long as the deployment: beside the results, or in the directory that is deleted.
+        """
+        config = self._config
+        if self._budgets is None or self._cost is None:
+            raise ValueError("private is False; it must be True in a deployment")
+        if config.directory is not None:
+            return asyncio.run(self._deployed(config.directory, config.out, self._budgets, self._cost))
+        limit = None
+        if config.epsilon_limit:
+            limit = PrivacyLimit(total_epsilon=config.epsilon_limit, total_delta=config.delta)
+        hops = counted(config.hops, "shuffler")
+        self._note(f"starting {hops}, the accountant and the analyzer, each in its own process, over TLS …")
+        with temporary_deployment(config.hops, limit) as local:
+            state = local.directory / "training"
+            return asyncio.run(self._deployed(local.directory, state, self._budgets, self._cost))
+
+    def _deployed_run(self, directory: Path, state: Path, budgets: torch.Tensor, pool: WorkerPool) -> DeployedRun:
+        config, grid = self._config, tuple(torch.unique(budgets).tolist())
+        # A sequential round is granted for the fewest who may answer, so few may be missing.
+        fewest = self._count * 9 // 10 if config.sequential else (config.batch_size or self._count) // 2
+
+        def settings(question: Question) -> RoundSettings:
+            return RoundSettings(question, grid, delta=config.delta, epsilon_max=20.0, min_batch_size=max(2, fewest))
+
+        sequential = partial(SequentialRun, period_ms=round(1000 * config.period_s))
+        return (sequential if config.sequential else DeployedRun)(
+            directory=directory,
+            out=state,
+            model=self._model,
+            name=config.model_name,
+            examples=self._dataset.train,
+            silos=self._silos,
+            watched=self._watched,
+            max_local_epsilons=budgets,
+            clipping_norm=config.clipping_norm,
+            rule=config.step_rule,
+            settings=settings,
+            pool=pool,
+            setting=self.outcome.setting,
+            batch_size=config.batch_size,
+        )
+
+    async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> torch.Tensor:
+        """Takes the epochs that are left. What they have cost is composed from the certificates of their rounds."""
+        pool = WorkerPool()
+        run = self._deployed_run(directory, state, budgets, pool)
+        steps = run.steps_per_epoch
+        reached = run.resume()
+
+        def spent(epoch: int | None = None) -> Spending:
+            return cost.after(reached.epochs(steps)[:epoch], reached.unreleased(steps))
+
+        for record in reached.history:
+            self._add(record, spent(record.epoch))
+        try:
+            if self._another(reached, steps, cost):
+                await pool.warm()
+            while self._another(reached, steps, cost):
+                async for _ in run.steps(reached, (len(reached.history) + 1) * steps):
+                    pass
+                self._add(reached.history[-1], spent())
+                self._note_missing(run, reached.epochs(steps)[-1])
+        except NotGrantedError as error:
+            self.outcome.stopped = f"the accountant refused the next step: {error}"
+            if not reached.answered:
+                raise ValueError(self.outcome.stopped) from error
+            self.outcome.end(run.record(reached), spent())
+        finally:
+            pool.close()
+        return reached.descent.average
+
+    def _another(self, reached: Progress, steps: int, cost: TrainingCost) -> bool:
+        """Whether there is an epoch to train, and one more like the last one would keep the limit."""
+        done, limit = reached.epochs(steps), self._config.epsilon_limit
+        if len(reached.history) >= self._epochs:
+            return False
+        if not (limit and reached.history):
+            return True
+        following = max(cost.after([*done, like]).epsilon for like in (self._epoch, done[-1]))
+        if following > limit:
+            self._stop_after(len(reached.history), following, "if as many answer as in the last one")
+        return following <= limit
+
+    def _note_missing(self, run: DeployedRun, newest: Sequence[Batch]) -> None:
+        missing = self._count - sum(number for batch in newest for _, number in batch.tiers)
+        missing += sum(batch.dishonest for batch in newest)
+        if missing:
+            self._note(f"{missing} of {self._count} clients have not answered, or count as if they had not")
+        for user, why in list(run.without_gradient.items())[:3]:
+            self._note(f"client {user} had no gradient: {why}")
+
+
+def _digest(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for one in (examples.features, examples.targets):
+        digest.update(one.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _device(device: str) -> str:
+    """Returns the name of the device to use; auto is the GPU where there is one.
+
+    Raises:
+        ValueError: the device cannot be used.
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device is {device!r}; it must be a device of this machine: {error}") from error
+    return device
+
+
+def _assign(groups: Sequence[BudgetGroup], count: int) -> torch.Tensor:
+    """Returns the clients' local budgets, float64 (n,): the groups in proportion, in an order without meaning."""
+    total, budgets, done = sum(group.share for group in groups), torch.empty(count, dtype=torch.float64), 0
+    for index, group in enumerate(groups):
+        share = sum(one.share for one in groups[: index + 1]) / total
+        end = round(share * count)
+        budgets[done:end] = group.max_local_epsilon
+        done = end
+    return budgets[torch.randperm(count, generator=torch.Generator().manual_seed(1))]
+
+
+def _batches(budgets: torch.Tensor, size: int) -> tuple[Batch, ...]:
+    """Returns every batch that an epoch may have if all answer: all clients, or the worst case of a random batch.
+
+    Raises:
+        ValueError: a step takes some of the clients, and their budgets differ.
+    """
+    values, counts = torch.unique(budgets, return_counts=True)
+    if size >= len(budgets):
+        return (Batch(tuple(zip(values.tolist(), counts.tolist(), strict=True))),)
+    if len(values) > 1:
+        raise ValueError(f"batch_size is {size}; it must be 0 with {len(values)} different budgets")
+    batches = -(-len(budgets) // size)
+    sizes = {len(budgets) // batches, -(-len(budgets) // batches)}
+    return tuple(Batch(((float(values[0]), one),)) for one in sorted(sizes))

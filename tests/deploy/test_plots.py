@@ -1,0 +1,40 @@
+"""What a plot says: it travels without the page that explains it, so grades and modes stand in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from croupier import Budgets, certify
+from deploy.show.plots import plot_privacy_curve, plot_training
+
+
+def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:
+    epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
+    history = [one | {"grade": grade} if grade else one | {"grade": None, "epsilon": None} for one in epochs]
+    return {"title": title, "setting": {"mode": mode, "unit": unit}, "history": history}
+
+
+def drawn(path: Path) -> str:
+    return path.read_text().replace("&lt;", "<")
+
+
+def test_a_training_shows_its_grade_and_whether_it_was_simulated(tmp_path: Path) -> None:
+    deployed = training("deployed run", "deployed", "user", "CERTIFIED")
+    plot_training([deployed], tmp_path / "deployed.svg")
+    assert "central ε, CERTIFIED<" in drawn(tmp_path / "deployed.svg")
+    others = [training("noisy", "simulation", "record", "HEURISTIC"), training("bare", "simulation", "record", None)]
+    plot_training(others, tmp_path / "new" / "simulated.svg")
+    text = drawn(tmp_path / "new" / "simulated.svg")
+    assert "ε of one record, HEURISTIC, simulated<" in text
+    assert "noisy" in text
+    assert "bare" in text
+
+
+def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
+    budgets = Budgets.from_tiers([(4.0, 1000)])
+    points = [certify(budgets, "rr", delta=delta, compare_all=True).to_json() for delta in (1e-4, 1e-6)]
+    plot_privacy_curve("rr", points, tmp_path / "curve.svg")
+    text = drawn(tmp_path / "curve.svg")
+    for label in ("croupier, CERTIFIED<", "attack, LOWER_BOUND<", "GSPA Thm 1, CERTIFIED<", "ASYMPTOTIC, refuted<"):
+        assert label in text

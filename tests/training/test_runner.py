@@ -1,0 +1,56 @@
+"""`run_training`, as a program has it that is not the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from deploy.training.config import TrainingConfig
+from deploy.training.outcome import TrainingOutcome
+from deploy.training.runner import run_training
+
+
+def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) -> None:
+    told: list[tuple[int, str]] = []
+    notes: list[str] = []
+
+    def progress(outcome: TrainingOutcome) -> None:
+        told.append((outcome.records[-1].epoch, outcome.line()))
+
+    config = TrainingConfig(simulate=True, epochs=2, budgets="2:1,4:1", out=tmp_path)
+    outcome = run_training(config, progress=progress, note=notes.append)
+    assert [epoch for epoch, _ in told] == [1, 2]
+    assert "CERTIFIED, simulated" in told[-1][1]
+    assert notes == ["planning for 1297 clients that all answer, d = 640 …"]
+    first, second = outcome.spending
+    assert first is not None
+    assert second is not None
+    assert 0 < first.epsilon < second.epsilon < second.everyone_else_colludes == 8.0
+    assert json.loads((tmp_path / "training.json").read_text()) == outcome.document()
+    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
+
+
+def test_the_same_configuration_gives_the_same_simulation(tmp_path: Path) -> None:
+    config = TrainingConfig(simulate=True, epochs=1, unit="record", clients=20, out=tmp_path)
+    assert run_training(config).document() == run_training(config).document()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            TrainingConfig(simulate=True, epsilon_limit=0.01),
+            "epsilon_limit is 0.01; it must be more than one epoch",
+        ),
+        (TrainingConfig(simulate=True, device="abacus"), "device is 'abacus'; it must be a device of this machine"),
+        (TrainingConfig(unit="record", clients=2000), "clients is 2000; it must be in 1..1297, the number of examples"),
+        (TrainingConfig(batch_size=100, budgets="1:1,2:1"), "batch_size is 100; it must be 0 with 2 different budgets"),
+    ],
+)
+def test_what_only_the_data_or_the_machine_can_tell_is_said(config: TrainingConfig, message: str) -> None:
+    with pytest.raises(ValueError, match="must") as caught:
+        run_training(config)
+    assert message in str(caught.value)
