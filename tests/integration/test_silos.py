@@ -21,8 +21,8 @@ from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
 from protocol.onion import Onion, encode_budget
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
-from tests.integration.test_rounds import Table, table
 from tests.support import settings
+from tests.support.rounds import Table, table
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
@@ -63,6 +63,7 @@ def assert_close(publication: pb.Publication, truth: Matrix) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(tmp_path: Path) -> None:
     data = silos(40, seed=3)
     wishes = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
@@ -102,6 +103,7 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_path: Path) -> None:
     """Too long, not a number, and infinite; the mean stays that of the others."""
     data = silos(40, seed=4)
@@ -120,6 +122,7 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
     """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
     mu = 1 / unit_sigma(0.5, DELTA)
@@ -138,6 +141,7 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: Path) -> None:
     """Their budgets are counted among those of the certificate; the estimate took them for reports."""
     task = VectorTask(2, 1.0, "arrow", bytes(8))
@@ -164,6 +168,7 @@ NAN_ROW[3, 5] = math.nan
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("records", "message"),
     [
