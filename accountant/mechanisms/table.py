@@ -23,8 +23,8 @@ __all__ = ["TableMechanism"]
 
 TABLE_ROUNDING = 16 * UNIT
 """What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
-TABLE_SUM = 1e-13
-"""How far the masses of a row may be from adding up to 1: as much as the bounds add for rounding."""
+TABLE_SUM = 5e-14
+"""How far the masses of a row may be from adding up to 1: half of what the bounds add for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
