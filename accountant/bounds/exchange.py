@@ -23,7 +23,8 @@ SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
 BULK = 7.0
 """Standard deviations of the integrand, as if it were Gaussian, that get cells of equal width; then they widen."""
-GROWTH = 1.15
+GROWTH = 5.0
+"""Beyond it each cell is wider than the one before by a fraction of this times the step."""
 LEAST = 5e-324
 """Stands for a bound that has underflowed: a bound is never 0 where the divergence is not."""
 
@@ -73,11 +74,12 @@ class Peak:
 
 def peak(product: HostProduct) -> Peak:
     """The tilt theta with about the smallest bound. Any theta is sound."""
-    mean, variance = product.drift, product.deviation**2
-    start = (mean + math.hypot(mean, math.sqrt(8 * variance))) / (2 * variance)  # the root for Gaussian Y
+    mean = product.drift / product.deviation
+    start = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
     for reach in (2.0, 0.5, 0.125):
         thetas = start * np.exp(np.linspace(-reach, reach, 9))
-        height = product.at(thetas) - 2 * np.log(thetas)
+        with np.errstate(over="ignore", invalid="ignore"):
+            height = product.at(thetas) - 2 * np.log(thetas)
         best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
         start = float(thetas[best])
     return Peak(start, float(height[best]))
@@ -91,8 +93,9 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     """
     theta = peak(product).theta
     spread = theta * product.deviation
-    edges = _edges(step / spread, BULK / spread, 40 * math.sqrt(product.hosts + 1) / spread)
-    log_product, error = product.over(theta, edges)
+    edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
+    with np.errstate(over="ignore", invalid="ignore"):
+        log_product, error = product.over(theta, edges)
     left, width = edges[:-1], np.diff(edges)
     top = float(log_product.max())
     if not (math.isfinite(top) and math.isfinite(error)):
@@ -120,11 +123,12 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     return Bounded(min(1.0, total), min(1.0, slack, total))
 
 
-def _edges(step: float, bulk: float, end: float) -> Floats:
-    """0, step, 2 step, ... up to bulk, then cells that widen, up to end or a little more."""
-    equal = step * np.arange(math.ceil(bulk / step) + 1)
-    widening = max(1, math.ceil(math.log(max(end / equal[-1], 1.0)) / math.log(GROWTH)))
-    return np.concatenate([equal, equal[-1] * GROWTH ** np.arange(1, widening + 1)])
+def _edges(step: float, end: float) -> Floats:
+    """0, step, 2 step, ... up to BULK, then cells that widen, up to `end` or a little more."""
+    equal = step * np.arange(math.ceil(BULK / step) + 1)
+    growth = 1 + GROWTH * step
+    widening = max(1, math.ceil(math.log(max(end / equal[-1], 1.0)) / math.log(growth)))
+    return np.concatenate([equal, equal[-1] * growth ** np.arange(1, widening + 1)])
 
 
 def split_between(values: Floats, mass: Floats, nodes: Floats) -> Floats:

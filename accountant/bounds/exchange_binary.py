@@ -41,8 +41,9 @@ class _Signs:
     """The law of the mean of C fair signs, C = K + 1 slots, or one larger in convex order: atoms in [-1, 1]."""
 
     nodes: Floats
-    mass: Floats
+    log_mass: Floats
     relative_error: float
+    """Of the masses."""
     blanket: CountLaw
 
 
@@ -90,8 +91,7 @@ class _BitProduct:
         total = np.zeros(theta.shape)
         for tier in range(self.hosts_.count.size):
             exponent, _ = self._exponents(tier, theta[:, None, None])  # (n, 2, J)
-            with np.errstate(invalid="ignore"):
-                total += self._share(tier) * _log_mean(exponent, self.signs.mass).max(1)
+            total += self._share(tier) * _log_mean(exponent, self.signs.log_mass).max(1)
         return total
 
     def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
@@ -106,7 +106,7 @@ class _BitProduct:
             shift = self._shift(tier, np.array([[theta]]))
             largest = float(shift.max())
             drop = self._drop(tier, shift, edges, rounding)
-            factor = _log_mean(exponent[:, None, :] + drop, self.signs.mass).max(0)
+            factor = _log_mean(exponent[:, None, :] + drop, self.signs.log_mass).max(0)
             total += self._share(tier) * factor
             size += self._share(tier) * np.abs(factor)
             error = max(error, terms * (4 + largest) * rounding)
@@ -147,11 +147,10 @@ class _BitProduct:
         slots = 1 + math.tanh(float(hosts.local_epsilon[tier]) / 2) * self.signs.nodes
         shift = self._shift(tier, theta)
         up, down = np.array([[p], [q]]), np.array([[q], [p]])
-        with np.errstate(over="ignore", invalid="ignore"):
-            growth = up * _excess(shift * down) + down * _excess(-shift * up)
-            gain = np.log1p(growth) * (hosts.variance / (p * q))
-            loss = self.drift * theta * slots
-            return gain - loss, float((gain + loss).max())
+        growth = up * _excess(shift * down) + down * _excess(-shift * up)
+        gain = np.log1p(growth) * (hosts.variance / (p * q))
+        loss = self.drift * theta * slots
+        return gain - loss, float((gain + loss).max())
 
 
 def _probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
@@ -170,12 +169,11 @@ def _excess(t: Floats) -> Floats:
     return excess
 
 
-def _log_mean(exponent: Floats, mass: Floats) -> Floats:
-    """ln of the sum of mass e^exponent over the last axis."""
-    top = exponent.max(-1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total: Floats = np.log(np.exp(exponent - top[..., None]) @ mass)
-    logarithm: Floats = top + total
+def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
+    """ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
+    terms = exponent + log_mass
+    top = terms.max(-1)
+    logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
     return logarithm
 
 
@@ -196,8 +194,10 @@ def _mean_sign(blanket: CountLaw) -> _Signs:
     # What is beyond the reach (Hoeffding: below 2 e^-722) or underflows is put where it weighs most.
     edge = blanket.lost / 2 + 1e-290
     mass[[0, -1]] += edge
-    relative = blanket.relative_error + pmf_error(spread) + UNIT * (2 * spread + 64)
-    return _Signs(nodes, mass, relative, blanket)
+    # Each mass is a sum of that many positive numbers at most; its logarithm, at most 700 in size, is rounded once.
+    relative = blanket.relative_error + pmf_error(spread) + UNIT * (2 * spread + blanket.counts.size + 1500)
+    kept = mass > 0
+    return _Signs(nodes[kept], np.log(mass[kept]), relative, blanket)
 
 
 @dataclass(frozen=True, eq=False)
