@@ -322,7 +322,8 @@ def _merged(epsilons: Floats, count: Ints, tiers: int) -> tuple[Floats, Floats]:
         return epsilons, weights
     keep, flip = _probabilities(epsilons)
     value = keep * flip  # falls as the budget grows; a group loses about its users times its width
-    bins = np.minimum(((value[0] - value) / (value[0] - value[-1]) * 4096).astype(np.int64), 4095)
+    width = max(float(value[0] - value[-1]), 1e-300)
+    bins = np.clip(((value[0] - value) / width * 4096).astype(np.int64), 0, 4095)
     density = np.sqrt(np.bincount(bins, weights=weights, minlength=4096))
     before = np.cumsum(density) - density / 2
     group = np.minimum((before[bins] / density.sum() * tiers).astype(np.int64), tiers - 1)

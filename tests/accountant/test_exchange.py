@@ -240,6 +240,15 @@ def test_many_different_budgets() -> None:
     assert attack <= smallest_epsilon(curve, 1e-6, 2.0).epsilon <= 1.05 * attack
 
 
+def test_many_budgets_that_differ_by_less_than_can_be_seen() -> None:
+    epsilons = np.linspace(1e-16, 2e-16, 500)
+    others = Others(epsilons, np.zeros(500), np.full(500, 4, dtype=np.int64), 0)
+    curve = exchange_binary_curve(Victim(1.0), others, 1e-6)
+    assert isinstance(curve, ExchangeBinaryCurve)
+    attack = tier_lower_bound(Budgets.from_tiers([(1e-16, 2_000), (1.0, 1)]), "rr", 1.0, delta=1e-6).epsilon
+    assert attack <= smallest_epsilon(curve, 1e-6, 1.0).epsilon <= 1.02 * attack
+
+
 # Monotone, and at the ends of the ranges.
 
 
