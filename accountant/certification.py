@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.blankets import SpanCurve
+from accountant.bounds.density_blanket import SpanCurve
+from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.profile import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
-from accountant.curves import DeltaCurve, Inverse, Others, Victim, smallest_epsilon
-from accountant.exact_binary import ExactBinaryCurve
-from accountant.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
 
 MAX_EXACT_TIERS = 32
@@ -380,7 +380,7 @@ def _lower_bound(
     linkage: str,
     rounds: int,
 ) -> LowerBound | None:
-    from accountant.attacks import is_attackable, lower_bound
+    from accountant.attacks.lower_bound import is_attackable, lower_bound
 
     if not is_attackable(randomizer):
         return None

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from accountant.binomial import Floats
-from accountant.curves import Bounded, DeltaCurve, smallest_epsilon
-from accountant.loss_sums import STAGE
+from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
+from accountant.numerics.binomial import Floats
+from accountant.numerics.loss_sums import STAGE
 from accountant.results import check_count, check_epsilon
 
 __all__ = ["LEAST_DELTA", "ComposedCurve", "Round", "privacy_profile"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from accountant.budgets import MAX_LOCAL_EPSILON, MAX_USERS, Budgets, as_budgets
 from accountant.certification import certify
-from accountant.randomizers import Randomizer, randomizer_from_name
+from accountant.mechanisms.randomizers import Randomizer, randomizer_from_name
 from accountant.results import Certificate, check_count
 
 __all__ = ["Goal", "Plan", "plan", "standard_error"]

@@ -33,11 +33,11 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
-from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
+from runtime.store import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
 

@@ -19,7 +19,7 @@ from client.outbox import Outbox
 from client.submission import Participant, Sealed, per_call, seal_all, send
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 
 __all__ = ["FleetReport", "run_fleet"]
 

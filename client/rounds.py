@@ -12,10 +12,10 @@ from protocol.deployment import Deployment
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed, verify_signed
 from protocol.manifest import RoundTerms, parse_terms
-from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import retrying
 
 __all__ = ["accept_manifest", "fetch_publication", "fetch_terms", "read_publication"]
 

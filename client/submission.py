@@ -20,9 +20,9 @@ from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
 from protocol.questions import JOINING, Question, choose_budget, encode_report
 from protocol.randomness import SystemRandom
-from protocol.transport import retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import retrying
 
 __all__ = [
     "MAX_PER_CALL",
@@ -48,7 +48,7 @@ class Participant:
     Attributes:
         value: the true value, already parsed by `Question.parse_value`; for hemisphere, float64 (d,); for
             gaussian-vector, one vector (d,) for each of the client's records, such as a matrix (m, d).
-            None where clients take turns: there the value is asked for later (client.turns).
+            None where clients take turns: there the value is asked for later (client.sequential).
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.

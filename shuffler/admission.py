@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from protocol.errors import Code, Refusal
 from protocol.identity import submission_is_authentic
 from protocol.manifest import RoundTerms
-from protocol.store import Store, Transaction
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.store import Store, Transaction
+from runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
 
@@ -141,7 +141,7 @@ class Admission:
             for value in values:
                 if len(value) != 32:
                     raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
-        async with self._registering:  # between the look and the entry nobody else enters the same key
+        async with self._registering:  # no other call may enter the same key between the look-up and the entry
             roster = await self._roster()
             keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
 
@@ -229,7 +229,7 @@ class Admission:
         except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
             self._distrust_memory(calls[0].terms.round_id)
             for call in calls:
-                if not call.done.done():  # who has hung up needs no answer
+                if not call.done.done():  # a caller that has hung up needs no answer
                     call.done.set_exception(error)
             return
         for call, answer in zip(calls, codes, strict=True):

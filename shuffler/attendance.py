@@ -1,7 +1,7 @@
-"""Who is there to be asked, at hop 1: the streams of clients that take turns, and the one question under way.
+"""Attendance at hop 1 in a sequential round: the clients' streams, and the one question under way.
 
 Streams come and go; a client is on the newest one on which it has proved its key. Nothing here is durable, and nothing
-needs to be: clients come again, and whoever is asked when its stream breaks is asked again on the next one.
+needs to be: clients come again, and a client whose stream breaks while it is asked is asked again on the next one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Stream:
         self.outgoing.put_nowait(why)
 
     def end_if_empty(self) -> None:
-        """Ends the call of somebody who has proved nobody's key."""
+        """Ends a call on which no client has proved its key."""
         if not self.clients:
-            self.end(Refusal(Code.NOT_READY, "nobody has been let in on this stream"))
+            self.end(Refusal(Code.NOT_READY, "no client has been let in on this stream"))
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Attendance:
         self._changed = asyncio.Condition()
 
     def open(self, round_id: str) -> Stream:
+        """Adds a stream on which no client is let in yet."""
         stream = Stream(round_id)
         self._streams.add(stream)
         return stream
@@ -83,7 +84,7 @@ class Attendance:
                 del self._place[stream.round_id, client]
 
     async def enter(self, stream: Stream, clients: Sequence[bytes]) -> None:
-        """Takes clients in that have proved their keys; who is being asked hears so at once."""
+        """Takes in clients that have proved their keys; one that is being asked hears so at once."""
         question = self._questions.get(stream.round_id)
         for client in clients:
             self._place[stream.round_id, client] = stream
@@ -103,15 +104,17 @@ class Attendance:
             await self._changed.wait_for(enough)
 
     async def end(self, round_id: str) -> None:
-        """Has nobody asked any more, from the next turn on."""
+        """Ends the asking, from the next turn on."""
         self._ended.add(round_id)
         async with self._changed:
             self._changed.notify_all()
 
     def has_ended(self, round_id: str) -> bool:
+        """Returns whether the operator has ended the round's turns."""
         return round_id in self._ended
 
     def num_present(self, round_id: str) -> int:
+        """Returns how many clients of a round can be asked at the moment."""
         return sum(of == round_id for of, _ in self._place)
 
     async def ask(
@@ -150,7 +153,7 @@ class Attendance:
             question.answer.set_result(answer.envelope)
 
     def finish(self, round_id: str, report: pb.TurnsReport) -> None:
-        """Tells everyone who attends a round that nobody will be asked any more, and forgets it."""
+        """Tells all clients that attend a round that the asking is over, and forgets the round."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):
             stream.push(pb.AttendResponse(finished=report))

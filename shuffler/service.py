@@ -2,7 +2,7 @@
 
     hop 1:     OPEN ──close──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
     hop 2..k:  OPEN ──hand-over──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
-    in turns:                                       MIXED ──deliver──▶ IN_TURNS ──no more turns──▶ DELIVERED
+    sequential:                                     MIXED ──deliver──▶ IN_TURNS ──asking ends──▶ DELIVERED
 
 The output batch and the commitments are durable before the first byte is sent, so a crash can repeat a delivery but
 never choose a second order. After the next role's acknowledgement bodies and round key are gone.
@@ -11,71 +11,70 @@ never choose a second order. After the next role's acknowledgement bodies and ro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
 
 from protocol.batches import ciphertext_hashes, digest, drop_counts
 from protocol.deployment import OPERATOR
-from protocol.envelope import open_many
-from protocol.errors import Code, Refusal, refusal_of
-from protocol.identity import Kind, attendance_is_authentic, read_signed
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.randomness import SystemRandom
-from protocol.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
-from protocol.store import RoundRow, Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY, ServiceSetup, Stopwatch
+from runtime.store import RoundRow, Transaction
 from shuffler.admission import MAX_PER_CALL, Admission
-from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from shuffler.mix import open_layer, permute
-from shuffler.turns import ORDER_KEY, PROGRESS, TURNS_ENDED, new_order_key, take_turns
+from shuffler.inclusion import put_inclusion_list, read_inclusion_page
+from shuffler.mixing import open_layer, permute
+from shuffler.sequential import SequentialHop
+from shuffler.sequential_order import ORDER_KEY, TURNS_ENDED, new_order_key
 
 __all__ = ["ShufflerService"]
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-_INCLUSION_PAGE = 65536
-_HASH_BYTES = 32
-_TIME_TO_ENTER_S = 20.0  # for a stream to let somebody in: who has nobody keeps no slot
 _BEFORE_LAST_TURN = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_IN_TURNS)
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
-class ShufflerService(RoundService, stubs.ShufflerServicer):
+class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
-
-    passing = (PROGRESS,)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
-        self._attendance = Attendance()
         self._sizes: dict[str, int] = {}
 
     @property
     def num_waiting_submissions(self) -> int:
+        """See `RoundDriver.num_waiting_submissions`."""
         return self._admission.num_pending
 
     # ------------------------------------------------------------- place in the chain
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns this shuffler's place in the chain, 1..k."""
         return terms.services.index(self.name) + 1
 
     def predecessor(self, terms: RoundTerms) -> str:
+        """Returns the hop before this one.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL at hop 1, which takes submissions and no deliveries.
+        """
         hop = self.hop(terms)
         if hop == 1:
             raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
         return terms.manifest.hops[hop - 2].service
 
-    def _receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns the next service on each lane."""
         hop = self.hop(terms)
         if hop < terms.num_hops:
             return dict.fromkeys(_LANES, terms.manifest.hops[hop].service)
@@ -87,6 +86,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     # ------------------------------------------------------------- the round
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Closes, mixes, delivers, or asks clients in turn."""
         if row.state == pb.ROUND_STATE_OPEN:
             return await self._close_at_deadline(terms)
         if row.state == pb.ROUND_STATE_CLOSED:
@@ -94,7 +94,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         elif row.state == pb.ROUND_STATE_MIXED:
             await self._deliver(terms)
         elif row.state == pb.ROUND_STATE_IN_TURNS:
-            return await self._turns(terms)
+            return await self.take_turns(terms)
         return True
 
     async def _close_at_deadline(self, terms: RoundTerms) -> bool:
@@ -162,7 +162,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 raise Refusal(Code.SHORT_BATCH, problem)
             for lane, batch in lanes.items():
                 self.put_output(tx, terms.round_id, lane, batch)
-                _put_list(tx, terms.round_id, lane, hashes[lane])
+                put_inclusion_list(tx, terms.round_id, lane, hashes[lane])
             tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
@@ -213,7 +213,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         watch = Stopwatch()
         document = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out"))
         handover = pb.HandOverRequest.FromString(document or b"")
-        receivers = self._receivers(terms)
+        receivers = self.receivers(terms)
         sent = 0
         for lane, receiver in receivers.items():
             sent += await self.send_lane(terms, receiver, lane)
@@ -237,174 +237,15 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.metrics.stage("deliver", watch.read()[0])
         self._admission.forget(terms.round_id)
 
-    # ------------------------------------------------------------- turns
-
-    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """In turns, too: nobody is asked any more then, and nothing comes of the answers that were given."""
-        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
-
-    async def _turns(self, terms: RoundTerms) -> bool:
-        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, TURNS_REPORT))
-        if document is None and self.hop(terms) > 1:
-            return False
-        if document is None:
-            document = await self._take_turns(terms)
-        signed = pb.Signed.FromString(document)
-        self._attendance.finish(terms.round_id, pb.TurnsReport.FromString(signed.payload))
-        receiver = self._receivers(terms)[pb.LANE_PARAMETER]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
-        request = pb.EndTurnsRequest(round_id=terms.round_id, report=signed)
-        await self.persist(terms.round_id, receiver, stub.EndTurns, request)
-
-        def finish(tx: Transaction) -> None:
-            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
-            self.forget(tx, terms.round_id)
-
-        await self.store.run(finish)
-        return True
-
-    async def _take_turns(self, terms: RoundTerms) -> bytes:
-        """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
-        watch = Stopwatch()
-        accountant = terms.manifest.accountant.service
-        stub = stubs.AccountantStub(self.channel_to(accountant))
-        request = rpc.GetCertificateRequest(round_id=terms.round_id)
-        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
-        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
-        report = pb.TurnsReport(round_id=terms.round_id, manifest_hash=terms.hash)
-        if certificate.granted:
-            relay = partial(self._pass_on, terms)
-            report = await take_turns(terms, self.store, self._attendance, signed, relay)
-        document = self.identity.signed(Kind.TURNS, canonical(report)).SerializeToString(deterministic=True)
-
-        def keep(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, TURNS_REPORT, document)
-            tx.add_cost(terms.round_id, "turns", *watch.read())
-
-        await self.store.run(keep)
-        self.metrics.stage("turns", watch.read()[0])
-        return document
-
-    async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
-        """Sends an answer to whoever opens its next layer, until that has worked."""
-        receiver = self._receivers(terms)[pb.LANE_REPORT]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
-        request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
-        if response.HasField("model"):  # what it says is counted by
-            analyzer = terms.manifest.analyzer.service
-            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
-        return response
-
-    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
-        terms = await self.terms(request.round_id)
-        self.require_caller(context, [self.predecessor(terms)])
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
-        if terms.question.turns is None or not keys:
-            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
-        layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
-        if len(request.ciphertext) != layer.sealed_size:
-            return pb.RelayResponse()
-        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
-        if opened is None:
-            return pb.RelayResponse()
-        receiver = self._receivers(terms)[pb.LANE_REPORT]
-        try:
-            forward = pb.RelayRequest(round_id=terms.round_id, ciphertext=opened)
-            return await stubs.DeliveryStub(self.channel_to(receiver)).Relay(forward, timeout=30.0)
-        except grpc.aio.AioRpcError as error:
-            raise refusal_of(error) or Refusal(Code.NOT_READY, f"{receiver} does not answer") from error
-
-    async def Attend(  # noqa: N802
-        self, requests: AsyncIterator[pb.AttendRequest], context: Context
-    ) -> AsyncIterator[pb.AttendResponse]:
-        first = None
-        with contextlib.suppress(TimeoutError, StopAsyncIteration):
-            first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
-        if first is None or not first.round_id:
-            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
-        terms = await self.terms(first.round_id)
-        if self.hop(terms) != 1:
-            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
-        if terms.question.turns is None:
-            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
-        stream = self._attendance.open(terms.round_id)
-        reader = asyncio.create_task(self._listen(stream, requests))
-        late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
-        try:
-            yield pb.AttendResponse(challenge=stream.challenge)
-            row, document = await self.store.run(
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, TURNS_REPORT))
-            )
-            if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
-                self.dismiss(terms.round_id)
-            if document is not None:
-                report = pb.TurnsReport.FromString(pb.Signed.FromString(document).payload)
-                self._attendance.finish(terms.round_id, report)
-            while (response := await stream.outgoing.get()) is not None:
-                if isinstance(response, Refusal):
-                    raise response
-                yield response
-        finally:
-            late.cancel()
-            reader.cancel()
-            self._attendance.close(stream)
-
-    async def _listen(self, stream: Stream, requests: AsyncIterator[pb.AttendRequest]) -> None:
-        """Takes what a stream's caller says, until it has hung up or said something that ends the stream."""
-        try:
-            async for request in requests:
-                await self._hear(stream, request)
-            stream.end()
-        except Refusal as refusal:
-            stream.end(refusal)
-        except Exception as error:  # noqa: BLE001 (gRPC's, where a caller has vanished; ours would be a defect)
-            _log.warning("a stream cannot be read any more: %s", error, extra={"round_id": stream.round_id})
-            stream.end(Refusal(Code.INTERNAL))
-
-    async def _hear(self, stream: Stream, request: pb.AttendRequest) -> None:
-        if len(request.attendances) > MAX_ATTENDANCES or request.round_id:
-            raise Refusal(
-                Code.BAD_REQUEST,
-                f"{len(request.attendances)} attendances in one message, allowed are 0..{MAX_ATTENDANCES}; the round "
-                "is named once",
-            )
-        if request.attendances:
-            codes = await self._admit(stream, request.attendances)
-            stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
-            accepted = zip(request.attendances, codes, strict=True)
-            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
-            await self._attendance.enter(stream, admitted)
-        if request.HasField("answer"):
-            self._attendance.answer(stream, request.answer)
-
-    async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
-        def check() -> list[bool]:
-            return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
-
-        keys = [one.client_key for one in attendances]
-        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
-        return [
-            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-            if key not in known
-            else pb.SUBMISSION_CODE_ACCEPTED
-            if authentic
-            else pb.SUBMISSION_CODE_BAD_SIGNATURE
-            for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
-        ]
-
-    def hang_up(self) -> None:
-        for driver in self._drivers.values():  # whoever is sent away must not be asked
-            driver.cancel()
-        self._attendance.hang_up()
-
-    def dismiss(self, round_id: str) -> None:
-        self._attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))
-
     # ------------------------------------------------------------- Shuffler
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: Context) -> rpc.GetRoundResponse:  # noqa: N802
+        """Returns the signed manifest and the state of a round, or of the newest open one.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared).
+        """
+
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
                 return tx.round(request.round_id)
@@ -419,9 +260,15 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         return rpc.GetRoundResponse(manifest=pb.Signed.FromString(row.manifest), state=row.state)
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        """Admits submissions, each answered with its own code after a durable commit.
+
+        Raises:
+            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, NOT_YOUR_CALL (not hop 1), OVERLOADED,
+                STORE_FAILED.
+        """
         if not 1 <= len(request.submissions) <= MAX_PER_CALL:
             raise Refusal(
-                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; allowed are 1..{MAX_PER_CALL}"
+                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; there must be 1..{MAX_PER_CALL}"
             )
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
@@ -430,7 +277,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if deadline and self.clock.now() >= deadline:
             state, _ = await self.close(terms)
             if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
-                self.wake(terms.round_id)  # nobody watches the deadline any more when it passed over too few clients
+                self.wake(terms.round_id)  # the watch on the deadline has ended if there were too few clients then
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
@@ -447,25 +294,32 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context
     ) -> rpc.GetInclusionResponse:
+        """Returns a page of the sorted hashes of what this hop has passed on in one lane.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator may), BAD_REQUEST (lane), NOT_READY
+                (the batch is not mixed yet).
+        """
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
             self.require_caller(context, [OPERATOR])
         if request.lane not in _LANES:
-            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; allowed are report and parameter")
-        page, within = divmod(request.offset, _INCLUSION_PAGE)
-
-        def read(tx: Transaction) -> tuple[bytes, int]:
-            (total,) = struct.unpack(">Q", tx.document(terms.round_id, _list_name(request.lane)) or bytes(8))
-            return tx.document(terms.round_id, _list_name(request.lane, page)) or b"", total
-
-        hashes, total = await self.store.run(read)
+            raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
+        hashes, total = await self.store.run(
+            lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
+        )
         if not total:
             raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
-        return rpc.GetInclusionResponse(hashes=hashes[_HASH_BYTES * within :], total=total)
+        return rpc.GetInclusionResponse(hashes=hashes, total=total)
 
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context
     ) -> pb.RegisterClientsResponse:
+        """Registers clients' keys and one-use tokens.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+        """
         self.require_caller(context, [OPERATOR])
         return pb.RegisterClientsResponse(
             registered=await self._admission.register(request.client_keys, request.token_hashes)
@@ -474,6 +328,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     # ------------------------------------------------------------- RoundControl
 
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        """Ends admission, and on request the turns of a sequential round; again: nothing changes.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND.
+        """
         self.require_caller(context, [OPERATOR])
         terms = await self.terms(request.round_id)
         if self.hop(terms) != 1:
@@ -481,7 +340,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         state, count = await self.close(terms)
         if request.end_turns and terms.question.turns is not None and state in _BEFORE_LAST_TURN:
             await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_ENDED, b"1"))
-            await self._attendance.end(terms.round_id)
+            await self.attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:
             self.wake(terms.round_id)
         return rpc.CloseResponse(state=state, num_clients=count)
@@ -491,14 +350,3 @@ def _permute_all(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
     """Permutes each lane in place of its old order, with its own permutation."""
     for lane, batch in lanes.items():
         lanes[lane] = permute(batch, SystemRandom())
-
-
-def _list_name(lane: pb.Lane.ValueType, page: int | None = None) -> str:
-    """Returns the name of the document that holds a page of the list of what was passed on, or the list's length."""
-    return f"passed-on-{lane}" if page is None else f"passed-on-{lane}-{page}"
-
-
-def _put_list(tx: Transaction, round_id: str, lane: pb.Lane.ValueType, hashes: Sequence[bytes]) -> None:
-    tx.put_document(round_id, _list_name(lane), struct.pack(">Q", len(hashes)))
-    for page, start in enumerate(range(0, len(hashes), _INCLUSION_PAGE)):
-        tx.put_document(round_id, _list_name(lane, page), b"".join(hashes[start : start + _INCLUSION_PAGE]))

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
-from deploy.operator import RoundSettings
-from deploy.serve import RunningService
+from deploy.node.serve import RunningService
+from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.operator.rounds import RoundSettings
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
 from protocol.questions import Question
-from protocol.service_directory import SETTINGS_FILE
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.service_directory import SETTINGS_FILE
+from runtime.workers import WorkerPool
 
 SUITE = "x25519-sha256-chacha20poly1305"
 BIT = Question("bit", "rr")

@@ -1,1 +1,1 @@
-"""Upper bounds on the hockey-stick divergence of one user among the others, each with its proof in docs/."""
+"""Upper bounds on the hockey-stick divergence of a shuffled release, one file per argument."""

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from accountant.binomial import UNIT, Floats
-from accountant.curves import Bounded
+from accountant.bounds.profile import Bounded
+from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
 

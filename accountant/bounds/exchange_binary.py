@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accountant.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
-from accountant.blanket_count import CountLaw, blanket_count
 from accountant.bounds.exchange import Peak, exchange_bound, peak, split_between
-from accountant.curves import Bounded, Others, Victim, smallest_epsilon
-from accountant.gaussian import gaussian_epsilon
+from accountant.bounds.profile import Bounded, Others, Victim, smallest_epsilon
+from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
+from accountant.numerics.count_law import CountLaw, blanket_count
+from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.results import check_epsilon
 
 __all__ = ["ExchangeBinaryCurve", "exchange_binary_curve"]
@@ -322,8 +322,8 @@ def _merged(epsilons: Floats, count: Ints, tiers: int) -> tuple[Floats, Floats]:
         return epsilons, weights
     keep, flip = _probabilities(epsilons)
     value = keep * flip  # falls as the budget grows; a group loses about its users times its width
-    width = max(float(value[0] - value[-1]), 1e-300)
-    bins = np.clip(((value[0] - value) / width * 4096).astype(np.int64), 0, 4095)
+    share = (value[0] - value) / max(float(value[0] - value[-1]), 1e-16)  # all alike if they differ by rounding only
+    bins = np.clip(share * 4096, 0, 4095).astype(np.int64)
     density = np.sqrt(np.bincount(bins, weights=weights, minlength=4096))
     before = np.cumsum(density) - density / 2
     group = np.minimum((before[bins] / density.sum() * tiers).astype(np.int64), tiers - 1)

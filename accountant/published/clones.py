@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
-from accountant.blanket_count import CountLaw, blanket_count
+from accountant.bounds.closed_forms import binary_delta
+from accountant.bounds.profile import CountCurve, smallest_epsilon
 from accountant.budgets import Budgets
-from accountant.closed_forms import binary_delta
-from accountant.curves import CountCurve, smallest_epsilon
+from accountant.mechanisms.randomizers import KaryRandomizedResponse, LaplaceMechanism, Randomizer
+from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
+from accountant.numerics.count_law import CountLaw, blanket_count
 from accountant.published.equal_budgets import least_mass
 from accountant.published.ranges import largest_budget, need, need_delta, need_users, solve
-from accountant.randomizers import KaryRandomizedResponse, LaplaceMechanism, Randomizer
 
 __all__ = [
     "Pools",

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from accountant.binomial import UNIT
 from accountant.budgets import Budgets
+from accountant.mechanisms.randomizers import ClosedFormRandomizer, LaplaceMechanism, Randomizer, TableMechanism
+from accountant.numerics.binomial import UNIT
 from accountant.published.ranges import OutOfRangeError, common_budget, need, need_delta, solve
-from accountant.randomizers import ClosedFormRandomizer, LaplaceMechanism, Randomizer, TableMechanism
 
 __all__ = ["bbgn_bennett", "bbgn_hoeffding", "efmrtt", "least_mass"]
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from accountant.binomial import Floats, binomial_pmf
+from accountant.numerics.binomial import Floats, binomial_pmf
 from accountant.published.ranges import need
 
 __all__ = ["biswas_krr_delta"]

@@ -11,18 +11,18 @@ import math
 
 import numpy as np
 
-from accountant.binomial import Floats
+from accountant.bounds.closed_forms import binary_delta
 from accountant.budgets import Budgets
-from accountant.closed_forms import binary_delta
-from accountant.published.clones import Pools, all_but_last, clone_count
-from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
-from accountant.randomizers import (
+from accountant.mechanisms.randomizers import (
     BinaryRandomizedResponse,
     GaussianMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
     Randomizer,
 )
+from accountant.numerics.binomial import Floats
+from accountant.published.clones import Pools, all_but_last, clone_count
+from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
 
 __all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
 

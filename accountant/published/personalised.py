@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from accountant.binomial import Floats
 from accountant.budgets import Budgets
-from accountant.gaussian import gaussian_epsilon
+from accountant.numerics.binomial import Floats
+from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
 from accountant.published.ranges import OutOfRangeError, largest_budget, need, need_delta, need_users
 

@@ -23,10 +23,10 @@ from client.fleet import FleetReport, run_fleet
 from client.gradients import FlatModel
 from client.outbox import Outbox
 from client.rounds import fetch_terms
+from client.sequential import Attendee, take_turns
 from client.submission import Participant, new_client_key
-from client.turns import Attendee, take_turns
-from deploy.keygen import DEPLOYMENT_FILE
-from deploy.operator import Operator, RoundSettings
+from deploy.operator.keys import DEPLOYMENT_FILE
+from deploy.operator.rounds import Operator, RoundSettings
 from deploy.training.checkpoint import Checkpoint, Progress
 from deploy.training.datasets import Examples
 from deploy.training.descent import Descent, StepRule, evaluate
@@ -36,9 +36,9 @@ from protocol.deployment import load_deployment
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.questions import Question, Turns, VectorTask
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.transport import public_channel
+from runtime.workers import WorkerPool
 
 __all__ = ["DeployedRun", "NotGrantedError", "Silos", "StepReport", "TurnsRun"]
 

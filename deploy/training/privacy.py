@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
 from accountant.certification import tier_curves
 from accountant.composition import ComposedCurve, Round
-from accountant.curves import smallest_epsilon
-from accountant.gaussian import gaussian_epsilon, gaussian_sigma
-from accountant.ledger import ProfileCurve, profile_of
+from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from accountant.published import OutOfRangeError, gspa_mu
-from accountant.randomizers import HemisphereMechanism
 from accountant.results import Grade
+from accountant.service.ledger import ProfileCurve, profile_of
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]

@@ -13,8 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import accountant.bit_sums
-from accountant import (
+import accountant.numerics.poisson_binomial
+from accountant.attacks.event_tests import Goal
+from accountant.attacks.interval_probabilities import GaussianNoise, LaplaceNoise, gaussian_scales
+from accountant.attacks.lower_bound import lower_bound, tier_lower_bound
+from accountant.attacks.score_tests import ScoreGame
+from accountant.numerics.gaussian import gaussian_delta, gaussian_sigma
+from accountant.numerics.poisson_binomial import bit_sum
+from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,
@@ -26,12 +32,6 @@ from accountant import (
     Randomizer,
     certify,
 )
-from accountant.attack_games import Goal
-from accountant.attacks import lower_bound, tier_lower_bound
-from accountant.bit_sums import bit_sum
-from accountant.gaussian import gaussian_delta, gaussian_sigma
-from accountant.noise_shares import GaussianNoise, LaplaceNoise, gaussian_scales
-from accountant.score_game import ScoreGame
 from tests.accountant.accounting_oracle import VECTORS, worst_delta
 
 Floats = npt.NDArray[np.float64]
@@ -227,7 +227,7 @@ def test_grouped_shares_give_the_same_law(monkeypatch: pytest.MonkeyPatch) -> No
     shares = 1 / (1 + np.exp(np.random.default_rng(3).uniform(0.05, 6, 5000)))
     ones = np.ones(shares.size, dtype=np.int64)
     grouped, _ = bit_sum(shares, ones)
-    monkeypatch.setattr(accountant.bit_sums, "MAX_GROUPS", 10_000)
+    monkeypatch.setattr(accountant.numerics.poisson_binomial, "MAX_GROUPS", 10_000)
     single, _ = bit_sum(shares, ones)
     assert grouped.share.size < 1100 < single.share.size
     for tilt in (0.001, 0.05, 0.5):

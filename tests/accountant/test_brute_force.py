@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant import BinaryRandomizedResponse, KaryRandomizedResponse, OneBitMean, certify, lower_bound
+from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, OneBitMean, certify, lower_bound
 from tests.accountant.accounting_oracle import worst_delta
 
 Law = NDArray[np.float64]

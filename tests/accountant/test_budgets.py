@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accountant import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
+from croupier import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
 
 
 def write(folder: Path, text: str) -> Path:

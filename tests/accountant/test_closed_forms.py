@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant import (
+from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     Grade,
@@ -213,7 +213,7 @@ def test_bad_arguments_are_refused_with_the_allowed_range(arguments: dict[str, A
 
 @pytest.mark.parametrize(("name", "parameters"), [("xrr", {}), ("krr", {}), ("krr", {"k": 1}), ("rr", {"k": 2})])
 def test_bad_randomizers_are_refused(name: str, parameters: dict[str, int]) -> None:
-    from accountant import randomizer_from_name
+    from croupier import randomizer_from_name
 
     with pytest.raises(ValueError):
         randomizer_from_name(name, **parameters)

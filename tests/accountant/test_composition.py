@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant import Budgets, LaplaceMechanism, certify
+from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.profile import Bounded
 from accountant.composition import ComposedCurve, Round, privacy_profile
-from accountant.curves import Bounded
-from accountant.exact_binary import ExactBinaryCurve
-from accountant.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier import Budgets, LaplaceMechanism, certify
 from tests.accountant.accounting_oracle import count_law
 
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
-from accountant.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
-from accountant.attacks import tier_lower_bound
-from accountant.blanket_count import CountLaw, blanket_count
-from accountant.blankets import BlanketCurve, Crowd, LossPair, best_blanket
-from accountant.gaussian import gaussian_delta, gaussian_sigma
-from accountant.loss_sums import LossAtoms, mean_excess
+from accountant.attacks.lower_bound import tier_lower_bound
+from accountant.bounds.density_blanket import BlanketCurve, Crowd, LossPair, best_blanket
+from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
+from accountant.numerics.count_law import CountLaw, blanket_count
+from accountant.numerics.gaussian import gaussian_delta, gaussian_sigma
+from accountant.numerics.loss_sums import LossAtoms, mean_excess
+from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
 from tests.accountant.accounting_oracle import VECTORS, count_law
 
 # ------------------------------------------------------------------ sums of losses

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant import Budgets, HemisphereMechanism, certify
-from accountant.attacks import lower_bound, tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound, tier_lower_bound
 from accountant.bounds.exchange import exchange_bound, peak, split_between
 from accountant.bounds.exchange_binary import ExchangeBinaryCurve, exchange_binary_curve
-from accountant.curves import Others, Victim, smallest_epsilon
+from accountant.bounds.profile import Others, Victim, smallest_epsilon
 from tests.accountant.exchange_oracle import (
     count_laws,
     divergence_of_split,

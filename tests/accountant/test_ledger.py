@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from accountant import BinaryRandomizedResponse, Budgets, certify
 from accountant.certification import tier_curves
-from accountant.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
-from accountant.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
-from accountant.randomizers import RecordGaussian
+from accountant.mechanisms.randomizers import RecordGaussian
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
+from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.calibration import unit_sigma
 
 BUDGETS = Budgets.from_tiers([(0.5, 400), (1.0, 600), (1.5, 300)])
@@ -128,7 +128,7 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
 def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
     program = f"""
 import sqlalchemy as sa, sys, time
-from accountant.ledger import Entry, Ledger
+from accountant.service.ledger import Entry, Ledger
 engine = sa.create_engine({database_url!r})
 with engine.begin() as connection:
     Ledger(connection).enter("kept", b"k", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.binomial import binomial_pmf, half_tail, half_tail_error, pmf_error
-from accountant.blanket_count import blanket_count, without_largest
-from accountant.curves import Bounded, smallest_epsilon
-from accountant.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.bounds.profile import Bounded, smallest_epsilon
+from accountant.numerics.binomial import binomial_pmf, half_tail, half_tail_error, pmf_error
+from accountant.numerics.count_law import blanket_count, without_largest
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 15, 16, 40, 1000, 10**5, 10**7, 10**8])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
-from accountant.closed_forms import binary_delta
+from accountant.bounds.closed_forms import binary_delta
+from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
 from tests.accountant.accounting_oracle import count_law
 
 RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from accountant import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, certify, plan
+from accountant.mechanisms.randomizers import BinaryRandomizedResponse, HemisphereMechanism, OneBitMean
 from accountant.planner import Goal, standard_error
-from accountant.randomizers import BinaryRandomizedResponse, HemisphereMechanism, OneBitMean
+from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, certify, plan
 
 FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]
 

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accountant import (
+from accountant import published as p
+from accountant.mechanisms.randomizers import TableMechanism
+from accountant.numerics.binomial import Floats
+from accountant.numerics.gaussian import gaussian_delta
+from accountant.published import clones
+from accountant.published.equal_budgets import least_mass
+from accountant.published.likelihood_tests import gaussian_errors, laplace_errors
+from accountant.published.ranges import solve
+from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,
@@ -24,14 +32,6 @@ from accountant import (
     certify,
     compare,
 )
-from accountant import published as p
-from accountant.binomial import Floats
-from accountant.gaussian import gaussian_delta
-from accountant.published import clones
-from accountant.published.equal_budgets import least_mass
-from accountant.published.likelihood_tests import gaussian_errors, laplace_errors
-from accountant.published.ranges import solve
-from accountant.randomizers import TableMechanism
 from tests.accountant.accounting_oracle import VECTORS, blanket_delta, count_law, worst_delta
 
 REFUTED: dict[str, dict[str, Any]] = {row["case"]: row for row in VECTORS["refuted_published"]}

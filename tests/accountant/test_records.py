@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accountant import Budgets, certify
-from accountant.gaussian import gaussian_sigma
+from accountant.mechanisms.randomizers import RecordGaussian
+from accountant.numerics.gaussian import gaussian_sigma
 from accountant.planner import standard_error
-from accountant.randomizers import RecordGaussian
 from accountant.results import Grade
+from croupier import Budgets, certify
 
 
 @pytest.mark.parametrize("dimension", [1, 60])

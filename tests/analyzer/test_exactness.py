@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from accountant.gaussian import gaussian_sigma
+from accountant.numerics.gaussian import gaussian_sigma
 from analyzer.estimators import Estimate, estimate, project_on_simplex
 from protocol.questions import Question
 

@@ -17,21 +17,21 @@ import grpc
 import grpc.aio
 import pytest
 
-import deploy.serve
+import deploy.node.serve
 from client.submission import Participant, new_client_key, seal_one, send
-from deploy.operator import Operator
+from deploy.operator.rounds import Operator
 from protocol.deployment import Deployment
 from protocol.errors import refusal_of
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, encode_budget
 from protocol.questions import encode_report
-from protocol.service import RoundService, ServiceSetup
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from protocol.workers import WorkerPool
+from runtime.service import RoundService, ServiceSetup
+from runtime.transport import public_channel
+from runtime.workers import WorkerPool
 from tests.support import InProcess, in_process
 
 __all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
@@ -132,13 +132,13 @@ def threads() -> WorkerPool:
 @asynccontextmanager
 async def arena(directory: Path, hops: int, cast: Cast | None = None, more: str = "") -> AsyncIterator[Arena]:
     """cast: who plays a service instead of the honest one, by name. more: lines at the end of the deployment file."""
-    honest = deploy.serve._role
+    honest = deploy.node.serve._role
 
     def role(setup: ServiceSetup) -> RoundService:
         return (cast or {}).get(setup.entry.name, honest)(setup)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deploy.serve, "_role", role)
+        patch.setattr(deploy.node.serve, "_role", role)
         async with (
             in_process(directory / "deployment", hops, more, make_pool=threads) as inside,
             Operator(inside.directory) as operator,

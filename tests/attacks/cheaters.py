@@ -22,12 +22,12 @@ from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Layer, Onion, encode_budget
 from protocol.questions import encode_report
-from protocol.service import RoundService, ServiceSetup
-from protocol.store import Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
-from protocol.workers import WorkerPool
-from shuffler.mix import Opened
+from runtime.service import RoundService, ServiceSetup
+from runtime.store import Transaction
+from runtime.workers import WorkerPool
+from shuffler.mixing import Opened
 from shuffler.service import ShufflerService
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -303,5 +303,5 @@ def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
         asking.append((self.name, 0))
         return await prepare(self, request, context)  # makes its keys before it first waits
 
-    patch.setattr("protocol.service.generate_key_pair", generate)
+    patch.setattr("runtime.round_control.generate_key_pair", generate)
     patch.setattr(RoundService, "Prepare", prepare_again)

@@ -10,10 +10,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from protocol.limits import MESSAGE_BYTES
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.limits import MESSAGE_BYTES
 from tests.attacks import cheaters
 from tests.attacks.arena import arena, crafted
 from tests.support import settings

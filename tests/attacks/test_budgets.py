@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accountant import BinaryRandomizedResponse, Budgets, certify
-from accountant.service import AccountantService
+from accountant.service.service import AccountantService
 from client.fleet import run_fleet
 from client.outbox import Outbox
 from client.submission import Participant, new_client_key, seal_one
+from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, decode_budget
 from protocol.questions import encode_report
-from protocol.service import ENVELOPE_KEY
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.service import ENVELOPE_KEY
+from runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.attacks.arena import arena, crafted
 from tests.support import BIT, make_kit, settings

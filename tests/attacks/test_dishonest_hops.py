@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accountant import BinaryRandomizedResponse, Budgets, certify
 from analyzer.service import AnalyzerService
 from client.submission import Participant, seal_one
-from client.verify import certified_chain, missing_at_hop
-from deploy.canary import check_canaries, send_canaries
+from client.verification import certified_chain, missing_at_hop
+from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator.canaries import check_canaries, send_canaries
 from protocol.batches import ciphertext_hashes
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.service import RoundService, ServiceSetup
-from protocol.store import Transaction
 from protocol.v1 import messages_pb2 as pb
+from runtime.service import RoundService, ServiceSetup
+from runtime.store import Transaction
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings

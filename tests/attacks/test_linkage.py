@@ -9,15 +9,15 @@ import grpc.aio
 import pytest
 
 from client.submission import Participant, seal_one
-from deploy.operator import RoundSettings
+from deploy.operator.rounds import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
 from protocol.randomness import SystemRandom
-from protocol.service import ENVELOPE_KEY, RELEASE_KEY
 from protocol.v1 import messages_pb2 as pb
-from shuffler.mix import permute
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY
+from shuffler.mixing import permute
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena, crafted

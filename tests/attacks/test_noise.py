@@ -15,10 +15,10 @@ import pytest
 
 import client.submission
 from client.randomizers import randomize
-from deploy.operator import RoundSettings
+from deploy.operator.rounds import RoundSettings
 from protocol.questions import Question
 from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom
-from shuffler.mix import permute
+from shuffler.mixing import permute
 from tests.attacks.arena import arena
 
 HOUSE = Path(client.submission.__file__).parents[1]
@@ -119,9 +119,9 @@ def test_no_seeded_generator_is_within_reach_of_what_protects_anybody() -> None:
             if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
                 found[str(file.relative_to(HOUSE))] = names
     searches = {name for name in found if name.startswith("accountant/") and "attack" in name}
-    assert set(found) - searches == {"protocol/randomness.py", "protocol/transport.py"}
-    assert {name for name in found["protocol/transport.py"] if name.startswith("random.")} == {"random.uniform"}
-    assert "SeededRandomForTests" not in found["protocol/transport.py"]
+    assert set(found) - searches == {"protocol/randomness.py", "runtime/transport.py"}
+    assert {name for name in found["runtime/transport.py"] if name.startswith("random.")} == {"random.uniform"}
+    assert "SeededRandomForTests" not in found["runtime/transport.py"]
 
 
 def came_from(value: int, report: float, scale: float) -> bool:

@@ -14,9 +14,9 @@ from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.onion import Onion
-from protocol.service import ServiceSetup
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
+from runtime.service import ServiceSetup
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings

@@ -15,22 +15,22 @@ import grpc.aio
 import pytest
 import sqlalchemy as sa
 
-from accountant.service import AccountantService
+from accountant.service.service import AccountantService
 from analyzer.service import AnalyzerService
-from deploy.operator import RoundSettings
+from deploy.operator.rounds import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.questions import Question
-from protocol.service import RELEASE_KEY, RoundService, ServiceSetup
-from protocol.service_directory import load_secrets
-from protocol.store import RoundRow, Store, Transaction
-from protocol.transport import peer_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import RELEASE_KEY, RoundService, ServiceSetup
+from runtime.service_directory import load_secrets
+from runtime.store import RoundRow, Store, Transaction
+from runtime.transport import peer_channel
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, Arena, arena

@@ -13,9 +13,9 @@ from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.store import Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.store import Transaction
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings

@@ -14,9 +14,9 @@ from protocol.envelope import SUITES
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
-from protocol.store import Transaction
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.store import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, arena, crafted
@@ -99,7 +99,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protocol.service._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
     async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
         terms = await deployment.operator.open_round(settings())
         watcher = deployment.service("shuffler-2")

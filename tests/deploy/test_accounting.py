@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from deploy.bench.tightness import TIMED_CASES, _time
 from deploy.cli import app
-from deploy.tightness import TIMED_CASES, _time
 
 PNG = b"\x89PNG"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from accountant import Budgets, certify
-from accountant.randomizers import HemisphereMechanism, RecordGaussian
+from accountant.mechanisms.randomizers import HemisphereMechanism, RecordGaussian
+from croupier import Budgets, certify
 from deploy.render import certificate_table
 
 

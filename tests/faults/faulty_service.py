@@ -1,4 +1,4 @@
-"""`deploy.serve` with faults: python -m tests.faults.faulty_service NAME SITE. Production code has no hook for this.
+"""`deploy.node.serve` with faults: python -m tests.faults.faulty_service NAME SITE. Production has no hook for it.
 
 What is ordered stands in SITE/orders.json, which the test rewrites; what the store has seen goes to SITE/testimony, and
 what should never happen to SITE/complaints. A kill is a real SIGKILL from the inside, at the very commit point.
@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.serve import RunningService
-from protocol import service
+from deploy.node.serve import RunningService
+from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import Listener
 
@@ -66,7 +66,7 @@ def main(name: str, site: Path) -> None:
     listener = Listener(lambda line: _append(site / COMPLAINTS_FILE, json.dumps(line)))
     for logger in ("protocol", "asyncio"):
         logging.getLogger(logger).addHandler(listener)
-    service._CHUNK_BYTES = SMALL_CHUNK_BYTES
+    delivery._CHUNK_BYTES = SMALL_CHUNK_BYTES
     asyncio.run(_serve(name, site))
 
 

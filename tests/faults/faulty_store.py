@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
-from protocol.store import Store, Transaction
+from runtime.store import Store, Transaction
 
 __all__ = [
     "ACTIONS",

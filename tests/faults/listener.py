@@ -16,10 +16,10 @@ class Listener(logging.Handler):
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "protocol.store":
+        if record.name == "runtime.store":
             return  # the failures of the store are ordered
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        if record.name == "protocol.service" and kind in ("AioRpcError", "OperationalError"):
+        if record.name == "runtime.round_driver" and kind in ("AioRpcError", "OperationalError"):
             return  # a step that failed for the network or the disk: ordered too, and tried again
         self._report(f"{record.name}: {record.getMessage()}")
         if record.exc_info:

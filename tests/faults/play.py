@@ -12,16 +12,16 @@ import grpc.aio
 
 from client.rounds import read_publication
 from client.submission import new_client_key
-from deploy.operator import Operator, RoundSettings
+from deploy.operator.rounds import Operator, RoundSettings
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, encode_budget
 from protocol.questions import Question, encode_report
-from protocol.transport import public_channel, retrying
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import public_channel, retrying
 from tests.faults import oracle
 from tests.faults.faulty_store import Trap
 from tests.faults.oracle import LETTERS, Attempt, Violation

@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
-from deploy.keygen import make_deployment
-from protocol import service
+from deploy.operator.keys import make_deployment
+from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES
 from tests.faults.play import play
 from tests.faults.processes import ProcessWorld
@@ -76,7 +76,7 @@ def run_in_process(schedule: Schedule) -> Testimony:
 
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(service, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
     ):
         return asyncio.run(main(Path(root)))
 

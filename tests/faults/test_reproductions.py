@@ -71,7 +71,7 @@ def test_what_once_went_wrong_does_not_again(name: str) -> None:
 
 _POOL = """
 import asyncio, multiprocessing, sys, time
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 
 if __name__ == "__main__":
     pool = WorkerPool(2)

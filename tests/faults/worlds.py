@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.keygen import DEPLOYMENT_FILE
-from deploy.serve import RunningService
+from deploy.node.serve import RunningService
+from deploy.operator.keys import DEPLOYMENT_FILE
 from protocol.deployment import Deployment, ServiceEntry, load_deployment
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
 from tests.faults.listener import Listener

@@ -28,18 +28,18 @@ from protocol.batches import digest
 from protocol.deployment import OPERATOR
 from protocol.errors import Code
 from protocol.identity import Identity, Kind, sign_attendance
-from protocol.limits import MESSAGE_BYTES
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
-from protocol.service_directory import load_secrets
-from protocol.transport import peer_channel, public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
+from runtime.limits import MESSAGE_BYTES
+from runtime.service_directory import load_secrets
+from runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
 from tests.integration.test_rounds import Table, people, table
+from tests.sequential.support import settings as turns_settings
+from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
-from tests.turns.support import settings as turns_settings
-from tests.turns.support import task as turns_task
 
 CLIENT = "client"
 METHODS = {

@@ -21,8 +21,8 @@ from google.protobuf.message import DecodeError
 
 from analyzer.vectors import decode_gaussian_vector
 from client.rounds import accept_manifest, read_publication
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
-from deploy.people import guess_question, parse_wishes, read_people
+from deploy.local.people import guess_question, parse_wishes, read_people
+from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
 from protocol.batches import digest, read_commitments, unpack
 from protocol.deployment import Deployment, load_deployment
 from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
@@ -31,8 +31,8 @@ from protocol.identity import Identity, Kind, submission_is_authentic, verify_si
 from protocol.manifest import canonical, parse_terms
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from protocol.questions import Question, VectorTask
-from protocol.service_directory import SETTINGS_FILE, Settings, load_settings
 from protocol.v1 import messages_pb2 as pb
+from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
 from tests.support import BIT, make_kit
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import LocalDeployment
-from protocol.service_directory import SETTINGS_FILE
+from deploy.local.processes import LocalDeployment
+from runtime.service_directory import SETTINGS_FILE
 from tests.integration.test_processes import answer, croupier
 from tests.integration.test_rounds import QUESTIONS, people, table
 from tests.postgresql import Server

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local import LocalDeployment
+from deploy.local.processes import LocalDeployment
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

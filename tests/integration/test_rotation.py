@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from client.rounds import fetch_publication, fetch_terms
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
-from deploy.operator import Operator
-from deploy.rotation import activate, retire, rotate
+from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
+from deploy.operator.rotation import activate, retire, rotate
+from deploy.operator.rounds import Operator
 from protocol.deployment import Deployment, load_deployment
 from protocol.errors import SignatureError
 from protocol.identity import Identity, Kind, verify_signed
-from protocol.service_directory import load_secrets
-from protocol.transport import public_channel
+from runtime.service_directory import load_secrets
+from runtime.transport import public_channel
 from tests.integration.test_rounds import WAIT_S, Table, people, table
 from tests.support import BIT, settings
 

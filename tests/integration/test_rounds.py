@@ -12,25 +12,25 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from accountant import BinaryRandomizedResponse, Budgets, certify
-from accountant.ledger import Ledger
+from accountant.service.ledger import Ledger
 from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, seal_one, send
-from client.verify import certified_chain, missing_at_hop
-from deploy.operator import Operator
+from client.verification import certified_chain, missing_at_hop
+from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR, Deployment
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
-from protocol.service_directory import load_secrets
-from protocol.transport import peer_channel, public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from protocol.workers import WorkerPool
+from runtime.service_directory import load_secrets
+from runtime.transport import peer_channel, public_channel
+from runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, in_process, settings
 
 WAIT_S = 60.0
@@ -253,7 +253,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
             await asyncio.sleep(0.05)
         states = await at.operator.withdraw(terms.round_id)
         assert [states[name] for name in ("shuffler-2", "analyzer", "accountant")] == ["DISPOSED"] * 2 + ["UNAVAILABLE"]
-        assert "is DELIVERED; allowed is up to its certificate" in states["shuffler-1"]
+        assert "is DELIVERED; it can be withdrawn until it has its certificate" in states["shuffler-1"]
         await at.inside.start("accountant")
         assert (await at.operator.withdraw(terms.round_id))["accountant"] == "DISPOSED"
         for running in at.inside.running.values():
@@ -270,7 +270,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         await at.submit(third, people(BIT, 30, seed=3))
         await at.finish(third)
         states = await at.operator.withdraw(third.round_id)
-        assert all("allowed is up to its certificate" in state for state in states.values())
+        assert all("until it has its certificate" in state for state in states.values())
         assert (await at.operator.result(third.round_id, WAIT_S))[0].num_reports == 30
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from accountant.gaussian import gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from client.submission import Participant, new_client_key, seal_one, send
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms

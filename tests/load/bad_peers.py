@@ -17,12 +17,12 @@ import grpc.aio
 
 from protocol.deployment import ServiceEntry
 from protocol.identity import sign_submission
-from protocol.limits import MAX_FIELDS, MESSAGE_BYTES
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.limits import MAX_FIELDS, MESSAGE_BYTES
+from runtime.transport import public_channel
 
 __all__ = ["BadPeer", "bad_peers", "relay"]
 

@@ -12,11 +12,11 @@ import pytest
 
 from client.rounds import fetch_terms
 from client.submission import Participant, seal_one, send
-from deploy.local import LocalDeployment
+from deploy.local.processes import LocalDeployment
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
+from runtime.transport import public_channel
 from tests.integration.test_rounds import Table, table
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings

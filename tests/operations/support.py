@@ -18,13 +18,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from client.submission import Participant, seal_one, send
-from deploy.local import LocalDeployment
-from deploy.operator import Operator
+from deploy.local.processes import LocalDeployment
+from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.service_directory import Settings, load_settings
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
+from runtime.service_directory import Settings, load_settings
+from runtime.transport import public_channel
 
 PIECE = 12
 PATIENCE_S = 60.0

@@ -12,10 +12,10 @@ import pytest
 import typer.main
 
 from deploy.cli import app
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
-from deploy.metrics import PrometheusMetrics
+from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
 from protocol.deployment import load_deployment
-from protocol.service_directory import SETTINGS_FILE, Settings, load_settings
+from runtime.prometheus_metrics import PrometheusMetrics
+from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"

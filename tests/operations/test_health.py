@@ -18,19 +18,19 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
 from client.submission import Participant, send
-from deploy.health import Readiness, make_admin_server
-from deploy.keygen import free_addresses
-from deploy.metrics import PrometheusMetrics
+from deploy.operator.keys import free_addresses
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion, encode_budget
 from protocol.questions import encode_report
-from protocol.service_directory import Settings
-from protocol.store import Store
-from protocol.transport import public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.health import Readiness, make_admin_server
+from runtime.prometheus_metrics import PrometheusMetrics
+from runtime.service_directory import Settings
+from runtime.store import Store
+from runtime.transport import public_channel
 from tests.operations.support import (
     PATIENCE_S,
     admin_health,

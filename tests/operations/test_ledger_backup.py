@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.keygen import make_deployment
-from deploy.ledger import backup_ledger, restore_ledger, spent
+from deploy.operator.keys import make_deployment
+from deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from tests.integration.test_rounds import Table, people, table

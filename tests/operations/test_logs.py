@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from client.submission import Participant
-from deploy.keygen import make_deployment
-from deploy.local import LocalDeployment
-from deploy.logs import JsonFormatter
+from deploy.local.processes import LocalDeployment
+from deploy.operator.keys import make_deployment
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
-from protocol.store import Store
 from protocol.v1 import messages_pb2 as pb
+from runtime.logs import JsonFormatter
+from runtime.store import Store
 from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_as, status_of, submit, until
 from tests.support import settings
 
@@ -114,7 +114,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
 def test_an_uncaught_exception_is_one_json_line() -> None:
     program = (
         "import threading\n"
-        "from deploy.logs import log_as_json\n"
+        "from runtime.logs import log_as_json\n"
         "log_as_json('shuffler-1')\n"
         "import warnings; warnings.warn('old\\nhabit')\n"
         "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()\n"

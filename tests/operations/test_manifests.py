@@ -16,8 +16,8 @@ import pytest
 import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
-from deploy.metrics import PrometheusMetrics
-from protocol.service_directory import Settings
+from runtime.prometheus_metrics import PrometheusMetrics
+from runtime.service_directory import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"

@@ -9,11 +9,11 @@ import grpc.aio
 import pytest
 
 from protocol.errors import Code, Refusal
-from protocol.metrics import Metrics
-from protocol.transport import make_server, public_channel
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.metrics import Metrics
+from runtime.transport import make_server, public_channel
 from tests.support import in_process
 
 

@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from accountant.gaussian import gaussian_sigma
+from accountant.numerics.gaussian import gaussian_sigma
 from protocol.calibration import (
     ROUNDING,
     gaussian_local_delta,

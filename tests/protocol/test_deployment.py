@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.keygen import DEPLOYMENT_FILE, make_deployment
+from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
 from protocol.deployment import load_deployment
-from protocol.service_directory import Settings, load_secrets, load_settings
+from runtime.service_directory import Settings, load_secrets, load_settings
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:

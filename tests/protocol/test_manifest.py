@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploy.keygen import make_deployment
+from deploy.operator.keys import make_deployment
 from protocol.deployment import PrivacyLimit
 from protocol.errors import Code, Refusal
 from protocol.manifest import canonical, parse_terms, question_message

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import canonical, parse_terms
-from protocol.store import Store, Transaction
 from protocol.v1 import messages_pb2 as pb
-from protocol.workers import WorkerPool
+from runtime.store import Store, Transaction
+from runtime.workers import WorkerPool
 from shuffler import admission as room
 from shuffler.admission import Admission
 from tests.support import make_kit

@@ -13,8 +13,8 @@ from protocol.envelope import seal
 from protocol.onion import Onion
 from protocol.randomness import SystemRandom
 from protocol.v1.messages_pb2 import Lane
-from protocol.workers import WorkerPool
-from shuffler.mix import DOES_NOT_OPEN, REPEATED, open_layer, permute
+from runtime.workers import WorkerPool
+from shuffler.mixing import DOES_NOT_OPEN, REPEATED, open_layer, permute
 from shuffler.service import _permute_all
 from tests.support import make_kit
 

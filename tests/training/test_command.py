@@ -14,15 +14,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from accountant import certify
+from croupier import certify
 from deploy.cli import app
-from deploy.local import LocalDeployment
-from deploy.operator import RoundSettings
+from deploy.local.processes import LocalDeployment
+from deploy.operator.rounds import RoundSettings
 from deploy.training.datasets import load_dataset, with_features
 from deploy.training.deployed import DeployedRun
 from deploy.training.descent import StepRule
 from deploy.training.models import load_model
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:

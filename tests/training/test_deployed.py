@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from deploy.operator import Operator, RoundSettings
+from deploy.operator.rounds import Operator, RoundSettings
 from deploy.training.checkpoint import Progress
 from deploy.training.datasets import load_dataset, with_features
 from deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
@@ -23,8 +23,8 @@ from deploy.training.models import load_model
 from deploy.training.privacy import Batch, UserSpending
 from protocol.errors import Code, Refusal
 from protocol.questions import Question
-from protocol.store import Transaction
-from protocol.workers import WorkerPool
+from runtime.store import Transaction
+from runtime.workers import WorkerPool
 from tests.support import InProcess, in_process
 
 USERS = 60

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from accountant import certify
-from accountant.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from accountant.results import Grade
+from croupier import certify
 from deploy.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 
 EVERYONE = Batch(((1.0, 700), (2.0, 500)))

@@ -16,7 +16,7 @@ import torch
 
 from analyzer.vectors import hemisphere_length
 from client.outbox import Outbox
-from deploy.operator import RoundSettings
+from deploy.operator.rounds import RoundSettings
 from deploy.training.checkpoint import Progress
 from deploy.training.datasets import Dataset, load_dataset, with_features
 from deploy.training.deployed import DeployedRun, Silos, StepReport, TurnsRun
@@ -25,7 +25,7 @@ from deploy.training.models import load_model
 from deploy.training.privacy import UserSpending
 from deploy.training.simulation import shares_of, user_epochs
 from protocol.questions import Question
-from protocol.workers import WorkerPool
+from runtime.workers import WorkerPool
 from tests.support import in_process
 
 CLIENTS, RATE = 14, 0.02

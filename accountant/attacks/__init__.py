@@ -1,0 +1,1 @@
+"""Attacks on a shuffled release: lower bounds on epsilon, one file per mechanism and the tests that they share."""

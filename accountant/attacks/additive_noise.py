@@ -1,0 +1,227 @@
+"""Attacks on Laplace and Gaussian noise: count the reports between two cuts, and choose the cuts well.
+
+The victim moves between 0 and 1 while the others all hold one value; a report lies between the cuts with a known
+chance, so that the count is a sum of independent bits. Cuts are compared by a saddle-point approximation on a few
+stand-ins for the others; what the best of them prove is left to `attack_games`. In R^d a report's distance from the
+axis on which everybody sits shows its noise scale, and sets other tiers apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from accountant.attacks.event_tests import NOTHING, Bet, Chance, CountGame, Goal, Scene, saddle_points
+from accountant.attacks.interval_probabilities import Noise
+from accountant.attacks.score_tests import MAX_SCORE_TIERS, score_game
+from accountant.numerics.binomial import Floats
+from accountant.numerics.poisson_binomial import bit_sum
+
+__all__ = ["Cuts", "NoiseAttacks", "Scores"]
+
+MAX_STAND_INS = 24
+"""The others are stood for by this many tiers while cuts are compared."""
+FINALISTS = 2
+"""That many of the cuts that looked best are played by default."""
+STARTS = 6
+"""That many cuts of the coarse grid are refined."""
+_HEIGHTS = np.geomspace(0.3, 25.0, 14)
+_RING_TAILS = (None, 1e-2, 1e-5)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Counted are the reports between low and high (in R^d: along the axis), the others being at one value.
+
+    ring: in R^d, the share of the victim's own reports that may be lost on each side by counting only reports whose
+    distance from the axis fits the victim's noise; None counts them all.
+    """
+
+    low: float
+    high: float
+    others_at: float
+    ring: float | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Added up are scores 0..levels of the reports, in `cells` cells from -reach to 1 + reach and two beyond."""
+
+    others_at: float
+    reach: float
+    cells: int
+    levels: int
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseAttacks:
+    """Data sets are `Cuts` or `Scores`. scales: float64 (T,), the others' noise scales, in the order of their tiers."""
+
+    scene: Scene
+    noise: Noise
+    victim_scale: float
+    scales: Floats
+    goal: Goal
+    dimension: int = 1
+
+    def defaults(self) -> Iterator[Cuts | Scores]:
+        """The most promising cuts with the others at 1 (their mirror images, with the others at 0, are as good)."""
+        rings = _RING_TAILS if self.dimension > 1 and self.scales.size else (None,)
+        for ring in rings:
+            yield from self._promising(1.0, ring)
+        if 0 < self.scales.size <= MAX_SCORE_TIERS:
+            levels = int(np.clip(8_000 / math.sqrt(self.scene.others), 4, 32))
+            yield Scores(1.0, 1.5 * min(max(self.victim_scale, float(np.median(self.scales))), 30.0), 60, levels)
+
+    def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
+        """A cut moved by a part of a noise scale, other cells for the scores, or the others elsewhere."""
+        if isinstance(data, Scores):
+            at = data.others_at
+            if generator.random() < 0.3:
+                at = self.noise.value(float(generator.choice([0.0, 1.0, 0.5, generator.random()])))
+            reach = data.reach * math.exp(0.5 * generator.normal())
+            return Scores(at, min(reach, 1e4), int(generator.integers(20, 200)), int(generator.integers(2, 100)))
+        low, high, at, ring = data.low, data.high, data.others_at, data.ring
+        unit = max(self.victim_scale, 0.1) * 10 ** generator.uniform(-3, 0)
+        choice = generator.random()
+        if choice < 0.15:
+            at = self.noise.value(float(generator.choice([0.0, 1.0, 0.5, generator.random()])))
+        elif choice < 0.25 and ring is not None:
+            ring = float(10 ** generator.uniform(-8, -0.5))
+        elif choice < 0.3:
+            low, high = (-math.inf, high) if generator.random() < 0.5 else (low, math.inf)
+        low = low if math.isinf(low) and generator.random() < 0.8 else max(low, -50.0) + unit * generator.normal()
+        high = high if math.isinf(high) and generator.random() < 0.8 else min(high, 50.0) + unit * generator.normal()
+        moved = Cuts(self.noise.cut(low), self.noise.cut(high), at, ring)
+        return moved if moved.low < moved.high and math.isfinite(moved.high - moved.low + 1) else data
+
+    def play(self, data: Cuts | Scores, goal: Goal) -> Bet:
+        """Counts the reports between the cuts, from above and from below; or adds up their scores."""
+        if isinstance(data, Scores):
+            return self._by_scores(data, goal)
+        low, high = np.array([data.low]), np.array([data.high])
+        inside, outside = self._between(self.scales, data.others_at, low, high, data.ring)
+        flipped = inside > 0.5
+        share = np.clip(np.where(flipped, outside, inside), 0.0, 0.5)
+        others, constant = bit_sum(share, self.scene.others_count, flipped, self.noise.share_error)
+        chances = [self._victim(at, low, high, data.ring) for at in (0.0, 1.0)]
+        few, many = sorted(chances, key=lambda chance: chance.yes)
+        bet = CountGame(others, constant, many, few, self.noise.share_error).best_of_both(goal)
+        ring = "" if data.ring is None else f" whose distance from the axis fits the victim's (all but {data.ring:.2g})"
+        at = "" if self.scene.others == 0 else f" all at {data.others_at:g}"
+        words = f"{self.scene}{at}, moving between 0 and 1; count of reports{ring} in [{data.low:.6g}, {data.high:.6g}]"
+        return Bet(bet.score, f"{words} {bet.event}")
+
+    def _by_scores(self, data: Scores, goal: Goal) -> Bet:
+        inner = np.linspace(-data.reach, 1 + data.reach, data.cells + 1).tolist()
+        cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in inner), math.inf])
+        low, high = cuts[:-1], cuts[1:]
+        first, second = (self.noise.between(np.array([self.victim_scale]), at, low, high)[0] for at in (0.0, 1.0))
+        others = self.noise.between(self.scales[:, None], data.others_at, low, high)[0]
+        game = score_game(first, second, others, self.scene.others_count, data.levels, self.noise.share_error)
+        if game is None:
+            return NOTHING
+        bet = game.best(goal)
+        words = f"{self.scene} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
+        where = f"likelihood ratio in {low.size} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
+        return Bet(bet.score, f"{words} ({where}) {bet.event}")
+
+    def _victim(self, at: float, low: Floats, high: Floats, ring: float | None) -> Chance:
+        inside, outside = self._between(np.array([self.victim_scale]), at, low, high, ring)
+        return Chance(float(inside[0]), float(outside[0]))
+
+    def _between(
+        self, scale: Floats, at: float, low: Floats, high: Floats, ring: float | None
+    ) -> tuple[Floats, Floats]:
+        inside, outside = self.noise.between(scale, at, low, high)
+        if ring is None:
+            return inside, outside
+        kept, cut = self._ring(scale, ring)
+        return inside * kept, outside + inside * cut
+
+    def _ring(self, scale: Floats, tail: float) -> tuple[Floats, Floats]:
+        """Pr[the distance from the axis is one that fits the victim's scale] and its complement."""
+        from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+
+        half = (self.dimension - 1) / 2
+        ratio = (self.victim_scale / scale) ** 2
+        low, high = gammaincinv(half, tail) * ratio, gammainccinv(half, tail) * ratio
+        below, above = gammainc(half, low), gammaincc(half, high)
+        # Where both ends lie on one side of the middle the difference of the smaller tails keeps its digits.
+        upper = gammaincc(half, low) - above
+        lower = gammainc(half, high) - below
+        return np.maximum(np.where(low > half, upper, lower), 0.0), np.clip(below + above, 0.0, 1.0)
+
+    @cached_property
+    def _stand_ins(self) -> tuple[Floats, Floats]:
+        """A few scales with counts that look like the others; for choosing only."""
+        count = self.scene.others_count.astype(np.float64)
+        if self.scales.size <= MAX_STAND_INS:
+            return self.scales, count
+        log = np.log(self.scales)
+        width = max(float(log.max() - log.min()), 1e-9) / (MAX_STAND_INS - 1)
+        label = ((log - log.min()) / width).astype(np.int64)
+        total = np.bincount(label, weights=count)
+        mean = np.bincount(label, weights=count * log) / np.maximum(total, 1e-300)
+        return np.exp(mean[total > 0]), np.asarray(total[total > 0], dtype=np.float64)
+
+    def _promising(self, at: float, ring: float | None) -> list[Cuts]:
+        """The best cuts of a coarse grid, each moved to the best near it in ever finer steps; the finalists of them."""
+        low, high = _pairs(self._places()[None, :], self._places()[None, :])
+        low, high = low[low < high], high[low < high]
+        best = np.argsort(-self._promise(low, high, at, ring), kind="stable")[:STARTS]
+        low, high = low[best], high[best]
+        step, least = 0.5 * self.victim_scale, 0.02 * min(max(self.victim_scale, 0.02), 1.0)
+        while step > least:
+            moves = step * np.arange(-3, 4)
+            lows, highs = _pairs(low[:, None] + moves, high[:, None] + moves)
+            lows, highs = (np.array([self.noise.cut(x) for x in side.tolist()]) for side in (lows, highs))
+            promise = np.full(lows.size, -np.inf)
+            good = lows < highs
+            promise[good] = self._promise(lows[good], highs[good], at, ring)
+            chosen = promise.reshape(low.size, -1).argmax(1) + np.arange(low.size) * (lows.size // low.size)
+            low, high, step = lows[chosen], highs[chosen], step / 3
+        order = np.argsort(-self._promise(low, high, at, ring), kind="stable")
+        found = dict.fromkeys(Cuts(float(low[one]), float(high[one]), at, ring) for one in order.tolist())
+        return [cuts for cuts in found if cuts.low < cuts.high][:FINALISTS]
+
+    def _places(self) -> Floats:
+        """Where cuts may lie: inside [0, 1] and beyond, in units of the victim's and of the others' scales."""
+        units = {self.victim_scale}
+        if self.scales.size:
+            units |= {float(self.scales.min()), float(np.median(self.scales))}
+        beyond = [unit * factor for unit in units for factor in (0.1, 0.35, 1.0, 2.0, 3.5, 5.0, 8.0)]
+        near = [self.victim_scale * factor for factor in (-1.0, -0.3, 0.3, 1.0)]
+        places = [-math.inf, math.inf, 0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0, *near]
+        places += [-x for x in beyond] + [1 + x for x in beyond] + [1 + x for x in near]
+        return np.unique([self.noise.cut(place) for place in places])
+
+    def _promise(self, low: Floats, high: Floats, at: float, ring: float | None) -> Floats:
+        """About what each pair of cuts proves, shape of low and high: (C,)."""
+        scales, count = self._stand_ins
+        inside, outside = self._between(scales[None, :], at, low[:, None], high[:, None], ring)
+        victim = [self._between(np.array([self.victim_scale]), x, low, high, ring) for x in (0.0, 1.0)]
+        many, few = np.maximum(victim[0][0], victim[1][0])[:, None], np.minimum(victim[0][0], victim[1][0])[:, None]
+        not_many, not_few = (pick(victim[0][1], victim[1][1])[:, None] for pick in (np.minimum, np.maximum))
+        variance = (inside * outside * count).sum(1)
+        tilts = np.minimum(_HEIGHTS / np.sqrt(np.maximum(variance, 1e-6))[:, None], 25.0)
+        scores = np.full(low.shape, -np.inf)
+        for yes, no, first, second in ((inside, outside, many, few), (outside, inside, not_few, not_many)):
+            grown, rest = yes[:, None, :] * np.exp(tilts)[:, :, None], no[:, None, :]
+            total = np.maximum(grown + rest, 1e-300)
+            value = (np.log(total) * count).sum(2)
+            slope = (grown / total * count).sum(2)
+            curvature = (grown * rest / total**2 * count).sum(2)
+            chances = saddle_points(value, slope, curvature, tilts, first, second)
+            scores = np.maximum(scores, self.goal.score(*chances).max(1))
+        return scores
+
+
+def _pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Every combination within each row: (R, A) and (R, B) to two flat arrays of R * A * B, row after row."""
+    shape = (first.shape[0], first.shape[1], second.shape[1])
+    return np.broadcast_to(first[:, :, None], shape).ravel(), np.broadcast_to(second[:, None, :], shape).ravel()

@@ -1,0 +1,104 @@
+"""Attacks on bits: which of the other users hold a one. Binary randomised response and all that reduces to it.
+
+A one-bit mean is attacked at the two ends of its interval, a hemisphere mechanism by the sign of each report's
+projection on the victim's direction, the others all on that line: both are randomised response on a bit. What a count
+of ones proves is left to `attack_games`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.attacks.event_tests import Bet, Chance, CountGame, Goal, Scene
+from accountant.numerics.binomial import Ints
+from accountant.numerics.poisson_binomial import bit_sum
+
+__all__ = ["BitAttacks", "bit_chance"]
+
+MAX_BLOCKS = 32
+"""More tiers than this are split as this many blocks of neighbours."""
+MAX_SPLITS = 64
+"""Up to this many splits of the others into ones and zeros are all played at once."""
+
+Split = tuple[int, ...]
+
+
+def bit_chance(local_epsilon: float) -> Chance:
+    """The chance that randomised response keeps its bit."""
+    decay = math.exp(-local_epsilon)
+    return Chance(1 / (1 + decay), decay / (1 + decay))
+
+
+@dataclass(frozen=True, eq=False)
+class BitAttacks:
+    """Data sets are splits: how many users of each block of tiers hold a one, those of the smallest budgets first."""
+
+    scene: Scene
+    noun: str = "bits"
+    statistic: str = "count of ones"
+
+    def defaults(self) -> Iterator[Split]:
+        """All zeros; for one or two tiers a grid of splits; for few users every split."""
+        size = self._sizes()
+        yield (0,) * size.size
+        if math.prod(int(n) + 1 for n in size.tolist()) <= MAX_SPLITS:
+            yield from itertools.product(*(range(int(n) + 1) for n in size.tolist()))
+        elif size.size <= 2:
+            parts = 8 if size.size == 1 else 2
+            grid = [sorted({int(n) * part // parts for part in range(parts + 1)}) for n in size.tolist()]
+            yield from itertools.product(*grid)
+
+    def vary(self, data: Split, generator: np.random.Generator) -> Split:
+        """One block anew, or one block by a few users."""
+        size = self._sizes()
+        if size.size == 0:
+            return data
+        block = int(generator.integers(size.size))
+        most, ones = int(size[block]), data[block]
+        if generator.random() < 0.3:
+            ones = int(generator.choice([0, most, int(generator.integers(most + 1))]))
+        else:
+            reach = max(1, int(most * 10 ** generator.uniform(-4, -0.5)))
+            ones = min(most, max(0, ones + int(generator.integers(-reach, reach + 1))))
+        return (*data[:block], ones, *data[block + 1 :])
+
+    def play(self, data: Split, goal: Goal) -> Bet:
+        """Counts the ones, from above and from below."""
+        scene = self.scene
+        ones = self._ones(data)
+        decay = np.exp(-scene.others_epsilon)
+        flip = decay / (1 + decay)
+        held = ones > 0
+        share = np.concatenate([flip, flip[held]])
+        count = np.concatenate([scene.others_count - ones, ones[held]])
+        others, constant = bit_sum(share, count, np.arange(share.size) >= flip.size)
+        keep = bit_chance(scene.local_epsilon)
+        bet = CountGame(others, constant, keep, keep.complement()).best_of_both(goal)
+        total = int(ones.sum())
+        held_by = f"are 1 for {total:,} of them" if total else "are all 0"
+        where = f" ({', '.join(f'{n:,}' for n in data)} by tier)" if total > 0 and len(data) > 1 else ""
+        return Bet(bet.score, f"{scene} whose {self.noun} {held_by}{where}; {self.statistic} {bet.event}")
+
+    def _starts(self) -> Ints:
+        tiers = self.scene.others_count.size
+        return np.unique(np.linspace(0, tiers, min(tiers, MAX_BLOCKS) + 1).astype(np.int64))[:-1]
+
+    def _sizes(self) -> Ints:
+        if self.scene.others_count.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        return np.add.reduceat(self.scene.others_count, self._starts())
+
+    def _ones(self, data: Split) -> Ints:
+        count = self.scene.others_count
+        if not any(data):
+            return np.zeros(count.size, dtype=np.int64)
+        starts = self._starts()
+        block = np.searchsorted(starts, np.arange(count.size), side="right") - 1
+        before = np.cumsum(count) - count
+        within = before - before[starts][block]
+        return np.clip(np.array(data, dtype=np.int64)[block] - within, 0, count)

@@ -1,0 +1,245 @@
+"""The games an attacker plays on a shuffled batch: which events to bet on, and the two probabilities of each.
+
+For every event S, H_{e^epsilon} >= Pr0[S] - e^epsilon Pr1[S]. So an attack is an event with Pr0 bounded from below and
+Pr1 from above, and every choice made on the way (thresholds, windows, tilts) may be approximate. Two games are here:
+`CountGame` (how many reports fall into a set) and `histogram_game` (everything a reader sees, for a handful of users);
+the counts of two letters are played in `pair_game`. Which data sets to try is left to `attacks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.poisson_binomial import BitSum, Window
+
+__all__ = ["NOTHING", "Bet", "Chance", "CountGame", "Family", "Goal", "Scene", "histogram_game", "saddle_points"]
+
+LEAST = 1e-290
+"""A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
+MAX_POINTS = 128
+"""At most this many thresholds are tried at once; further ones around the best of them."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Either the largest epsilon at a delta, or the largest delta at an epsilon: exactly one is given."""
+
+    delta: float | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.delta is None) == (self.epsilon is None):
+            raise ValueError(f"delta is {self.delta!r} and epsilon is {self.epsilon!r}; give exactly one")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(f"delta is {self.delta!r}; allowed is 0 < delta < 1")
+        if self.epsilon is not None and not (math.isfinite(self.epsilon) and self.epsilon >= 0):
+            raise ValueError(f"epsilon is {self.epsilon!r}; allowed is a finite number >= 0")
+
+    def score(self, first: Floats, second: Floats) -> Floats:
+        """What events of Pr0 >= first and Pr1 <= second show: an epsilon (-inf for none) or a delta. Any shape."""
+        second = np.maximum(second, LEAST)
+        if self.delta is None:
+            found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            return np.where(first > LEAST, found, -np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)
+        return np.where(first > self.delta, found, -np.inf)
+
+    @property
+    def log_odds(self) -> float:
+        """-ln of the delta that is aimed at, roughly."""
+        return 40.0 if self.delta is None else -math.log(self.delta)
+
+
+@dataclass(frozen=True)
+class Bet:
+    """A proved score (see `Goal.score`) and the event that reaches it, in words."""
+
+    score: float
+    event: str
+
+
+class Family(Protocol):
+    """The attacks on one kind of randomizer around one victim: data sets to play, and how to vary them.
+
+    A data set is an immutable object that only its own family looks into.
+    """
+
+    def defaults(self) -> Iterator[Any]:
+        """The data sets to play first, few and cheap."""
+        ...
+
+    def vary(self, data: Any, generator: np.random.Generator) -> Any:
+        """Another data set near one that did well."""
+        ...
+
+    def play(self, data: Any, goal: Goal) -> Bet:
+        """The best event on this data set; its words describe data set and statistic."""
+        ...
+
+
+NOTHING = Bet(-math.inf, "no event")
+
+
+def saddle_points(
+    value: Floats, slope: Floats, curvature: Floats, tilts: Floats, high: Floats | float, low: Floats | float
+) -> tuple[Floats, Floats]:
+    """Approximate Pr0 and Pr1 of {V + X > K'(tilt)}, V a bit with Pr0[V=1] = high and Pr1[V=1] = low, tilt > 0.
+
+    The saddle-point approximation from K, K' and K''; only for choosing where to look.
+    """
+    from scipy.special import erfcx
+
+    curvature = np.maximum(curvature, 1e-12)
+    # Counts are integers: where the law is narrow, a threshold between two of them is worth nothing.
+    missed = np.round(slope) - slope
+    mass = np.exp(value - tilts * (slope + missed) - missed**2 / (2 * curvature)) / np.sqrt(1 + 2 * math.pi * curvature)
+    # The sum of e^(-tilt m - m^2/(2 curvature)) over m >= 1, as the integral from 1/2.
+    start = (tilts * curvature + 0.5) / np.sqrt(2 * curvature)
+    bend = np.exp(-tilts / 2 - 1 / (8 * curvature)) * (tilts / 2) / np.sinh(np.minimum(tilts / 2, 300.0))
+    smooth = np.sqrt(math.pi * curvature / 2) * erfcx(start) * bend
+    # Where the law is narrow it is nearly a Poisson law, of which the next mass is this much smaller, at least.
+    tail = mass * np.maximum(smooth, curvature / (1 + curvature) * np.exp(-tilts))
+    return high * mass + tail, low * mass + tail
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One victim among honest others, as tiers: float64 (T,), float64 (T,), int64 (T,) with counts >= 1; T may be 0."""
+
+    local_epsilon: float
+    local_delta: float
+    others_epsilon: Floats
+    others_delta: Floats
+    others_count: Ints
+
+    @property
+    def others(self) -> int:
+        """How many they are."""
+        return int(self.others_count.sum())
+
+    def __str__(self) -> str:
+        return f"victim of local ε {self.local_epsilon:g} among {self.others:,}"
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A probability and its complement, each with a small relative error."""
+
+    yes: float
+    no: float
+
+    def complement(self) -> Chance:
+        """The other way round."""
+        return Chance(self.no, self.yes)
+
+
+@dataclass(frozen=True, eq=False)
+class CountGame:
+    """S = V + X: the victim's bit among the others' bits, X = others + constant; V = 1 with chance high or low.
+
+    The others' sum is log-concave, so the likelihood ratio of S is monotone and {S > t} is the best kind of event.
+    mirrored: S is the negative of what is counted.
+    """
+
+    others: BitSum
+    constant: int
+    high: Chance
+    low: Chance
+    share_error: float = 8 * UNIT
+    mirrored: bool = False
+
+    def reflected(self) -> CountGame:
+        """The same count seen from the other end, the victim's two values exchanged."""
+        return CountGame(
+            self.others.reflected(),
+            -self.constant - 1,
+            self.low.complement(),
+            self.high.complement(),
+            self.share_error,
+            not self.mirrored,
+        )
+
+    def best_of_both(self, goal: Goal) -> Bet:
+        """The better of many and few."""
+        return max(self.best(goal), self.reflected().best(goal), key=lambda bet: bet.score)
+
+    def tilts(self, goal: Goal) -> Floats:
+        """Tilts between which the best one lies."""
+        _, _, curvature = self.others.cumulants(np.zeros(1))
+        width = math.sqrt(max(float(curvature[0]), 1e-6))
+        reach = math.sqrt(2 * goal.log_odds) + 2
+        share = self.others.share
+        rarest = float(np.max(np.where(self.others.sign > 0, -np.log(share), -np.log1p(-share)), initial=1.0))
+        top = max(1.5 * reach / width, 1.0 if width > 30 else min(rarest, goal.log_odds) + 5.0)
+        return np.geomspace(0.05 / width, min(max(top, 0.1 / width), 500.0), 32)
+
+    def best(self, goal: Goal) -> Bet:
+        """The best threshold that was found."""
+        if self.high.yes <= self.low.yes:
+            return NOTHING
+        tilts = self.tilts(goal)
+        scores = goal.score(*saddle_points(*self.others.cumulants(tilts), tilts, self.high.yes, self.low.yes))
+        promising = {int(np.argmax(scores))}
+        if goal.delta is None:
+            # A difference of two chances that are hardly apart is beyond the approximation: look more than once.
+            promising |= {8, 14, 20, 26}
+        bets = [self._near(float(tilts[place]), goal) for place in sorted(promising)]
+        return max(bets, key=lambda bet: bet.score)
+
+    def _near(self, tilt: float, goal: Goal) -> Bet:
+        """The best threshold in the window of one tilted law."""
+        window = self.others.window(tilt)
+        low, high = window.low, min(window.low + window.length - 1, window.highest)
+        step = max(1, -(-(high - low + 1) // MAX_POINTS))
+        best, at = self._points(window, goal, np.arange(low, high + 1, step, dtype=np.int64))
+        while step > 1:
+            around = np.arange(max(low, at - 2 * step), min(high, at + 2 * step) + 1, max(1, step // 64))
+            step = max(1, step // 64)
+            better, place = self._points(window, goal, around)
+            if better > best:
+                best, at = better, place
+        threshold = at + self.constant
+        return Bet(best, f"< {-threshold}" if self.mirrored else f"> {threshold}")
+
+    def _points(self, window: Window, goal: Goal, t: Ints) -> tuple[float, int]:
+        """The best score of the events {S > t + constant} and its t."""
+        point, point_error, tail, tail_error = window.upper(t)
+        scale, rounding = window.scale(t)
+        rounding = rounding + 2 * self.share_error + 8 * UNIT
+        first = self.high.yes * np.maximum(point - point_error, 0) + np.maximum(tail - tail_error, 0)
+        second = self.low.yes * (np.maximum(point, 0) + point_error) + np.maximum(tail, 0) + tail_error
+        scores = goal.score(first * scale * (1 - rounding), second * scale * (1 + rounding))
+        best = int(np.argmax(scores))
+        return float(scores[best]), int(t[best])
+
+
+def histogram_game(first: NDArray[np.float64], second: NDArray[np.float64], goal: Goal, users: int) -> float:
+    """The best score from all that is seen: two laws over the same outcomes, made of `users` reports one by one.
+
+    The best event at epsilon is {Pr0 > e^epsilon Pr1}; for a given delta the epsilon is found by Dinkelbach's steps.
+    """
+    error = (40 + 16 * users) * UNIT
+
+    def bet(epsilon: float) -> float:
+        event = first > math.exp(epsilon) * second
+        return float(
+            goal.score(np.array(first[event].sum() * (1 - error)), np.array(second[event].sum() * (1 + error)))
+        )
+
+    if goal.epsilon is not None:
+        return bet(goal.epsilon)
+    epsilon = 0.0
+    for _ in range(60):
+        found = bet(epsilon)
+        if not found > epsilon * (1 + 1e-12) + 1e-15:
+            return max(epsilon, found)
+        epsilon = found
+    return epsilon

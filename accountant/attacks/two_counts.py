@@ -1,0 +1,209 @@
+"""k-ary randomised response as a game: the counts of the victim's two letters, the others all at a third letter.
+
+With the others at a third letter x2, whatever else they report is uniform on the remaining letters, so that the reader
+loses nothing by looking at h0 and h1 (the counts of the victim's letters) and d (all reports but those of x2). For
+equal budgets the attack meets the blanket certificate to six digits. See `attack_games` for how an event becomes a
+lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.attacks.event_tests import NOTHING, Bet, Goal
+from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
+from accountant.numerics.poisson_binomial import SUM_ERROR, BitSum
+
+__all__ = ["PairGame"]
+
+MAX_WINDOW = 2**20
+"""The pair game is not played where the count of the two letters takes more values than this."""
+MAX_CELLS = 50_000
+"""The count of all reports but those of the third letter is used as well where that makes at most this many cells."""
+ROUGH_ROWS = 512
+"""Thresholds are looked for on about this many rows before the sum over all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """Bounds on the law of a sum of bits: Pr[X = first + i] lies in [least_i, most_i]; `far` bounds any other mass."""
+
+    first: int
+    least: Floats
+    most: Floats
+    far: float
+
+    @classmethod
+    def of(cls, bits: BitSum, tilt: float) -> _Law | None:
+        """From the tilted law; None where the window is too long."""
+        window = bits.window(tilt)
+        if window.length > MAX_WINDOW:
+            return None
+        mass, error = window.masses()
+        size = min(window.length, window.highest - window.low + 1)
+        scale, rounding = window.scale(window.low + np.arange(size, dtype=np.int64))
+        least = np.maximum(mass[:size] - error, 0.0) * scale * (1 - rounding)
+        most = (np.maximum(mass[:size], 0.0) + error) * scale * (1 + rounding)
+        return cls(window.low, least, most, 1.0)
+
+    def pairs(self) -> tuple[Ints, Floats, Floats, Floats, Floats]:
+        """c = first+1 .. last, with bounds on Pr[X = c-1] (least > 0 throughout) and on Pr[X = c]; nothing is lost
+        by leaving the other c out of an event."""
+        c = self.first + 1 + np.arange(self.least.size - 1, dtype=np.int64)
+        used = self.least[:-1] > 0
+        parts = (self.least[:-1], self.most[:-1], self.least[1:], self.most[1:])
+        before_least, before_most, at_least, at_most = (part[used] for part in parts)
+        return c[used], before_least, before_most, at_least, at_most
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Outcomes (row, h0) with Z Pr0 = B(c, h0) (alpha + beta (2/c) (e^v h0 + h1)), c = h0 + h1, B the fair binomial.
+
+    Pr1 has h0 and h1 exchanged, Z = e^v + k - 1. For each row the likelihood ratio grows with h0: {h0 >= a(row)} is the
+    best event. All arrays have shape (R,), counts >= 1; alpha and beta from below and from above.
+    """
+
+    local_epsilon: float
+    k: int
+    counts: Ints
+    alpha_least: Floats
+    alpha_most: Floats
+    beta_least: Floats
+    beta_most: Floats
+    error: float
+
+    def search(self, goal: Goal) -> float:
+        """The epsilon whose best event proves that epsilon (Dinkelbach's steps), on every few rows only."""
+        if goal.epsilon is not None:
+            return goal.epsilon
+        step = max(1, self.counts.size // ROUGH_ROWS)
+        epsilon = 0.0
+        for _ in range(30):
+            first, second = self.event(epsilon, step)
+            found = float(goal.score(np.array(first.sum() * step), np.array(second.sum() * step)))
+            if not found > epsilon * (1 + 1e-9):
+                break
+            epsilon = found
+        return epsilon
+
+    def event(self, epsilon: float, step: int = 1) -> tuple[Floats, Floats]:
+        """Pr0 from below and Pr1 from above of {h0 >= a}, for every step-th row, with a(row) the best at epsilon.
+
+        With m = c-1, B = Pr[Bin(m,1/2) = a-1] and T = Pr[Bin(m,1/2) >= a]:
+        Z Pr0 = alpha (T + B/2) + beta (e^v (T + B) + T), Z Pr1 = alpha (T + B/2) + beta (e^v T + T + B).
+        """
+        c, v = self.counts[::step], self.local_epsilon
+        if epsilon >= v or c.size == 0:
+            return np.zeros(c.size), np.zeros(c.size)
+        alpha, beta = self.alpha_least[::step], self.beta_least[::step]
+        decay, gain = math.exp(-v), math.exp(epsilon)
+        drift = math.expm1(epsilon) * decay * alpha / (2 * beta)
+        cut = c * (drift + gain - decay) / ((1 + gain) * -math.expm1(-v))
+        inside = cut < c
+        a = np.where(inside, np.floor(np.minimum(cut, c)), 0).astype(np.int64) + 1
+        above, at = half_tail(a, c - 1), binomial_pmf(a - 1, c - 1, 0.5)
+        reach = float(np.max(np.abs(a - 1 - (c - 1) / 2)))
+        error = self.error + max(half_tail_error(float(c.max())), pmf_error(reach)) + 16 * UNIT + SUM_ERROR
+        weight = inside / (1 + (self.k - 1) * decay)  # e^v/Z; all else is in multiples of e^-v
+        both = decay * (above + at / 2)
+        first = both * alpha + beta * (above + at + decay * above)
+        second = both * self.alpha_most[::step] + self.beta_most[::step] * (above + decay * (above + at))
+        return first * weight * (1 - error), second * weight * (1 + error)
+
+
+@dataclass(frozen=True, eq=False)
+class PairGame:
+    """k-RR, k >= 3, the victim at one of two letters, all others at a third.
+
+    pair: the law of C, how many of the others' reports are one of the two letters: bits of 2/(e^eps_i + k - 1).
+    away: the law of D, how many are not the third letter: bits of (k-1)/(e^eps_i + k - 1).
+    """
+
+    pair: BitSum
+    away: BitSum
+    local_epsilon: float
+    k: int
+
+    def best(self, goal: Goal) -> Bet:
+        """The best event that was found: by c alone, tilted to the counts that matter most, or by (d, c)."""
+        bet, centre = self._by_pair(0.0, goal)
+        _, mean, variance = (float(x[0]) for x in self.pair.cumulants(np.zeros(1)))
+        if centre > 0 and abs(centre - mean) > 1.5 * math.sqrt(variance):
+            again, _ = self._by_pair(_tilt_for(self.pair, centre), goal)
+            bet = max(bet, again, key=lambda one: one.score)
+        if self.k > 3:
+            bet = max(bet, self._by_both(goal), key=lambda one: one.score)
+        return bet
+
+    def _by_pair(self, tilt: float, goal: Goal) -> tuple[Bet, float]:
+        """The event by c = h0 + h1 alone, and the mean of the c that it wins by."""
+        law = _Law.of(self.pair, tilt)
+        if law is None:
+            return NOTHING, 0.0
+        c, before_least, before_most, at_least, at_most = law.pairs()
+        k = self.k
+        rows = _Rows(self.local_epsilon, k, c, (k - 2) * at_least, (k - 2) * at_most, before_least, before_most, 0.0)
+        return _bet(rows, goal, "counts of the victim's two letters")
+
+    def _by_both(self, goal: Goal) -> Bet:
+        """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports tell the victim's apart."""
+        _, _, variance = (float(x[0]) for x in self.away.cumulants(np.zeros(1)))
+        if 20 * math.sqrt(variance) > MAX_CELLS**0.5 * 4:
+            return NOTHING
+        law = _Law.of(self.away, 0.0)
+        if law is None:
+            return NOTHING
+        d, before_least, before_most, at_least, at_most = law.pairs()
+        if d.size == 0:
+            return NOTHING
+        p, k = 2 / (self.k - 1), self.k
+        spread = 9 * math.sqrt(float(d[-1]) * p * (1 - p)) + 30
+        low, high = max(1, math.floor(float(d[0]) * p - spread)), min(int(d[-1]), math.ceil(float(d[-1]) * p + spread))
+        if d.size * (high - low + 1) > 8 * MAX_CELLS:
+            return NOTHING
+        c = np.arange(low, high + 1, dtype=np.int64)
+        place, letter = np.nonzero((c <= d[:, None]) & (np.abs(c - d[:, None] * p) <= spread))
+        if place.size == 0 or place.size > MAX_CELLS:
+            return NOTHING
+        total, count = d[place], c[letter]
+        chance = binomial_pmf(count, total, p)
+        share = chance * (k - 1) / total
+        used = (chance > 0) & (before_least[place] * chance > 0)
+        rows = _Rows(
+            self.local_epsilon,
+            k,
+            count[used],
+            (chance * at_least[place] + share * (total - count) * before_least[place])[used],
+            (chance * at_most[place] + share * (total - count) * before_most[place])[used],
+            (share * count / 2 * before_least[place])[used],
+            (share * count / 2 * before_most[place])[used],
+            pmf_error(spread) + 8 * UNIT,
+        )
+        return _bet(rows, goal, "counts of the victim's two letters and of the third")[0]
+
+
+def _bet(rows: _Rows, goal: Goal, event: str) -> tuple[Bet, float]:
+    if rows.counts.size == 0:
+        return NOTHING, 0.0
+    epsilon = rows.search(goal)
+    first, second = rows.event(epsilon)
+    score = float(goal.score(np.array(first.sum()), np.array(second.sum())))
+    gain = np.maximum(first - math.exp(min(epsilon, 700.0)) * second, 0.0)
+    total = float(gain.sum())
+    return Bet(score, event), float(gain @ rows.counts) / total if total > 0 else 0.0
+
+
+def _tilt_for(others: BitSum, target: float) -> float:
+    """The tilt whose mean is the target, by bisection; a few digits are enough."""
+    low, high = -30.0, 30.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        if float(others.cumulants(np.array([middle]))[1][0]) < target:
+            low = middle
+        else:
+            high = middle
+    return low

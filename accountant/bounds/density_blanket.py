@@ -1,0 +1,370 @@
+"""Common blankets for randomizers with densities: which omega, what it leaves everybody, and the curve it gives.
+
+The output space is cut into cells; omega is constant on each, so that every user's weight
+gamma = min over cells of (least density of that user in the cell) / omega is exact arithmetic on cell values, and the
+privacy loss of the victim is known cell by cell. Any omega is sound; `best_blanket` looks for a good one. Mathematics:
+docs/accounting.md, section 2.3; sums of losses are left to `loss_sums`, mechanisms to `additive_noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.bounds.profile import Bounded
+from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
+from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.numerics.loss_sums import LossAtoms, mean_excess
+from accountant.results import check_epsilon
+
+__all__ = ["BlanketCurve", "Cells", "Crowd", "LossPair", "SpanCurve", "best_blanket"]
+
+REPRESENTATIVES = 6
+"""How many of the others' rates shape the blanket; every rate is counted in the end."""
+MAX_RATES = 28
+"""More rates than this are put into as many bins, equally wide in ln rate."""
+NEGLIGIBLE = 1e-100
+"""Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
+COUNT_BUCKETS = 100
+LOG_DELTA = 14.0
+"""ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
+FIRST_WIDTH, LEAST_WIDTH = 0.01, 0.003
+"""Relative widths of the parts in which a span of victims is covered: the first one tried, and the least."""
+
+
+@dataclass(frozen=True, eq=False)
+class LossPair:
+    """Two densities of the victim, p0 and p1, on pieces of the output space, each inside one cell.
+
+    cell: int64 (K,), which cell; width: reference measure of the piece. mass0/1: their integrals; low0/1, high0/1:
+    their least and largest density on the piece. tail0: the mass of p0 outside all cells. extra: what else has to be
+    added to delta, times e^epsilon (docs/accounting.md, worst pair).
+    """
+
+    cell: Ints
+    width: Floats
+    mass0: Floats
+    low0: Floats
+    high0: Floats
+    mass1: Floats
+    low1: Floats
+    high1: Floats
+    tail0: float = 0.0
+    extra: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The output space seen through cells, for one victim.
+
+    width: float64 (C,), reference measure of each cell. log_floor(rates) -> (T, C): ln of the least density, over cell
+    and values, of users of each rate; concave in the rate. pairs: the victim's pairs of densities to be covered.
+    shape: makes an allowed omega out of any function >= 0 on the cells (C,), never larger. pool: averages the squares
+    of such a function, so that its shape is allowed. valid_epsilon: up to which central epsilon the pairs are worst.
+    """
+
+    width: Floats
+    log_floor: Callable[[Floats], Floats]
+    pairs: tuple[LossPair, ...]
+    shape: Callable[[Floats], Floats]
+    pool: Callable[[Floats], Floats]
+    valid_epsilon: float = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class BlanketCurve:
+    """delta(epsilon) of one victim among the others, under one omega. See `DeltaCurve`."""
+
+    cells: Cells
+    omega: Floats
+    law: CountLaw
+    description: str
+    parameters: Floats
+    """What the search for omega found."""
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return "personalised common blanket, optimised density"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
+        check_epsilon(epsilon)
+        epsilon = min(epsilon, self.cells.valid_epsilon)  # delta does not grow with epsilon
+        found = [self._pair(pair, epsilon) for pair in self.cells.pairs]
+        return max(found, key=lambda bound: bound.value)
+
+    def _pair(self, pair: LossPair, epsilon: float) -> Bounded:
+        gain = math.exp(epsilon)
+        if not (self.omega > 0).any():
+            return Bounded(1.0, 1.0)
+        atoms, outside = _atoms(pair, self.omega, gain)
+        value, error = mean_excess(atoms, self.law)
+        outside += (pair.tail0 + gain * pair.extra) * (1 + 1e-9)
+        relative = self.law.relative_error + (self.law.counts.size + 16) * UNIT
+        slack = error + (value + error) * relative + (self.law.lost if value + error > 0 else 0.0)
+        total = min(1.0, value + slack + outside)
+        return Bounded(total, min(total, slack + outside))
+
+    def guess(self, delta: float) -> float:
+        """The Gaussian limit: mu^2 = integral of (p0 - p1)^2 / omega, over the mean blanket count + 1."""
+        delta = max(delta - max(pair.tail0 + pair.extra for pair in self.cells.pairs), delta * 1e-3)
+        worst = max(_divergence(pair, self.omega) for pair in self.cells.pairs)
+        return gaussian_epsilon(math.sqrt(max(worst, 1e-300) / (self.law.mean + 1)), delta)
+
+    def explain(self) -> tuple[str, ...]:
+        """One line per step."""
+        law = self.law
+        outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
+        return (
+            self.description,
+            f"victim's mass where omega is 0, added to delta: {outside:.3g}",
+            f"blanket messages: {law.mean:.6g} on average, {law.counts.size} counts kept from {law.counts[0]} to "
+            f"{law.counts[-1]}; mass cut and added to delta {law.lost:.3g}; relative error {law.relative_error:.3g}",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SpanCurve:
+    """delta(epsilon) for every victim whose rate lies in [least, most]: the largest over all of them.
+
+    leader is the curve of the victim at `most`. between(low, high) is a curve that bounds every victim from low to
+    high. The span is walked from the leader down in parts as wide as they can be: those far below the leader have room.
+    """
+
+    leader: BlanketCurve
+    least: float
+    most: float
+    between: Callable[[float, float], BlanketCurve]
+    target: float | None
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return self.leader.method
+
+    def delta(self, epsilon: float) -> Bounded:
+        """An upper bound for all victims of the span, as sharp as 2 % above the leader, or as the target needs."""
+        best = self.leader.delta(epsilon)
+        goal = max(best.value * 1.02, self.target or 0.0)
+        high, width = self.most, FIRST_WIDTH
+        while high > self.least:
+            low = max(self.least, high * (1 - width))
+            bound = self.between(low, high).delta(epsilon)
+            if bound.value > goal and width > LEAST_WIDTH:
+                width /= 2
+                continue
+            if bound.value > best.value:
+                best = bound
+            if self.target is not None and best.value > goal:
+                break  # no need to know by how much
+            high, width = low, min(0.5, width * 1.8)
+        return best
+
+    def guess(self, delta: float) -> float:
+        """The leader's."""
+        return self.leader.guess(delta)
+
+    def explain(self) -> tuple[str, ...]:
+        """The leader's steps, and the span."""
+        return (*self.leader.explain(), f"all victims of rates {self.least:.6g} to {self.most:.6g} are covered")
+
+
+def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:
+    """The law of L = (p0 - e^epsilon p1)/omega under omega, and the victim's mass in cells where omega is 0."""
+    here = omega[pair.cell]
+    covered = here > 0
+    outside = float(np.maximum(pair.mass0[~covered] - gain * pair.mass1[~covered], 0.0).sum())
+    # Inside a cell without omega, p0 - e^epsilon p1 may change its sign: charge what p0 exceeds the least p1 by.
+    excess = pair.high0[~covered] - gain * pair.low1[~covered]
+    outside = max(
+        outside, float(np.minimum(pair.mass0[~covered], np.maximum(excess, 0.0) * pair.width[~covered]).sum())
+    )
+    if pair.extra > 0:
+        outside += gain * float(np.minimum(pair.mass0[~covered], pair.mass1[~covered]).sum())
+    pick = np.flatnonzero(covered)
+    w = here[pick]
+    mass = w * pair.width[pick]
+    low = (pair.low0[pick] - gain * pair.high1[pick]) / w
+    high = (pair.high0[pick] - gain * pair.low1[pick]) / w
+    absolute = pair.mass0[pick] + gain * pair.mass1[pick]
+    mean = (pair.mass0[pick] - gain * pair.mass1[pick] + 1e-13 * absolute) / mass
+    blur = 1e-13 * absolute / mass
+    low, high = np.minimum(low, mean) - blur, np.maximum(high, mean) + blur
+    return LossAtoms(low, high, mean, mass), outside
+
+
+def _divergence(pair: LossPair, omega: Floats) -> float:
+    here = omega[pair.cell]
+    covered = here * pair.width > 0
+    difference = pair.mass0[covered] - pair.mass1[covered]
+    return float((difference**2 / (here[covered] * pair.width[covered])).sum())
+
+
+# ------------------------------------------------------------------ the search for omega
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """The other users by rate: count[b] of them between low[b] and high[b], mean[b] on average. float64/int64 (B,).
+
+    Users in one bin are counted at the geometric mean of their weights, which is at least the chord of ln gamma at
+    their mean rate; the number of blanket messages is then stochastically smallest (docs/accounting.md, section 3).
+    """
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    count: Ints
+    dishonest: int
+
+    @classmethod
+    def of(cls, rates: Floats, count: Ints, dishonest: int) -> Crowd:
+        """Users of the given rates; every rate is its own bin while there are few."""
+        if rates.size <= MAX_RATES:
+            return cls(rates, rates, rates, count, dishonest)
+        log = np.log(rates)
+        width = max(float(log.max() - log.min()), 1e-12) / MAX_RATES
+        where = np.minimum(((log - log.min()) / width).astype(np.int64), MAX_RATES - 1)
+        order = np.argsort(where, kind="stable")
+        starts = np.flatnonzero(np.concatenate([[True], np.diff(where[order]) > 0]))
+        rates, count = rates[order], count[order]
+        total = np.add.reduceat(count, starts)
+        mean = np.add.reduceat(rates * count, starts) / total
+        low, high = np.minimum.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
+        return cls(low, high, np.clip(mean, low, high), total, dishonest)
+
+    def blanket_count(self, weights: Callable[[Floats], Floats], tail: float) -> CountLaw:
+        """The law of the number of blanket messages; weights maps rates to ln gamma, rounded down."""
+        at_low, at_high = weights(self.low), weights(self.high)
+        span = self.high - self.low
+        part = np.where(span > 0, (self.mean - self.low) / np.where(span > 0, span, 1.0), 0.0)
+        chord = at_low + part * (at_high - at_low)
+        gamma = np.minimum(1.0, np.exp(chord - 1e-11 * (1 + np.abs(chord))))
+        expected = gamma * self.count
+        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # not worth their time
+        if not (span > 0).any():
+            return _bucketed(blanket_count(*without_largest(gamma, self.count, self.dishonest), tail=tail), tail)
+        # A bin's users differ: whoever is removed took at most one blanket message along.
+        law = _bucketed(blanket_count(gamma, self.count, tail=tail), tail)
+        counts = np.maximum(law.counts - self.dishonest, 0)
+        starts = np.flatnonzero(np.concatenate([[True], np.diff(counts) > 0]))
+        return CountLaw(counts[starts], np.add.reduceat(law.mass, starts), law.lost, law.relative_error)
+
+
+def _bucketed(law: CountLaw, tail: float) -> CountLaw:
+    return law.coarsened(COUNT_BUCKETS, tail) if law.counts.size > COUNT_BUCKETS else law
+
+
+def best_blanket(
+    cells: Cells, coarse: Cells, crowd: Crowd, tail: float, description: str, start: Floats | None = None
+) -> BlanketCurve:
+    """The curve of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
+
+    For given relative weights r_i, gamma_i proportional to r_i needs omega <= const * min_i floor_i / r_i; among those,
+    the omega that minimises the integral of (p0 - p1)^2 / omega is the smaller of that and a multiple of |p0 - p1|. The
+    r_i and the multiple are searched for on coarse cells with Bernstein's inequality; the result is evaluated on
+    the fine cells, and is sound whatever the search did. tail: mass of the blanket count that may be cut. start:
+    parameters of a curve for the same crowd and a victim nearby, which make the search short.
+    """
+    representative, share = _representatives(crowd.mean, crowd.count)
+    parameters = _search(coarse, representative, share, start)
+    omega = _cut(cells, cells.log_floor(representative), _wanted(cells), parameters)
+
+    def weights(rates: Floats) -> Floats:
+        return _log_weights(cells.log_floor(rates), omega)
+
+    if (omega > 0).any():
+        gamma = np.exp(np.minimum(weights(crowd.mean), 0.0))
+        description = f"{description}; weights gamma {gamma.min():.6g} to {gamma.max():.6g}"
+    law = crowd.blanket_count(weights, tail) if (omega > 0).any() else blanket_count(np.zeros(0), np.zeros(0, np.int64))
+    return BlanketCurve(cells, omega, law, description, parameters)
+
+
+def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
+    """At most REPRESENTATIVES rates and how many users each stands for; groups of equal width in ln rate."""
+    if rates.size <= REPRESENTATIVES:
+        return rates, count.astype(np.float64)
+    log = np.log(rates)
+    width = max(float(log.max() - log.min()), 1e-12) / REPRESENTATIVES
+    group = np.minimum(((log - log.min()) / width).astype(np.int64), REPRESENTATIVES - 1)
+    total = np.bincount(group, weights=count, minlength=REPRESENTATIVES)
+    mean = np.bincount(group, weights=count * log, minlength=REPRESENTATIVES)
+    used = total > 0
+    return np.exp(mean[used] / total[used]), np.asarray(total[used], dtype=np.float64)
+
+
+def _wanted(cells: Cells) -> Floats:
+    """|p0 - p1| on each cell: its root mean square, over the pieces and the pairs."""
+    square = np.zeros(cells.width.size)
+    for pair in cells.pairs:
+        difference = (pair.mass0 - pair.mass1) / np.maximum(pair.width, 1e-300)
+        square += np.bincount(pair.cell, weights=difference**2 * pair.width, minlength=square.size)
+    return cells.pool(np.sqrt(square / cells.width))
+
+
+def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) -> Floats:
+    """omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|. It integrates to 1, or is 0."""
+    limit = np.min(log_floor - parameters[:-1, None], axis=0)
+    omega = cells.shape(np.minimum(np.exp(limit - limit.max()), np.exp(parameters[-1]) * wanted))
+    omega = np.where(omega > NEGLIGIBLE * omega.max(), omega, 0.0)
+    total = float(omega @ cells.width)
+    return omega / total if total > 0 else omega
+
+
+def _log_weights(log_floor: Floats, omega: Floats) -> Floats:
+    """ln gamma: the minimum over the cells of floor/omega."""
+    used = omega > 0
+    return np.asarray(np.min(log_floor[:, used] - np.log(omega[used])[None, :], axis=1))
+
+
+def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -> Floats:
+    """Good parameters for `_cut`: a scan over the tiers' own shapes, then a descent from the best of them."""
+    from scipy.optimize import minimize
+
+    log_floor, wanted = coarse.log_floor(rates), _wanted(coarse)
+    pieces = []
+    for pair in coarse.pairs:
+        difference = np.abs(pair.mass0 - pair.mass1)
+        pieces.append((pair.cell, difference**2 / pair.width, difference / pair.width))
+
+    def cost(parameters: Floats) -> float:
+        """ln of epsilon by Bernstein's inequality: a term for the variance of the loss, one for its largest value."""
+        omega = _cut(coarse, log_floor, wanted, parameters)
+        if not (omega > 0).any():
+            return 1e9
+        weight = float(share @ np.exp(np.minimum(_log_weights(log_floor, omega), 0.0))) + 1.0
+        worst = 0.0
+        for cell, square, height in pieces:
+            here = np.maximum(omega[cell], 1e-300)
+            variance, largest = float((square / here).sum()), float((height / here).max())
+            worst = max(worst, math.sqrt(2 * variance * LOG_DELTA / weight) + largest * LOG_DELTA / (3 * weight))
+        return min(1e9, math.log(worst + 1e-300))
+
+    level = -math.log(max(float(wanted.max()), 1e-300))
+    starts: list[Floats] = []
+    for index in range(rates.size):
+        excess = np.min(log_floor - log_floor[index][None, :], axis=1)
+        own = np.maximum(excess - excess.max(), -1e6)
+        starts.extend(np.append(own, level + shift) for shift in (-2.0, 0.0, 2.0, 30.0))
+    starts.extend(np.append(np.zeros(rates.size), level + shift) for shift in (0.0, 30.0))
+    best = min(starts if start is None else [start, *starts[::5]], key=cost)
+    if rates.size == 1:  # the single r is a mere factor
+        offsets = np.linspace(-4.0, 4.0, 33)
+        return np.asarray(min((best + np.array([0.0, shift]) for shift in offsets), key=cost))
+    found = minimize(
+        cost,
+        best,
+        method="Nelder-Mead",
+        options={
+            "maxfev": (100 if start is None else 6) * best.size,
+            "xatol": 1e-3,
+            "fatol": 1e-6,
+            "initial_simplex": np.vstack([best, *(best + 0.5 * row for row in np.eye(best.size))]),
+        },
+    )
+    return np.asarray(found.x) if found.fun < cost(best) else best

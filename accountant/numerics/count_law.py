@@ -1,0 +1,206 @@
+"""The law of the number of blanket messages: a Poisson-binomial count, bounded from below, with its error.
+
+Every blanket bound is E[delta(M)] with M ~ PB(gamma) and delta non-increasing in M. So M may be replaced by anything
+stochastically smaller, and only that direction is ever used here:
+
+* many different gammas are replaced, group by group, by their geometric mean (Pledger and Proschan 1971; proof in
+  docs/accounting.md: with the product of two success probabilities fixed, Pr[S >= k] is smallest when they are equal);
+* counts are rounded down to a coarser lattice when the law gets long;
+* the mass of the upper tail is put on the largest count kept; that of the lower tail is `lost`, to be added to delta.
+
+The laws of the groups are binomials and are added by direct convolution: only positive numbers are added and
+multiplied, so the relative error stays tiny however small the mass, without any Fourier transform. What a blanket
+count buys is left to the curves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
+
+MAX_GROUPS = 256
+"""Up to this many distinct gammas are used exactly; more are grouped."""
+GROUP_WIDTH = 0.02
+"""Width of a group in ln gamma. Replacing a group by its geometric mean loses at most width^2/8 of its mean."""
+MAX_LENGTH = 4096
+"""Laws longer than this are rounded down to a lattice twice as coarse."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountLaw:
+    """A law that lies stochastically below the true blanket count.
+
+    counts: int64 (L,), increasing, >= 0. mass: float64 (L,), >= 0. True expectations of non-increasing functions
+    f with values in [0, 1] are at most (1 + relative_error) * sum(mass * f(counts)) + lost.
+    """
+
+    counts: Ints
+    mass: Floats
+    lost: float
+    relative_error: float
+
+    def __post_init__(self) -> None:
+        if self.counts.size == 0 or self.counts.shape != self.mass.shape:
+            raise ValueError(
+                f"counts has shape {self.counts.shape}, mass {self.mass.shape}; allowed is equal, not empty"
+            )
+        if self.counts[0] < 0 or np.any(np.diff(self.counts) <= 0):
+            raise ValueError("counts are not increasing from at least 0; allowed is 0 <= counts[0] < counts[1] < ...")
+        if not (self.mass >= 0).all():
+            raise ValueError(f"mass has a least value of {self.mass.min()!r}; allowed is >= 0")
+        if not 0 <= self.lost <= 1:
+            raise ValueError(f"lost is {self.lost!r}; allowed is 0 <= lost <= 1")
+
+    @property
+    def mean(self) -> float:
+        """The mean of the law kept."""
+        return float(self.mass @ self.counts) / float(self.mass.sum())
+
+    def coarsened(self, size: int, tail: float, upper: float = 1e-9) -> CountLaw:
+        """At most `size` counts: lower mass up to `tail` is lost, upper mass up to `upper` moves down, then buckets.
+
+        Each bucket is charged at its smallest count, so the direction of error is kept.
+        """
+        low = int(np.searchsorted(np.cumsum(self.mass), tail, side="right"))
+        from_above = np.cumsum(self.mass[::-1])
+        cut = self.mass.size - int(np.searchsorted(from_above, upper, side="right"))
+        low = min(low, self.mass.size - 1)
+        high = max(cut, low + 1)
+        counts, mass = self.counts[low:high], self.mass[low:high].copy()
+        mass[-1] += self.mass[high:].sum()
+        lost = min(1.0, self.lost + float(self.mass[:low].sum()) * (1 + self.relative_error + self.mass.size * UNIT))
+        if counts.size > size:
+            span = int(counts[-1] - counts[0])
+            width = -(-(span + 1) // size)
+            bucket = (counts - counts[0]) // width
+            starts = np.flatnonzero(np.concatenate([[True], bucket[1:] != bucket[:-1]]))
+            counts, mass = counts[starts], np.add.reduceat(mass, starts)
+        return CountLaw(counts, mass, lost, self.relative_error + self.mass.size * UNIT)
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    offset: int
+    step: int
+    mass: Floats
+
+
+def without_largest(gamma: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
+    """The multiset (gamma, count) without its `remove` largest gammas; both results may be empty."""
+    order = np.argsort(-gamma, kind="stable")
+    gamma, count = gamma[order], count[order]
+    before = np.cumsum(count) - count
+    left = count - np.clip(remove - before, 0, count)
+    kept = left > 0
+    return gamma[kept], left[kept]
+
+
+def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLaw:
+    """A lower bound, in stochastic order, for M ~ PB({gamma_t with multiplicity count_t}).
+
+    Args:
+        gamma: float64 (T,), success probabilities in [0, 1]; each may already be rounded down.
+        count: int64 (T,), multiplicities >= 1. T = 0 gives the constant 0.
+        tail: an upper limit for `lost`, in (0, 1). Nothing is lost where the whole support is kept.
+
+    Raises ValueError for a gamma outside [0, 1] or a tail outside (0, 1).
+    """
+    if not 0 < tail < 1:
+        raise ValueError(f"tail is {tail!r}; allowed is 0 < tail < 1")
+    if gamma.size and not ((gamma >= 0) & (gamma <= 1)).all():
+        raise ValueError(f"gamma spans {gamma.min()!r} to {gamma.max()!r}; allowed is 0 <= gamma <= 1")
+    sure = int(count[gamma >= 1].sum())
+    some = (gamma > 1e-300) & (gamma < 1)  # a gamma this small may be rounded down to 0
+    gamma, count = _grouped(gamma[some], count[some])
+    if gamma.size == 0:
+        return CountLaw(np.array([sure]), np.array([1.0]), 0.0, 0.0)
+    share = tail / (4 * gamma.size)
+    lost, error = 0.0, 0.0
+    nodes = []
+    for p, n in zip(gamma.tolist(), count.tolist(), strict=True):
+        node, dropped, spread = _binomial(n, p, share)
+        nodes.append(_shortened(node))
+        lost += dropped
+        error += pmf_error(spread)
+    while len(nodes) > 1:
+        nodes.sort(key=lambda node: (node.step, node.mass.size))
+        merged = []
+        for left, right in zip(nodes[::2], nodes[1::2], strict=False):
+            node, dropped, inexact = _sum(left, right, share)
+            merged.append(node)
+            lost += dropped
+            error += inexact
+        nodes = merged + (nodes[-1:] if len(nodes) % 2 else [])
+    (node,) = nodes
+    counts = sure + node.offset + node.step * np.arange(node.mass.size, dtype=np.int64)
+    return CountLaw(counts, node.mass, min(1.0, lost), error)
+
+
+def _grouped(gamma: Floats, count: Ints) -> tuple[Floats, Ints]:
+    distinct, inverse = np.unique(gamma, return_inverse=True)
+    count = np.bincount(inverse, weights=count).astype(np.int64)
+    if distinct.size <= MAX_GROUPS:
+        return distinct, count
+    log = np.log(distinct)
+    width = max(GROUP_WIDTH, float(log[-1] - log[0]) / (4 * MAX_GROUPS))
+    group = ((log - log[0]) / width).astype(np.int64)
+    total = np.bincount(group, weights=count)
+    mean_log = np.bincount(group, weights=count * log) / np.where(total > 0, total, 1)
+    used = total > 0
+    # bincount adds one after the other, so that a sum of T terms of one sign has a relative error of at most T/2 ulp.
+    # The mean is lowered by more than that and the errors of log and exp.
+    lowered = mean_log[used] - (float(np.abs(log).max()) + 1) * UNIT * (16 + distinct.size)
+    return np.exp(lowered), total[used].astype(np.int64)
+
+
+def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
+    """The masses of Bin(n, p) but for tails of at most `share` each, by Bernstein's inequality."""
+    mean, variance = n * p, n * p * (1 - p)
+    log = -math.log(share)
+    reach = log / 3 + math.sqrt(log * log / 9 + 2 * log * variance) + 1
+    low, high = max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach))
+    mass = binomial_pmf(np.arange(low, high + 1, dtype=np.int64), n, p)
+    if high < n:
+        mass[-1] += share
+    # A mass below 1e-300 underflows; all of them together weigh less than n * 1e-300.
+    return _Node(low, 1, mass), (share if low > 0 else 0.0) + (n * 1e-300 if n > 500 else 0.0), max(reach, 1.0)
+
+
+def _sum(left: _Node, right: _Node, share: float) -> tuple[_Node, float, float]:
+    while left.step < right.step:
+        left = _halved(left)
+    while right.step < left.step:
+        right = _halved(right)
+    mass = np.convolve(left.mass, right.mass)
+    error = UNIT * (min(left.mass.size, right.mass.size) + 2)
+    low = int(np.searchsorted(np.cumsum(mass), share, side="right"))
+    high = mass.size - int(np.searchsorted(np.cumsum(mass[::-1]), share, side="right"))
+    low = min(low, mass.size - 1)
+    high = max(high, low + 1)
+    kept = mass[low:high].copy()
+    kept[-1] += mass[high:].sum()
+    dropped = float(mass[:low].sum()) * (1 + 1e-9)
+    node = _Node(left.offset + right.offset + left.step * low, left.step, kept)
+    return _shortened(node), dropped, error
+
+
+def _shortened(node: _Node) -> _Node:
+    while node.mass.size > MAX_LENGTH:
+        node = _halved(node)
+    return node
+
+
+def _halved(node: _Node) -> _Node:
+    """The law on a lattice twice as coarse, every count rounded down."""
+    mass = node.mass if node.mass.size % 2 == 0 else np.append(node.mass, 0.0)
+    return _Node(node.offset, 2 * node.step, mass[0::2] + mass[1::2])
+
+
+def mean_and_variance(gamma: Floats, count: NDArray[np.int64]) -> tuple[float, float]:
+    """Mean and variance of PB({gamma_t with multiplicity count_t}), for choosing where to look; not a bound."""
+    return float(gamma @ count), float((gamma * (1 - gamma)) @ count)

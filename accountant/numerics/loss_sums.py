@@ -1,0 +1,253 @@
+"""E[L_1 + ... + L_N]_+ for independent privacy-loss terms and a random N: certified from above, down to 1e-300.
+
+Every blanket bound without a closed form is such a mean (docs/accounting.md, section 3). The law of one term comes as
+atoms: cells of which only the range, the mean and the mass are known. They are moved to a lattice so that the mean is
+kept (larger in convex order), tilted exponentially to where the sum is positive, multiplied in the Fourier domain for
+all N at once, and read off. Wrap-around, truncation and rounding are bounded and returned beside the value. Where atoms
+come from is left to `blankets`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.count_law import CountLaw
+
+__all__ = ["LossAtoms", "mean_excess"]
+
+POINTS_PER_DEVIATION = 20.0
+"""Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
+USUAL_LENGTH = 1 << 18
+"""Longest Fourier transform, unless nine standard deviations need more; beyond it the lattice gets coarser."""
+MAX_LENGTH = 1 << 23
+"""Longest Fourier transform of all."""
+MAX_TERM_POINTS = 1 << 16
+"""Most lattice points one term may span."""
+WRAP = 1e-9
+"""What may wrap around, relative to the tilted mass. It is added to the error."""
+STAGE = 8 * UNIT
+"""A bound on the relative error of one radix-2 stage of a Fourier transform (Higham 2002, Theorem 24.2)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LossAtoms:
+    """One privacy-loss term, known cell by cell: with probability mass[i] it lies in [low[i], high[i]], mean mean[i].
+
+    float64 arrays of one shape (C,); the masses add up to 1. Direction: means may be too large, never too small.
+    """
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    mass: Floats
+
+    def __post_init__(self) -> None:
+        if not (self.low.shape == self.high.shape == self.mean.shape == self.mass.shape and self.low.ndim == 1):
+            raise ValueError("low, high, mean and mass differ in shape; allowed is four equal 1-D arrays")
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all() and (self.low <= self.high).all()):
+            raise ValueError("a range is empty or infinite; allowed is low <= high, both finite")
+        total = float(self.mass.sum())
+        if not ((self.mass >= 0).all() and abs(total - 1) < 1e-9):
+            raise ValueError(f"masses add up to {total!r}; allowed is non-negative masses that add up to 1")
+
+
+@dataclass(frozen=True)
+class _Lattice:
+    """The term as integer multiples `first + 0, 1, 2, ...` of `step`, its masses tilted and normalised.
+
+    tilted[j] = mass[j] * exp(theta (first + j)) / kappa, log_kappa the logarithm of the normalisation.
+    """
+
+    step: float
+    first: int
+    tilted: Floats
+    theta: float
+    log_kappa: float
+
+    def log_moment(self, tau: float) -> float:
+        """ln E[exp(tau K)] of the tilted term K, in lattice units."""
+        k = self.first + np.arange(self.tilted.size)
+        used = self.tilted > 0
+        exponent = tau * k[used] + np.log(self.tilted[used])
+        top = float(exponent.max())
+        return top + math.log(float(np.exp(exponent - top).sum()))
+
+
+def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
+    """An upper bound on the sum over m of Pr[M=m]/(m+1) E[L_1 + ... + L_{m+1}]_+, and the error inside it.
+
+    Args:
+        atoms: the law of one term.
+        law: a stochastic lower bound for M; `law.lost` and `law.relative_error` are the caller's to add.
+
+    Returns (value, error), 0 <= error: the exact figure for the atoms is at most value + error.
+    Direction: never below. Source: docs/accounting.md, section 3.
+    """
+    if float(atoms.high.max(initial=-math.inf)) <= 0:
+        return 0.0, 0.0
+    sizes = law.counts.astype(np.float64) + 1
+    lattice, half, leak = _lattice(atoms, float(sizes[-1]))
+    # ln of the weight of each N: Pr[M = N-1] / N * kappa^N.
+    log_weight = np.full(sizes.shape, -np.inf)
+    used = law.mass > 0
+    log_weight[used] = np.log(law.mass[used] / sizes[used]) + sizes[used] * lattice.log_kappa
+    scale = float(log_weight.max())
+    if scale < -690:  # below 1e-299
+        return 0.0, float(law.mass.sum()) * 1e-290
+    weight = np.exp(log_weight - scale)
+    biggest, total = float(sizes[-1]), float(weight.sum())
+    length = 1 << max(4, math.ceil(math.log2(2 * half + 2)))
+    half = length // 2
+    padded = np.zeros(length)
+    np.add.at(padded, (lattice.first + np.arange(lattice.tilted.size)) % length, lattice.tilted)
+    transform = np.fft.rfft(padded)
+    sums = np.fft.irfft(_power_sum(transform, sizes.astype(np.int64), weight), length)
+    s = np.arange(1, half, dtype=np.float64)
+    gain = s * np.exp(-lattice.theta * s)
+    value = float(sums[1:half] @ gain)
+    error = _rounding(padded, transform, sizes, total, gain) + total * leak
+    factor = math.exp(scale) * lattice.step * (1 + 4 * biggest * UNIT)
+    return max(0.0, value) * factor, error * factor
+
+
+def _lattice(atoms: LossAtoms, terms: float) -> tuple[_Lattice, int, float]:
+    """A lattice on which the sum of `terms` terms fits into a transform, half its length, and what leaks out of it."""
+    centre = float(atoms.mass @ atoms.mean)
+    reach = float(max(-atoms.low.min(), atoms.high.max()))
+    spread = math.sqrt(max(float(atoms.mass @ (atoms.mean - centre) ** 2), 1e-300))
+    needed = 18 * POINTS_PER_DEVIATION * math.sqrt(terms)
+    longest = min(MAX_LENGTH, max(USUAL_LENGTH, 4 * needed))
+    step = max(spread / POINTS_PER_DEVIATION * max(1.0, needed / MAX_LENGTH), reach / MAX_TERM_POINTS)
+    while True:
+        lattice = _tilted(atoms, step)
+        half, leak = _window(lattice, terms)
+        if 2 * half + 2 <= longest:
+            return lattice, half, leak
+        step *= max(1.5, 2 * half / longest)
+
+
+def _tilted(atoms: LossAtoms, step: float) -> _Lattice:
+    """Moves the atoms to the multiples of `step` with means kept, and tilts the mean of the result to 0."""
+    first, mass = _on_lattice(atoms, step)
+    k = (first + np.arange(mass.size)).astype(np.float64)
+    theta = _zero_tilt(k, mass)
+    exponent = theta * k
+    top = float(exponent[mass > 0].max())
+    tilted = mass * np.exp(exponent - top)
+    kappa = float(tilted.sum())
+    return _Lattice(step, first, tilted / kappa, theta, top + math.log(kappa))
+
+
+def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats]:
+    below = np.floor(atoms.low / step)
+    above = np.maximum(np.ceil(atoms.high / step), below + 1)
+    # The share of the upper point keeps the mean; it is raised by more than its rounding error.
+    share = (atoms.mean / step - below) / (above - below) + 8 * UNIT * (1 + np.abs(below) + np.abs(above))
+    share = np.clip(share, 0.0, 1.0)
+    first = int(below.min())
+    size = int(above.max()) - first + 1
+    upper = np.bincount((above - first).astype(np.int64), weights=atoms.mass * share, minlength=size)
+    lower = np.bincount((below - first).astype(np.int64), weights=atoms.mass * (1 - share), minlength=size)
+    return first, np.asarray(upper + lower, dtype=np.float64)
+
+
+def _zero_tilt(k: Floats, mass: Floats) -> float:
+    """theta >= 0 such that the mean of k under mass * exp(theta k) is about 0; 0 if the mean is not negative."""
+    used = mass > 0
+    k, mass = k[used], mass[used]
+    if float(mass @ k) >= 0 or k[-1] <= 0:
+        return 0.0
+
+    def mean(theta: float) -> float:
+        return float((mass * np.exp(theta * (k - k[-1]))) @ k)
+
+    low, high = 0.0, 1.0 / float(k[-1])
+    while mean(high) < 0:
+        low, high = high, 2 * high
+        if high * float(k[-1]) > 500:
+            return low
+    for _ in range(60):
+        middle = (low + high) / 2
+        if mean(middle) < 0:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-6 * high:
+            break
+    return low
+
+
+def _window(lattice: _Lattice, terms: float) -> tuple[int, float]:
+    """Half the length of the transform, and a bound on what the mean loses beyond it, relative to the tilted mass.
+
+    Chernoff: Pr[S >= w] <= exp(terms * ln E e^(tau K) - tau w). What lies beyond -w or w and wraps around only adds.
+    """
+    k = lattice.first + np.arange(lattice.tilted.size)
+    variance = max(float(lattice.tilted @ (k.astype(np.float64) ** 2)), 1e-12)
+    deviation = math.sqrt(terms * variance)
+    log = -math.log(WRAP)
+    span = float(max(abs(lattice.first), abs(lattice.first + lattice.tilted.size - 1), 1))
+    best = {1: terms * span, -1: terms * span}
+    for tau in np.geomspace(0.5, 16, 11) / deviation:
+        for side in (1, -1):
+            best[side] = min(best[side], (terms * max(0.0, lattice.log_moment(side * float(tau))) + log) / float(tau))
+    half = math.ceil(max(best[1], best[-1])) + 1
+    if half >= terms * span:
+        return half, 0.0
+    # s exp(-theta s) <= half * exp(-theta half) * exp((s - half)/half) for s >= half.
+    leaks = []
+    for tau in np.geomspace(0.5, 16, 11) / deviation:
+        log_moment = lattice.log_moment(float(tau) + 1 / half)
+        exponent = terms * max(0.0, log_moment) - 1 - float(tau) * half - lattice.theta * half
+        leaks.append(half * math.exp(min(700.0, exponent)))
+    return half, min(leaks)
+
+
+def _power_sum(
+    transform: np.ndarray[tuple[int, ...], np.dtype[np.complex128]],
+    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    weight: Floats,
+) -> np.ndarray[tuple[int, ...], np.dtype[np.complex128]]:
+    """The sum over N of weight_N * transform^N, by Horner's rule over the gaps between the Ns."""
+    magnitude = np.maximum(np.abs(transform), 1e-300)
+    # Where even the smallest power has died out, nothing is left to add: there the sum is 0 to 1e-30.
+    alive = np.flatnonzero(sizes[0] * np.log(magnitude) > -70)
+    log = np.log(magnitude[alive]) + 1j * np.angle(transform[alive])
+    powers = {int(gap): np.exp(int(gap) * log) for gap in np.unique(np.diff(sizes))}
+    total = np.full(alive.shape, complex(weight[-1]))
+    for index in range(sizes.size - 2, -1, -1):
+        total = total * powers[int(sizes[index + 1] - sizes[index])] + weight[index]
+    result = np.zeros(transform.shape, dtype=np.complex128)
+    result[alive] = total * np.exp(int(sizes[0]) * log)
+    return result
+
+
+def _rounding(
+    padded: Floats,
+    transform: np.ndarray[tuple[int, ...], np.dtype[np.complex128]],
+    sizes: Floats,
+    total: float,
+    gain: Floats,
+) -> float:
+    """A bound on what rounding in the two transforms and the powers can do to sums @ gain."""
+    length = padded.size
+    stages = STAGE * math.log2(length)
+    point = stages * math.sqrt(length) * float(np.linalg.norm(padded)) + 4 * UNIT
+    least, biggest = float(sizes[0]), float(sizes[-1])
+    bound = np.minimum(np.abs(transform) + point, 1.0)
+    alive = (least - 1) * np.log(bound) > -70  # all others together are below 1e-30 * length
+    powered = bound[alive] ** (least - 1)
+    growth = math.exp(min(50.0, biggest * point))
+    relative = biggest * (point / 1.0 + 8 * UNIT) + 4 * UNIT * sizes.size
+    whole = 2 * float(powered.sum()) / length
+    direct = total * growth * (relative * whole + 1e-29) * float(gain.sum())
+    energy = math.sqrt(2 * float((powered**2).sum()) / length)
+    return (
+        direct
+        + total * growth * stages * energy * float(np.linalg.norm(gain))
+        + gain.size * UNIT * total * float(gain.max(initial=0.0))
+    )

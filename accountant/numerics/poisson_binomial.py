@@ -1,0 +1,289 @@
+"""The exact law of a sum of independent bits, from both sides: what attacks count, with a stated numerical error.
+
+`blanket_count` bounds such a law in one direction only, which is all that a certificate needs. An attack needs the law
+itself: a mass from below and a tail from above. It is computed by Fourier inversion of the exponentially tilted law,
+
+    Pr[X = t] = e^(K(theta) - theta t) (1/L) sum_j phi_theta(2 pi j/L) e^(-2 pi i j t/L),
+
+which needs some 40 frequencies at any number of users, since |phi_theta(w)| <= exp(-var (1 - cos w)). Tails are the
+same sum with a geometric factor. Which events are worth computing is left to `attack_games`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.numerics.binomial import UNIT, Floats, Ints
+
+__all__ = ["BitSum", "Window", "bit_sum"]
+
+Complexes = NDArray[np.complex128]
+
+MAX_GROUPS = 1024
+"""Up to this many distinct shares each is used by itself; more are grouped around centres, with four moments each."""
+MAX_SINGLE = 2000
+"""Up to this many shares in (0.05, 0.95) stay by themselves even then: few of them can make a law narrow."""
+SUM_ERROR = 40 * UNIT
+"""Relative error of numpy's pairwise sums of terms that are good to a few ulp, relative to the sum of their sizes."""
+OUTSIDE = 1e-20
+"""Tilted mass outside the window (Bernstein, e^-50 a side) and of the frequencies left out, together at most this."""
+_LOG_OUTSIDE = 50.0
+_FLOOR = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class BitSum:
+    """X = sum of count_g bits with share_g, added where sign_g is +1 and taken away where it is -1.
+
+    share: float64 (G,), in (0, 1); count: float64 (G,), > 0; sign: float64 (G,).
+    moments: float64 (4, G), sums of (share - centre)^k of a group's members, k = 1..4; spread: float64 (G,), the
+    largest such distance, 0 where the members are equal. rounding: a bound on the relative error of moments[0].
+    share_error: a bound on the relative error of every single share.
+    """
+
+    share: Floats
+    count: Floats
+    sign: Floats
+    moments: Floats
+    spread: Floats
+    rounding: float
+    share_error: float
+
+    @property
+    def lowest(self) -> int:
+        """The least value that X can take."""
+        return -int(self.count[self.sign < 0].sum())
+
+    @property
+    def highest(self) -> int:
+        """The largest value that X can take."""
+        return int(self.count[self.sign > 0].sum())
+
+    def reflected(self) -> BitSum:
+        """The law of -X."""
+        return replace(self, sign=-self.sign)
+
+    def cumulants(self, tilts: Floats) -> tuple[Floats, Floats, Floats]:
+        """K, K' and K'' of ln E[e^(tilt X)], each shaped like tilts (J,), |tilt| <= 600; good to a few digits."""
+        power = tilts[:, None] * self.sign
+        tilted = self._tilted(power)
+        value = np.where(power > 30, power + np.log(self.share), np.log1p(self.share * np.expm1(np.minimum(power, 30))))
+        variance = tilted * (1 - tilted) * self.count
+        return (value * self.count).sum(1), (self.sign * tilted * self.count).sum(1), variance.sum(1)
+
+    def _tilted(self, power: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            return 1 / (1 + (1 - self.share) / self.share * np.exp(-power))
+
+    def window(self, tilt: float) -> Window:
+        """The tilted law where its mass lies. |tilt| <= 600; raises ValueError beyond."""
+        if not abs(tilt) <= 600:
+            raise ValueError(f"tilt is {tilt!r}; allowed is -600 <= tilt <= 600")
+        power = tilt * self.sign
+        tilted = self._tilted(power)
+        mean = float((self.sign * tilted * self.count).sum())
+        variance = float((tilted * (1 - tilted) * self.count).sum())
+        low, high = self._range(mean, variance, power)
+        length = high - low + 1
+        most = (length - 1) // 2
+        least = variance / 1.05 if self.spread.any() else variance
+        if 2 * least > _LOG_OUTSIDE:
+            most = min(most, math.ceil(math.acos(1 - _LOG_OUTSIDE / least) * length / (2 * math.pi)))
+        angles = 2 * math.pi / length * np.arange(most + 1, dtype=np.float64)
+        return self._inverted(tilt, low, length, angles)
+
+    def _range(self, mean: float, variance: float, power: Floats) -> tuple[int, int]:
+        """An odd number of values around the mean that hold all but e^-50 of the tilted mass on each side."""
+        if self.spread.any():
+            # The members of a group tilt a little differently from its centre: that moves mean and variance.
+            gain = np.exp(np.minimum(power, 600))
+            bend = np.abs(np.expm1(power)) * gain / (1 + self.share * np.expm1(power)) ** 3
+            mean_error = 1.1 * float((bend * self.moments[1]).sum()) + 1
+            variance = 1.05 * variance + 1
+        else:
+            mean_error = 1.0
+        reach = _LOG_OUTSIDE / 3 + math.sqrt((_LOG_OUTSIDE / 3) ** 2 + 2 * _LOG_OUTSIDE * variance) + mean_error
+        low, high = max(self.lowest, math.floor(mean - reach)), min(self.highest, math.ceil(mean + reach))
+        return low, high + (high - low) % 2
+
+    def _inverted(self, tilt: float, low: int, length: int, angles: Floats) -> Window:
+        power = tilt * self.sign
+        tilted = self._tilted(power)[None, :]
+        half = np.sin(angles / 2)[:, None] ** 2
+        real = 1 - 2 * tilted * half
+        imaginary = tilted * np.sin(angles)[:, None] * self.sign
+        lost = 4 * tilted * (1 - tilted) * half  # 1 - |factor|^2
+        size = np.where(lost < 0.5, np.sqrt(1 - np.minimum(lost, 0.5)), np.hypot(real, imaginary))
+        safe = np.maximum(size, 1e-300)
+        log_size = np.where(lost < 0.5, 0.5 * np.log1p(-np.minimum(lost, 0.5)), np.log(safe))
+        turn = np.arctan2(imaginary, real)
+        grown = np.where(power > 30, power + np.log(self.share), np.log1p(self.share * np.expm1(np.minimum(power, 30))))
+        log_scale = float((grown * self.count).sum())
+        # Every factor as computed is within 8 ulp of the share's part in it and of its own logarithm.
+        guarded = np.maximum(size, _FLOOR)
+        # |d ln E[e^(sX)]| per relative change of every share.
+        shift = tilted * (2 * np.sqrt(half) + np.abs(np.expm1(-power)))
+        relative = SUM_ERROR * ((np.abs(log_size) + np.abs(turn)) * self.count).sum(1)
+        relative += (8 * UNIT + self.share_error) * (shift / guarded * self.count).sum(1)
+        relative += SUM_ERROR * float((np.abs(grown) * self.count).sum()) + UNIT * (abs(low) * angles + 4)
+        log_phi = (log_size * self.count).sum(1) + 1j * (turn * self.count).sum(1)
+        majorant = (np.log(guarded) * self.count).sum(1)
+        if self.spread.any():
+            extra, error = self._correction(tilt, angles, real + 1j * imaginary)
+            log_scale += float(extra[0].real)
+            log_phi += extra - extra[0].real
+            majorant += extra.real - extra[0].real
+            relative += error + error[0]
+        phi = np.exp(log_phi - 1j * angles * low)
+        wrong = np.exp(majorant) * np.expm1(np.minimum(relative, 50.0)) + 8 * UNIT * np.abs(phi)
+        return Window(tilt, log_scale, low, length, angles, phi, wrong, self.highest)
+
+    def _correction(self, tilt: float, angles: Floats, factor: Complexes) -> tuple[Complexes, Floats]:
+        """What the members' distances from their centre add to log E[e^(sX)], and a bound on what is left out."""
+        used = self.spread > 0
+        s = (tilt + 1j * angles)[:, None] * self.sign[used]
+        base = 1 + self.share[used] * np.expm1(tilt * self.sign[used])
+        u = np.expm1(s) / (base * np.where(np.abs(factor[:, used]) < _FLOOR, _FLOOR, factor[:, used]))
+        total = np.zeros(u.shape, dtype=np.complex128)
+        power = np.ones(u.shape, dtype=np.complex128)
+        for k in range(1, 5):
+            power = power * u
+            total += (-1) ** (k + 1) / k * self.moments[k - 1, used] * power
+        ratio = np.abs(u) * self.spread[used]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = np.where(ratio < 0.5, self.moments[3, used] * np.abs(power) * ratio / (5 * (1 - ratio)), np.inf)
+        left = left + self.rounding * np.abs(u) * self.spread[used] * self.count[used]
+        return total.sum(1), np.minimum(left.sum(1), 100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The tilted law y of X on low .. low + length - 1, as its Fourier coefficients; mass(t) = e^(K - tilt t) y(t).
+
+    angles, phi, wrong: shape (J,): the frequencies 2 pi j/length, the coefficients e^(-i w low) phi_tilt(w), and bounds
+    on their errors, e^K included.
+    """
+
+    tilt: float
+    log_scale: float
+    low: int
+    length: int
+    angles: Floats
+    phi: Complexes
+    wrong: Floats
+    highest: int
+
+    @property
+    def error(self) -> float:
+        """A bound on the absolute error of every y(t)."""
+        return (2 * float(self.wrong.sum()) + 4 * UNIT * self._size) / self.length + OUTSIDE
+
+    @property
+    def _size(self) -> float:
+        return 2 * float(np.abs(self.phi).sum())
+
+    def masses(self) -> tuple[Floats, float]:
+        """y on the whole window, shape (length,), and a bound on its absolute error."""
+        from scipy.fft import irfft
+
+        padded = np.zeros(self.length // 2 + 1, dtype=np.complex128)
+        padded[: self.phi.size] = self.phi.conj()
+        error = self.error + 4 * UNIT * math.log2(self.length + 1) * self._size / self.length
+        return irfft(padded, n=self.length), error
+
+    def scale(self, t: Ints) -> tuple[Floats, Floats]:
+        """e^(K - tilt t) and its relative rounding error (that of K itself is part of `error`)."""
+        # Far outside the window a mass of at most 1 has a y below any error: there the scale need not be right.
+        exponent = np.minimum(self.log_scale - self.tilt * t, 600.0)
+        return np.exp(exponent), 2 * UNIT * (abs(self.log_scale) + np.abs(self.tilt * t) + np.abs(exponent) + 1)
+
+    def upper(self, t: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """y(t), its error, sum of y(s) e^(-tilt (s-t)) over s > t (to infinity), and its error; t inside the window.
+
+        Multiplied by scale(t) they are Pr[X = t] and Pr[X > t]. Needs tilt > 0. Raises ValueError otherwise.
+        """
+        if not self.tilt > 0:
+            raise ValueError(f"tilt is {self.tilt!r}; allowed for an upper tail is a tilt > 0")
+        place = t - self.low
+        # Whole turns are taken out in integers, so that the phase is good to an ulp.
+        turns = (place[:, None] * np.arange(self.angles.size)[None, :]) % self.length
+        wave = np.exp(-2j * math.pi / self.length * turns)
+        weight = np.full(self.angles.size, 2.0)
+        weight[0] = 1.0
+        point = (wave * (self.phi * weight)).real.sum(1) / self.length
+        step = np.exp(-self.tilt - 1j * self.angles)
+        inverse = 1 / -np.expm1(-self.tilt - 1j * self.angles)
+        # Over the window the waves have whole periods: the geometric sum's far end has phase 0.
+        left = self.length - place
+        ends = np.exp(-self.tilt * left)[:, None]
+        terms = (wave * step - ends) * (inverse * self.phi * weight)
+        terms[:, 0] = (math.exp(-self.tilt) * -np.expm1(-self.tilt * (left - 1))) * (inverse[0] * self.phi[0])
+        tail = terms.real.sum(1) / self.length
+        reach = 2 * math.exp(-self.tilt) * np.abs(inverse)
+        tail_error = (2 * float((self.wrong * reach).sum()) + 16 * UNIT * float((np.abs(self.phi) * reach).sum())) / (
+            self.length
+        ) + 2 * OUTSIDE
+        return point, np.full(t.size, self.error), tail, np.full(t.size, tail_error)
+
+
+def bit_sum(
+    share: Floats, count: Ints, flipped: NDArray[np.bool_] | None = None, share_error: float = 8 * UNIT
+) -> tuple[BitSum, int]:
+    """The sum of count_t bits of Pr[1] = share_t, or 1 - share_t where flipped, as (X, a) with the sum equal to X + a.
+
+    Args:
+        share: float64 (T,), in [0, 1]; a share near 1 is better given as its complement, flipped.
+        count: int64 (T,), >= 0.
+        share_error: a bound on the relative error of every share.
+
+    Raises ValueError for a share outside [0, 1].
+    """
+    if share.size and not ((share >= 0) & (share <= 1)).all():
+        raise ValueError(f"share spans {share.min()!r} to {share.max()!r}; allowed is 0 <= share <= 1")
+    flipped = np.zeros(share.shape, dtype=bool) if flipped is None else flipped
+    constant = int(count[flipped].sum()) + int(count[share >= 1].sum()) - 2 * int(count[(share >= 1) & flipped].sum())
+    used = (share > 0) & (share < 1) & (count > 0)
+    share, weight = share[used], count[used].astype(np.float64)
+    sign = np.where(flipped[used], -1.0, 1.0)
+    if share.size <= MAX_GROUPS:
+        zeros = np.zeros(share.size)
+        return BitSum(share, weight, sign, np.zeros((4, share.size)), zeros, 0.0, share_error), constant
+    return _grouped(share, weight, sign, share_error), constant
+
+
+def _grouped(share: Floats, count: Floats, sign: Floats, share_error: float) -> BitSum:
+    log = np.log(share)
+    low = float(log.min())
+    width = max(float(log.max()) - low, 1e-9) / (MAX_GROUPS // 2 - 1)
+    label = 2 * ((log - low) / width).astype(np.int64) + (sign < 0)
+    single = (share > 0.05) & (share < 0.95)
+    if int(single.sum()) <= MAX_SINGLE:
+        label[single] = MAX_GROUPS + np.arange(int(single.sum()))
+    total: Floats = np.bincount(label, weights=count).astype(np.float64)
+    full = total > 0
+    centre: Floats = np.bincount(label, weights=count * share).astype(np.float64)
+    centre[full] /= total[full]
+    members = np.bincount(label, minlength=total.size)
+    # Members and centre lie in one cell of ln share; alone in its group, a share is its own centre up to rounding.
+    spread = np.where(members > 1, centre * math.expm1(width) * 1.001 + 1e-300, 0.0)
+    distance = share - centre[label]
+    power, moments = count, []
+    for _ in range(4):
+        power = power * distance
+        moments.append(np.bincount(label, weights=power))
+    signs = np.zeros(total.size)
+    signs[label] = sign
+    rounding = (int(members.max()) + 8) * UNIT
+    return BitSum(
+        centre[full],
+        total[full],
+        signs[full],
+        np.array(moments, dtype=np.float64)[:, full],
+        spread[full],
+        rounding,
+        share_error,
+    )

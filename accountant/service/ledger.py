@@ -1,0 +1,270 @@
+"""The ledger: what every granted round has cost, kept for the life of a deployment, and what a next one may cost.
+
+The ledger composes all rounds that a client may have joined, as if one client had joined all of them: per tier, and
+over all tiers (in every round the worst one). Each entry keeps the certified profile of its tier, so that later rounds
+compose by privacy loss distributions and not only by adding. It works on a connection of whoever owns the database: the
+accountant service enters a round in the very transaction that keeps its certificate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
+from accountant.composition import LEAST_DELTA, ComposedCurve, Round
+from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon
+
+__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
+
+ANY_TIER = "any tier"
+"""The name under which the worst tier of every round is composed."""
+PROFILE_POINTS = 48
+
+_metadata = sa.MetaData()
+_entries = sa.Table(
+    "ledger",
+    _metadata,
+    sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("round_id", sa.String, nullable=False),
+    sa.Column("batch_digest", sa.LargeBinary, nullable=False),
+    sa.Column("local_epsilon", sa.Float, nullable=False),
+    sa.Column("local_delta", sa.Float, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("epsilon", sa.Float, nullable=False),
+    sa.Column("delta", sa.Float, nullable=False),
+    sa.Column("profile", sa.String, nullable=False),
+    sa.UniqueConstraint("round_id", "local_epsilon", "local_delta"),
+)
+
+_record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that one client may lose over the life of the deployment: a total (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta is {self.delta!r}; allowed is 0 < delta < 1")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tier of one granted round: certified (epsilon, delta), and points (epsilon, delta) of its certified profile.
+
+    The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
+    is given up (its delta is then lost); they may be missing, and then only adding is possible.
+    """
+
+    local_epsilon: float
+    local_delta: float
+    count: int
+    epsilon: float
+    delta: float
+    profile: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.local_epsilon, "local_epsilon")
+        check_delta(self.local_delta, "local_delta")
+        check_count(self.count, "count", 1)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        epsilons, deltas = [point[0] for point in self.profile], [point[1] for point in self.profile]
+        if epsilons != sorted(set(epsilons)) or deltas != sorted(deltas, reverse=True):
+            raise ValueError(f"profile is {self.profile[:3]!r}...; allowed is epsilon increasing, delta not increasing")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a client of this tier has lost over `rounds` rounds, at the delta that was asked about; None: no bound."""
+
+    tier: str
+    rounds: int
+    guarantee: Guarantee | None
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileCurve:
+    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `DeltaCurve`.
+
+    A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
+    """
+
+    profiles: Sequence[Sequence[tuple[float, float]]]
+    method: str = "stored certified profile"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """Beyond the last point its delta; before the first one, 1."""
+        return Bounded(max(self._one(profile, epsilon) for profile in self.profiles), 0.0)
+
+    @staticmethod
+    def _one(profile: Sequence[tuple[float, float]], epsilon: float) -> float:
+        at = np.exp([point[0] for point in profile])
+        return float(np.interp(np.exp(epsilon), at, [point[1] for point in profile], left=1.0))
+
+    def guess(self, delta: float) -> float:
+        """The largest first point at or below delta."""
+        first = [next((e for e, d in profile if d <= delta), profile[-1][0]) for profile in self.profiles]
+        return max(first)
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (f"stored profile of {len(self.profiles)} tiers",)
+
+
+def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> tuple[tuple[float, float], ...]:
+    """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
+
+    For pure randomizers. epsilon: the certified one, > 0.
+    """
+    grid = np.linspace(0.0, min(2 * epsilon, local_epsilon * (1 - 1e-9)), PROFILE_POINTS)
+    values = np.minimum.accumulate([curve.delta(float(point)).value for point in grid])
+    return (*zip(grid.tolist(), values.tolist(), strict=True), (local_epsilon, 0.0))
+
+
+class Ledger:
+    """The ledger on one connection; the caller's transaction decides when an entry is durable."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        _metadata.create_all(connection)
+
+    def enter(self, round_id: str, batch_digest: bytes, entries: Sequence[Entry], *, one_record: bool = False) -> None:
+        """Enters a granted round. The same round and batch again changes nothing.
+
+        one_record: what it costs is about one record of a client, and not about a user.
+
+        Raises ValueError if the round is entered already with another batch or other costs.
+        """
+        known = self._rows(_entries.c.round_id == round_id)
+        if known:
+            if {row.batch_digest for row in known} != {batch_digest} or [_entry(row) for row in known] != list(entries):
+                raise ValueError(f"round {round_id!r} is in the ledger with another batch or cost; allowed is once")
+            return
+        if one_record and round_id not in self.record_rounds():
+            self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
+        self._connection.execute(
+            sa.insert(_entries),
+            [
+                {
+                    "round_id": round_id,
+                    "batch_digest": batch_digest,
+                    "local_epsilon": entry.local_epsilon,
+                    "local_delta": entry.local_delta,
+                    "count": entry.count,
+                    "epsilon": entry.epsilon,
+                    "delta": entry.delta,
+                    "profile": json.dumps(entry.profile),
+                }
+                for entry in entries
+            ],
+        )
+
+    def amend(self, round_id: str, entries: Sequence[Entry]) -> None:
+        """Replaces what a round that is entered costs, when its end has shown it.
+
+        Raises ValueError if the round is not entered.
+        """
+        known = self._rows(_entries.c.round_id == round_id)
+        if not known:
+            raise ValueError(f"round {round_id!r} is not in the ledger; only what is entered can be amended")
+        self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
+        self.enter(round_id, known[0].batch_digest, entries)
+
+    def record_rounds(self) -> set[str]:
+        """Returns the rounds whose cost is about one record of a client, and not about a user."""
+        return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
+
+    def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
+        """Every round as it was entered: its id, its batch and its costs, oldest first."""
+        rounds: dict[tuple[str, bytes], list[Entry]] = {}
+        for row in self._rows():
+            rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
+        return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
+
+    def spent(self, delta: float) -> tuple[Spent, ...]:
+        """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
+
+        A tier's name says in how many of its rounds one record is protected, and not a user.
+        """
+        rounds, of_records = self._rounds(), self.record_rounds()
+        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds.values() for e in entries})
+
+        def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
+            records = len(of_records & mine.keys())
+            unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
+            return Spent(f"{name}{unit}", len(mine), _composed(list(mine.values()), delta))
+
+        found = []
+        for tier in tiers:
+            name = f"local ε {tier[0]:g}" + (f", δ {tier[1]:g}" if tier[1] else "")
+            mine = {
+                round_id: chosen
+                for round_id, entries in rounds.items()
+                if (chosen := [e for e in entries if (e.local_epsilon, e.local_delta) == tier])
+            }
+            found.append(spent(name, mine))
+        return (*found, spent(ANY_TIER, rounds))
+
+    def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> str | None:
+        """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
+        others = list(self._rounds(_entries.c.round_id != round_id).values())
+        before, after = _composed(others, limit.delta), _composed([*others, list(entries)], limit.delta)
+        if after is not None and after.epsilon <= limit.epsilon:
+            return None
+        spent = "no bound" if before is None else f"{before.epsilon:.6g}"
+        remaining = 0.0 if before is None else max(0.0, limit.epsilon - before.epsilon)
+        requested = max(entry.epsilon for entry in entries)
+        reached = "no bound" if after is None else f"{after.epsilon:.6g}"
+        excess = "" if after is None else f", {after.epsilon - limit.epsilon:.3g} too much"
+        return (
+            f"the ledger would reach epsilon {reached} at delta {limit.delta:g} after {len(others) + 1} rounds, "
+            f"allowed is {limit.epsilon:.6g}{excess}: requested {requested:.6g}, spent {spent}, "
+            f"remaining {remaining:.6g}"
+        )
+
+    def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
+        query = sa.select(_entries).order_by(_entries.c.sequence)
+        return self._connection.execute(query if where is None else query.where(where)).all()
+
+    def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> dict[str, list[Entry]]:
+        rounds: dict[str, list[Entry]] = {}
+        for row in self._rows(where):
+            rounds.setdefault(row.round_id, []).append(_entry(row))
+        return rounds
+
+
+def _entry(row: sa.Row[Any]) -> Entry:
+    profile = tuple((float(e), float(d)) for e, d in json.loads(row.profile))
+    values = row._mapping  # `count` is also a method of a row
+    return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
+
+
+def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | None:
+    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
+    if not rounds:
+        return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
+    worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
+    found = []
+    if sum(d for _, d in worst) <= delta:
+        found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
+    if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
+        parts = [
+            Round(ProfileCurve([e.profile for e in entries]), max(e.profile[-1][0] for e in entries))
+            for entries in rounds
+        ]
+        curve = ComposedCurve(parts, delta)
+        inverse = smallest_epsilon(curve, delta, sum(part.ceiling for part in parts))
+        if inverse.reached is not None:
+            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))
+    return min(found, key=lambda guarantee: guarantee.epsilon, default=None)

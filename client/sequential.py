@@ -1,0 +1,247 @@
+"""Taking turns: being there on a stream to hop 1, and answering once when it is one's turn.
+
+Before it answers, a client checks that the accountant has granted the round, and that the model it is asked about is
+the analyzer's. The answer is stored before it is sent; whoever asks again, about whatever model, gets the same bytes,
+for a second report would spend the budget a second time. The budget has been submitted before (`client.submission`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy.exc import IntegrityError
+
+from client.outbox import Outbox
+from client.submission import Sealed, seal_answer
+from protocol.deployment import Deployment
+from protocol.errors import TRANSIENT, Code, Refusal
+from protocol.identity import Kind, read_signed, sign_attendance
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import retrying
+
+__all__ = ["Attendee", "TurnsTaken", "take_turns"]
+
+_PER_MESSAGE = 500
+_PAUSE_S = (0.05, 0.1)
+
+
+@dataclass(frozen=True)
+class Attendee:
+    """One user who takes turns.
+
+    Attributes:
+        private_key: Ed25519, 32 bytes: the key that has submitted the budget.
+        wish: as it was submitted.
+        gradient: returns the user's vector, float64 (d,), or a silo's vectors, one for each record, for the model's
+            parameters: float32, little-endian. Where it raises, the user answers as for the zero vector: to stay
+            silent would tell of the data.
+    """
+
+    private_key: bytes
+    wish: float
+    gradient: Callable[[bytes], Any]
+
+    def __repr__(self) -> str:
+        return f"Attendee(wish={self.wish})"
+
+
+@dataclass
+class TurnsTaken:
+    """What came of it: who has answered, who was not let in and why, whose gradient could not be used and why, and hop
+    1's report at the end."""
+
+    answered: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+    without_gradient: dict[str, str] = field(default_factory=dict)
+    report: pb.TurnsReport = field(default_factory=pb.TurnsReport)
+
+
+async def take_turns(
+    channel: grpc.aio.Channel,
+    terms: RoundTerms,
+    deployment: Deployment,
+    users: Mapping[str, Attendee],
+    *,
+    outbox: Outbox,
+    patience_s: float = 60.0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> TurnsTaken:
+    """Attends for all users until nobody is asked any more, coming again when the stream breaks.
+
+    Args:
+        users: by name; who has not submitted a budget to this round is not let in, and the others go on.
+        patience_s: how long hop 1 may be out of reach, or let nobody in.
+        progress: called with 1 after every answer.
+
+    Raises:
+        Refusal: no user is let in, or hop 1 refuses the call.
+        SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
+        grpc.aio.AioRpcError: hop 1 stayed out of reach.
+    """
+    if terms.question.randomizer == "gaussian-vector":
+        from client.vectors import load_noise
+
+        await asyncio.to_thread(load_noise)
+    taking = _Taking(terms, deployment, users, outbox, progress)
+    stub = stubs.ShufflerStub(channel)
+    while not await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s):  # noqa: ASYNC110
+        await asyncio.sleep(secrets.SystemRandom().uniform(*_PAUSE_S))
+    return taking.taken
+
+
+class _Taking:
+    def __init__(
+        self,
+        terms: RoundTerms,
+        deployment: Deployment,
+        users: Mapping[str, Attendee],
+        outbox: Outbox,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.taken = TurnsTaken()
+        self._terms, self._onion = terms, Onion(terms)
+        self._deployment = deployment
+        self._users = {_public(user.private_key): (name, user) for name, user in users.items()}
+        self._outbox = outbox
+        self._answers = f"answers/{terms.round_id}"
+        self._progress = progress
+        self._granted = False
+
+    async def attend(self, stub: stubs.ShufflerAsyncStub) -> bool:
+        """One stream, from the challenge to its end; returns whether the turns have ended, too.
+
+        A stream that broke before anybody was let in raises what it broke with: so does a first hop that is away.
+        """
+        call, admitted, challenge = stub.Attend(), False, b""
+        coming, part = iter(self._users), list[bytes]()
+        try:
+            await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
+            async for response in call:
+                kind = response.WhichOneof("kind")
+                if kind == "challenge":
+                    challenge = response.challenge
+                    part = await self._come(call, challenge, coming)
+                elif kind == "admitted":
+                    admitted |= self._note_admitted(part, response.admitted)
+                    part = await self._come(call, challenge, coming)
+                    if not part and not admitted:
+                        name, why = next(iter(self.taken.refused.items()), ("", "no users"))
+                        raise Refusal(Code.UNKNOWN_CLIENT, f"none of {len(self._users)} users is let in; {name}: {why}")
+                elif kind == "certificate":
+                    self._check_certificate(response.certificate)
+                elif kind == "ask":
+                    await self._answer(call, response.ask)
+                elif kind == "finished":
+                    self.taken.report = response.finished
+                    return True
+        except grpc.aio.AioRpcError as error:
+            if not admitted or error.code() not in TRANSIENT:
+                raise
+            return False
+        finally:
+            call.cancel()
+        if not admitted:
+            raise _broken("the stream has ended before anybody was let in")
+        return False
+
+    async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> list[bytes]:
+        """Has the next of the users who are not there yet attend, as many as a message takes; returns their keys."""
+        part = list(itertools.islice(coming, _PER_MESSAGE))
+        if part:
+            keys = [self._users[key][1].private_key for key in part]
+            signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, keys)
+            await _say(call, pb.AttendRequest(attendances=signed))
+        return part
+
+    def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
+        """Notes who is not let in, and returns whether anybody is."""
+        for key, code in zip(part, admitted.codes, strict=False):
+            name = self._users[key][0]
+            self.taken.refused.pop(name, None)
+            if code != pb.SUBMISSION_CODE_ACCEPTED:
+                self.taken.refused[name] = pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
+        return pb.SUBMISSION_CODE_ACCEPTED in admitted.codes
+
+    def _check_certificate(self, signed: pb.Signed) -> None:
+        accountant = self._deployment.accountant.name
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self._deployment.identities, [accountant])
+        if (certificate.round_id, certificate.manifest_hash) != (self._terms.round_id, self._terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the certificate is about another round")
+        if not certificate.granted:
+            raise Refusal(Code.WRONG_STATE, "the accountant has not granted the round; nobody answers")
+        self._granted = True
+
+    async def _answer(self, call: Any, ask: pb.Ask) -> None:
+        if not self._granted:
+            raise Refusal(Code.WRONG_STATE, "asked without a certificate; nobody answers")
+        if ask.client_key not in self._users:
+            raise Refusal(Code.BAD_REQUEST, "asked for a user who is not here")
+        name, user = self._users[ask.client_key]
+        parameters = self._parameters(ask)
+        envelope = await asyncio.to_thread(self._envelope, name, user, parameters)
+        await _say(call, pb.AttendRequest(answer=pb.Answer(client_key=ask.client_key, envelope=envelope)))
+        if name not in self.taken.answered:
+            self.taken.answered.add(name)
+            self._progress(1)
+
+    def _parameters(self, ask: pb.Ask) -> bytes:
+        if not ask.HasField("model"):
+            return self._terms.manifest.question.vector.parameters
+        analyzer = self._deployment.analyzer.name
+        model = read_signed(Kind.MODEL, pb.Model, ask.model, self._deployment.identities, [analyzer])
+        if (model.round_id, model.manifest_hash) != (self._terms.round_id, self._terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the model is about another round")
+        return model.parameters
+
+    def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
+        """Returns the user's one answer: the stored one, or a new one that is stored."""
+        from client.vectors import nothing
+
+        try:
+            return self._outbox.submission(self._answers, name)
+        except KeyError:
+            pass
+        try:
+            vector = user.gradient(parameters)
+            envelope = seal_answer(self._terms, self._onion, vector, user.wish)
+        except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
+            self.taken.without_gradient[name] = str(error)
+            envelope = seal_answer(self._terms, self._onion, nothing(self._terms.question), user.wish)
+        try:
+            self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+        except IntegrityError:  # asked on another stream at the same time, which was faster
+            return self._outbox.submission(self._answers, name)
+        return envelope
+
+
+async def _say(call: Any, request: pb.AttendRequest) -> None:
+    """Writes, if the other side still listens; why it does not is what the next read says."""
+    try:
+        await call.write(request)
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        if call.done() and await call.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for a write that came too late
+            raise _broken("the stream has ended") from None
+
+
+def _broken(what: str) -> grpc.aio.AioRpcError:
+    """Returns the error of a stream that is worth another one."""
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), what)
+
+
+def _sign_all(round_id: str, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
+    return [sign_attendance(round_id, challenge, key) for key in keys]
+
+
+def _public(private_key: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()

@@ -1,0 +1,80 @@
+"""Was my submission mixed? The maker of an envelope looks for its ciphertexts in the lists that hops publish.
+
+A hop's list is believed only if it is what the hop has committed to in the chain that the accountant has checked: a hop
+that replaced a report would have to show a list without it. The whole list is downloaded; nothing is asked for that
+would name anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import grpc.aio
+
+from protocol.batches import read_commitments
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import retrying
+
+__all__ = ["certified_chain", "missing_at_hop"]
+
+_HASH_BYTES = 32
+_LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+Chain = Mapping[pb.Lane.ValueType, list[pb.Commitment]]
+
+
+def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: Deployment) -> Chain:
+    """Returns every hop's commitments by lane, from a certificate whose signature has been checked.
+
+    Raises:
+        Refusal: BAD_BATCH if they are no chain, or do not end in the batch that was certified.
+    """
+    chain = read_commitments(certificate.commitments, terms, deployment.identities, terms.num_hops)
+    if chain[pb.LANE_REPORT][-1].digest_out != certificate.batch_digest:
+        raise Refusal(Code.BAD_BATCH, "the commitments do not lead to the batch that was certified")
+    return chain
+
+
+async def missing_at_hop(
+    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, trails: Mapping[str, bytes]
+) -> list[str]:
+    """Returns the users of whom a report or a budget is not among what the hop (1..k) has passed on.
+
+    Args:
+        channel: to that hop; hop 1 answers everybody, the others the operator.
+        trails: by user, see `protocol.onion.Wrapped`.
+
+    Raises:
+        Refusal: BAD_BATCH if the hop shows another list than it has committed to.
+    """
+    passed_on = [await _list(channel, terms, chain, hop, lane) for lane in _LANES]
+    start = 2 * _HASH_BYTES * (hop - 1)
+    return [
+        user
+        for user, trail in trails.items()
+        if trail[start : start + _HASH_BYTES] not in passed_on[0]
+        or trail[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
+    ]
+
+
+async def _list(
+    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, lane: pb.Lane.ValueType
+) -> set[bytes]:
+    stub = stubs.ShufflerStub(channel)
+    packed = bytearray()
+    while True:
+        request = rpc.GetInclusionRequest(round_id=terms.round_id, offset=len(packed) // _HASH_BYTES, lane=lane)
+        page = await retrying(lambda: stub.GetInclusion(request, timeout=20.0), give_up_after_s=30.0)  # noqa: B023
+        packed += page.hashes
+        if len(packed) >= page.total * _HASH_BYTES or not page.hashes:
+            break
+    if hashlib.sha256(packed).digest() != chain[lane][hop - 1].digest_out:
+        raise Refusal(
+            Code.BAD_BATCH, f"hop {hop} shows another list of {pb.Lane.Name(lane)} than the one it has committed to"
+        )
+    return {bytes(packed[start : start + _HASH_BYTES]) for start in range(0, len(packed), _HASH_BYTES)}

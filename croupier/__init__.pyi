@@ -1,0 +1,3 @@
+from accountant import *
+
+__version__: str

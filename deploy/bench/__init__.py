@@ -1,0 +1,1 @@
+"""Benchmarks: throughput, training, how long and how tight certificates are."""

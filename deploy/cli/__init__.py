@@ -1,0 +1,30 @@
+"""The `croupier` command line. Each command also prints one JSON object with `--json`.
+
+Exit codes: 0 done; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
+refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
+
+Commands import what they need when they run, so that `croupier --help` and a client stay light.
+"""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from deploy.cli import accounting, clients, demonstration, deployment, rounds, training
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
+)
+for room in (deployment, rounds, clients, demonstration, accounting, training):
+    room.add_commands(app)
+
+
+def main() -> None:
+    """Runs the command that the process was started with."""
+    # Small products only: a second BLAS thread waits busily and takes the core from whoever else needs it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    app()

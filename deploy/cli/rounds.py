@@ -1,0 +1,206 @@
+"""Commands for the operator of a round: open, close, withdraw, result."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, run_async, show
+
+if TYPE_CHECKING:
+    from protocol.questions import Question
+
+Choice = TypeVar("Choice", bound=str)
+
+__all__ = ["add_commands"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the group `round` to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Open and close rounds, read results.")
+    for name, command in (
+        ("open", round_open),
+        ("close", round_close),
+        ("withdraw", round_withdraw),
+        ("result", round_result),
+    ):
+        group.command(name)(command)
+    app.add_typer(group, name="round")
+
+
+def round_open(
+    name: Annotated[str, typer.Argument(help="A short name for the question.")],
+    directory: Directory = HERE,
+    randomizer: Annotated[str, typer.Option(help="rr, krr, onebit, laplace or gaussian.")] = "rr",
+    k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
+    labels: Annotated[str | None, typer.Option(help="krr: the letters, separated by commas.")] = None,
+    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
+    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
+    lattice: Annotated[
+        int | None, typer.Option(help="Steps from low to high; default: laplace 1000, gaussian 100.")
+    ] = None,
+    local_delta: Annotated[
+        float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")
+    ] = None,
+    grid: Annotated[
+        str, typer.Option(help="The local epsilons that clients may use, separated by commas.")
+    ] = "0.1,0.25,0.5,1,2,4",
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, above 0, at most 0.1.")] = 1e-6,
+    epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
+    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
+    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
+    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all that may.")] = 0,
+    min_tier_size: Annotated[int, typer.Option(help="Refuse if a budget was used by fewer; 0: never.")] = 0,
+    short_batch: Annotated[
+        str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
+    ] = "hold",
+    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
+    close_after_s: Annotated[float, typer.Option(help="Close by itself after so many seconds; 0: by hand.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Open a round: every service makes keys and signs the manifest."""
+    import time
+
+    from deploy.operator.rounds import Operator, RoundSettings
+    from protocol.envelope import SUITES
+
+    async def open_it() -> str:
+        if not 0 <= close_after_s < math.inf:
+            raise ValueError(
+                f"close_after_s is {close_after_s:g}; allowed are finite numbers above 0, or 0 for by hand"
+            )
+        try:
+            budgets = tuple(sorted(float(part) for part in grid.split(",")))
+        except ValueError as error:
+            raise ValueError(f"grid is {grid!r}; numbers separated by commas are expected") from error
+        settings = RoundSettings(
+            _question(name, randomizer, k, labels, low, high, lattice, local_delta),
+            budgets,
+            delta=delta,
+            epsilon_max=epsilon_max,
+            dishonest=dishonest,
+            min_batch_size=min_batch_size,
+            max_batch_size=max_batch_size,
+            min_tier_size=min_tier_size,
+            short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
+            hpke_suite=_one_of("suite", suite, SUITES),
+            close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
+        )
+        async with Operator(directory) as operator:
+            return (await operator.open_round(settings)).round_id
+
+    round_id = run_async(open_it())
+    show(as_json, {"round_id": round_id}, f"round {round_id} is open")
+
+
+def round_close(
+    round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
+    end_turns: Annotated[bool, typer.Option(help="Where clients take turns: ask nobody any more.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """End admission; the round is then mixed, certified and published by itself."""
+    from deploy.operator.rounds import Operator
+    from protocol.v1 import messages_pb2 as pb
+
+    async def close_it() -> tuple[str, int]:
+        async with Operator(directory) as operator:
+            answer = await operator.close_round(round_id, end_turns=end_turns)
+            return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
+
+    state, clients = run_async(close_it())
+    note = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
+    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{note}: {clients} clients")
+
+
+def round_withdraw(
+    round_id: Annotated[str, typer.Argument(help="A round that is not certified, or still in turns.")],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Delete a round at every service: one that is stuck, or that should never have been opened."""
+    from deploy.operator.rounds import Operator
+
+    async def withdraw() -> dict[str, str]:
+        async with Operator(directory) as operator:
+            return await operator.withdraw(round_id)
+
+    states = run_async(withdraw())
+    show(as_json, {"round_id": round_id, "services": states}, "\n".join(f"{name}: {s}" for name, s in states.items()))
+    if set(states.values()) != {"DISPOSED"}:
+        raise typer.Exit(REFUSED)
+
+
+def round_result(
+    round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
+    directory: Directory = HERE,
+    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for it.")] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Print a published result with its certificate, both verified."""
+    from rich.table import Table
+
+    from client.rounds import fetch_publication
+    from deploy.operator.documents import publication_json
+    from deploy.operator.keys import DEPLOYMENT_FILE
+    from deploy.render import certificate_table
+    from protocol.deployment import load_deployment
+    from runtime.transport import public_channel
+
+    async def fetch() -> tuple[Any, Any]:
+        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        async with public_channel(deployment.analyzer) as channel:
+            return await fetch_publication(channel, deployment, round_id, wait_s)
+
+    publication, certificate = run_async(fetch())
+    if not certificate.granted:
+        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
+    result = publication_json(publication, certificate)
+    # A histogram has a line for every letter; a share and a mean are one number without a name.
+    named = ["letter"] if result["labels"] else []
+    table = Table(*named, "estimate", "± standard error", f"{100 * publication.confidence_level:g} % interval")
+    for value in publication.values:
+        interval = f"[{value.confidence_interval.low:.5g}, {value.confidence_interval.high:.5g}]"
+        cells = (f"{value.estimate:.5g}", f"{value.standard_error:.2g}", interval)
+        table.add_row(*([value.label] if named else []), *cells)
+    show(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
+
+
+def _question(
+    name: str,
+    randomizer: str,
+    k: int | None,
+    labels: str | None,
+    low: float | None,
+    high: float | None,
+    lattice: int | None,
+    local_delta: float | None,
+) -> Question:
+    from protocol.questions import RANDOMIZERS, Question
+
+    # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
+    scalar = tuple(known for known in RANDOMIZERS if known not in ("hemisphere", "gaussian-vector"))
+    for known in scalar:
+        if randomizer == known:
+            letters = tuple(labels.split(",")) if labels else ()
+            steps = lattice or {"laplace": 1000, "gaussian": 100}.get(known)
+            return Question(
+                name,
+                known,
+                k=k or len(letters) or None,
+                low=low,
+                high=high,
+                lattice=steps,
+                labels=letters,
+                local_delta=local_delta,
+            )
+    raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(scalar)}; for vectors: croupier train")
+
+
+def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:
+    for known in allowed:
+        if value == known:
+            return known
+    raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}")

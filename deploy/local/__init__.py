@@ -1,0 +1,1 @@
+"""A deployment on one machine: its processes, its people, the demonstration."""

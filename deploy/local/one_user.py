@@ -1,0 +1,91 @@
+"""One user at the command line: submit once, verify afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client.outbox import Outbox
+from client.rounds import fetch_publication, fetch_terms
+from client.submission import Participant, new_client_key, seal_one, send
+from client.verification import certified_chain, missing_at_hop
+from deploy.operator.keys import DEPLOYMENT_FILE
+from deploy.operator.rounds import Operator
+from protocol.deployment import load_deployment
+from protocol.onion import Onion
+from protocol.questions import choose_budget
+from protocol.v1 import messages_pb2 as pb
+from runtime.transport import public_channel
+
+__all__ = ["submit_one", "verify_inclusion"]
+
+
+def _read_key(key_file: Path | None) -> bytes:
+    return bytes.fromhex(key_file.read_text().strip()) if key_file else new_client_key()
+
+
+def _outbox(directory: Path) -> Outbox:
+    return Outbox(directory / "client" / "outbox.db")
+
+
+async def submit_one(
+    directory: Path,
+    round_id: str,
+    value: str,
+    wish: float,
+    key_file: Path | None,
+    *,
+    token: bytes = b"",
+    enrol: bool = False,
+) -> tuple[str, str, float]:
+    """Submits one user's value and returns (round, code, local epsilon spent).
+
+    A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
+
+    Raises:
+        ValueError: value, wish or key cannot be used. Refusal, SignatureError: the round cannot be trusted.
+    """
+    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    private_key = await asyncio.to_thread(_read_key, key_file)
+    public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+    outbox = _outbox(directory)
+    async with public_channel(deployment.shufflers[0]) as channel:
+        terms = await fetch_terms(channel, deployment, round_id)
+        user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
+        epsilon = choose_budget(wish, terms.budget_grid)
+        if user not in outbox.users(terms.round_id):
+            participant = Participant(terms.question.parse_value(value), wish, private_key, token)
+            outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
+        if enrol:
+            async with Operator(directory) as operator:
+                await operator.enrol([public_key])
+        codes = await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)})
+        if codes[user] == pb.SUBMISSION_CODE_ACCEPTED:
+            outbox.acknowledge(terms.round_id, [user])
+    outbox.close()
+    return terms.round_id, pb.SubmissionCode.Name(codes[user]).removeprefix("SUBMISSION_CODE_"), epsilon
+
+
+async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:
+    """Returns how many acknowledged submissions left from here, and whose hop 1 has not passed on.
+
+    Raises:
+        ValueError: nothing was submitted from here.
+        Refusal: the round has no certificate yet (NOT_READY), or hop 1's list is not what it committed to.
+    """
+    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    trails: dict[str, bytes] = {}
+    for outbox in (_outbox(directory), Outbox(directory / "fleet" / "outbox.db")):
+        trails |= outbox.trails(round_id)
+        outbox.close()
+    if not trails:
+        raise ValueError(f"nothing was submitted from {directory} in round {round_id!r}")
+    async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
+        terms = await fetch_terms(first, deployment, round_id)
+        _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
+        chain = certified_chain(certificate, terms, deployment)
+        return len(trails), await missing_at_hop(first, terms, chain, 1, trails)

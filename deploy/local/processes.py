@@ -1,0 +1,126 @@
+"""A local deployment: every service in its own process on loopback, started and stopped from one place.
+
+The process ids stand in `DIR/processes.json`; only processes recorded there, and still what they were, are ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from deploy.operator.keys import DEPLOYMENT_FILE, free_addresses, make_deployment
+from protocol.deployment import Deployment, load_deployment
+from runtime.service_directory import SETTINGS_FILE
+
+__all__ = ["LocalDeployment"]
+
+_PROCESSES = "processes.json"
+_START_S = 60.0
+_STOP_S = 20.0
+
+
+class LocalDeployment:
+    """The services of one directory. `up` makes keys when there are none, and starts what is not running."""
+
+    def __init__(self, directory: Path, hops: int = 2, name: str = "local") -> None:
+        self.directory = directory
+        if not (directory / DEPLOYMENT_FILE).exists():
+            _make(directory, name, hops)
+        self._children: dict[str, subprocess.Popen[str]] = {}
+
+    @property
+    def deployment(self) -> Deployment:
+        return load_deployment(self.directory / DEPLOYMENT_FILE)
+
+    def pids(self) -> dict[str, int]:
+        """Returns the process id of every service that runs."""
+        file = self.directory / _PROCESSES
+        recorded: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+        return {name: pid for name, pid in recorded.items() if self._is_ours(name, pid)}
+
+    def _is_ours(self, name: str, pid: int) -> bool:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return b"deploy.node.serve" in command and name.encode() in command and str(self.directory).encode() in command
+
+    def up(self, names: list[str] | None = None, workers: int | None = None) -> dict[str, int]:
+        """Starts the named services, or all, waits until each serves, and returns all process ids.
+
+        Raises:
+            RuntimeError: a service did not start; its log says why.
+        """
+        running = self.pids()
+        wanted = [entry.name for entry in self.deployment.services]
+        starting = [name for name in (names or wanted) if name not in running]
+        for name in starting:
+            self._children[name] = self._spawn(name, workers)
+            running[name] = self._children[name].pid
+        (self.directory / _PROCESSES).write_text(json.dumps(running))
+        for name in starting:
+            self._wait_ready(name)
+        return running
+
+    def _spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "deploy.node.serve", name, str(self.directory)]
+        with (self.directory / name / "service.log").open("a") as log:
+            return subprocess.Popen(
+                command + ([str(workers)] if workers else []),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+
+    def _wait_ready(self, name: str) -> None:
+        child = self._children[name]
+        with selectors.DefaultSelector() as selector:
+            if child.stdout is None:
+                raise RuntimeError(f"{name} has no standard output")
+            selector.register(child.stdout, selectors.EVENT_READ)
+            ready = bool(selector.select(_START_S)) and child.stdout.readline().strip()
+            child.stdout.close()
+        if not ready:
+            log = self.directory / name / "service.log"
+            raise RuntimeError(f"{name} did not start; the end of {log} says:\n{log.read_text()[-2000:]}")
+
+    def down(self, names: list[str] | None = None, *, kill: bool = False) -> list[str]:
+        """Ends the named services, or all, gracefully or with SIGKILL, and returns those that were running."""
+        running = self.pids()
+        chosen = [name for name in (names or list(running)) if name in running]
+        for name in chosen:
+            os.kill(running[name], signal.SIGKILL if kill else signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_S
+        for name in chosen:
+            self._wait_gone(name, running[name], deadline)
+        left = {name: pid for name, pid in running.items() if name not in chosen}
+        (self.directory / _PROCESSES).write_text(json.dumps(left))
+        return chosen
+
+    def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
+        child = self._children.pop(name, None)
+        while True:
+            gone = child.poll() is not None if child is not None else not self._is_ours(name, pid)
+            if gone:
+                return
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+
+def _make(directory: Path, name: str, hops: int) -> None:
+    """Makes a deployment whose services have their admin and metrics ports on loopback too."""
+    num_services = hops + 2
+    where = free_addresses(num_services + 2 + 2 * num_services)  # all at once, so that they differ
+    deployment = make_deployment(directory, name, hops, where[: num_services + 2])
+    for entry in deployment.services:
+        settings = f'admin_listen = "{where.pop()}"\nmetrics_listen = "{where.pop()}"\n'
+        (directory / entry.name / SETTINGS_FILE).write_text(settings)

@@ -1,0 +1,79 @@
+"""One whole round from the operator's chair: open, let a fleet answer, close, wait for the result, read the costs.
+
+What the demonstration and the benchmark have in common.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from deploy.operator.documents import status_json
+from deploy.operator.rounds import Operator, RoundSettings
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["RoundOutcome", "play_round"]
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """A finished round. `wall_s` runs from the fleet's start to the verified publication."""
+
+    publication: pb.Publication
+    certificate: pb.Certificate
+    fleet: dict[str, Any]
+    services: list[dict[str, Any]]
+    wall_s: float
+
+    def stages(self) -> list[tuple[str, float, float]]:
+        """Returns (stage, wall seconds, CPU seconds) in the order of a round; seal and admit overlap."""
+        rows = [("seal", self.fleet["seal_wall_s"], self.fleet["seal_cpu_s"])]
+        for service in self.services:
+            costs = service["rounds"][0]["stages"]
+            if "admit" in costs:
+                rows.append(("admit", self.fleet["submit_wall_s"], costs["admit"]["cpu_s"]))
+            if "mix" in costs:
+                both = [costs["mix"], costs.get("deliver", {"wall_s": 0.0, "cpu_s": 0.0})]
+                name = service["service"].replace("shuffler-", "mix, hop ")
+                rows.append((name, sum(c["wall_s"] for c in both), sum(c["cpu_s"] for c in both)))
+            rows += [(s, costs[s]["wall_s"], costs[s]["cpu_s"]) for s in ("certify", "analyze") if s in costs]
+        return rows
+
+    def wire_bytes(self) -> int:
+        """Returns the bytes that were sent for this round, from the clients on."""
+        sent: int = sum(service["rounds"][0]["bytes_sent"] for service in self.services)
+        return sent + int(self.fleet["bytes_sent"])
+
+
+async def play_round(
+    operator: Operator,
+    settings: RoundSettings,
+    fleet: Callable[[RoundTerms], Awaitable[dict[str, Any]]],
+    patience_s: float = 600.0,
+) -> RoundOutcome:
+    """Plays one round; `fleet` submits for the round and returns what `FleetReport` holds.
+
+    Raises:
+        RuntimeError: nobody's submission was accepted, or the round stopped in a service.
+        Refusal: a service refused.
+    """
+    terms = await operator.open_round(settings)
+    started = time.perf_counter()
+    report = await fleet(terms)
+    answer = await operator.close_round(terms.round_id)
+    if answer.state != pb.ROUND_STATE_CLOSED:
+        state = pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
+        raise RuntimeError(
+            f"the round is {state} with {answer.num_clients} clients; it needs {settings.min_batch_size} to be mixed"
+        )
+    publication, certificate = await operator.result(terms.round_id, patience_s)
+    wall_s = time.perf_counter() - started
+    services = [
+        status_json(one) for one in await operator.status(terms.round_id) if not isinstance(one, grpc.aio.AioRpcError)
+    ]
+    return RoundOutcome(publication, certificate, report, services, wall_s)

@@ -1,0 +1,1 @@
+"""Runs one service: serve it, and reload its keys."""

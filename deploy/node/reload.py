@@ -1,0 +1,56 @@
+"""Notices a new deployment file or new keys of a service, so that it goes on with them without stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.operator.keys import DEPLOYMENT_FILE
+from protocol.deployment import Deployment, load_deployment
+from runtime.service_directory import Secrets, load_secrets
+
+__all__ = ["FileWatch"]
+
+_log = logging.getLogger(__name__)
+_EVERY_S = 0.5
+
+
+class FileWatch:
+    """Calls `replace` with what the files hold as soon as they have stopped changing; unusable ones change nothing."""
+
+    def __init__(self, directory: Path, name: str, replace: Callable[[Deployment, Secrets], None]) -> None:
+        self._deployment_file = directory / DEPLOYMENT_FILE
+        self._own, self._name = directory / name, name
+        self._replace = replace
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts to watch."""
+        self._task = asyncio.create_task(self._watch())
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _times(self) -> list[int]:
+        files = [self._deployment_file, *(self._own / name for name in ("identity.key", "tls.key", "tls.crt"))]
+        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+
+    async def _watch(self) -> None:
+        seen = used = self._times()
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            now = self._times()
+            if now == seen and now != used:
+                used = now
+                try:
+                    deployment = load_deployment(self._deployment_file)
+                    deployment.service(self._name)
+                    self._replace(deployment, load_secrets(self._own))
+                    _log.info("keys and pins are read again")
+                except (ValueError, OSError):
+                    _log.exception("the new files are not used")
+            seen = now

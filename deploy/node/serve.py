@@ -1,0 +1,190 @@
+"""Runs one service of a deployment until it is told to stop: `croupier serve NAME --dir DIR`.
+
+Prints one JSON line `{"ready": NAME}` when it serves, and tells systemd so where NOTIFY_SOCKET is set; logs are JSON on
+standard error. SIGTERM, SIGINT: health says NOT_SERVING, no new calls, finish those under way, exit 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+
+from deploy.node.reload import FileWatch
+from deploy.operator.keys import DEPLOYMENT_FILE
+from protocol.deployment import Deployment, load_deployment
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.clock import Clock, SystemClock
+from runtime.health import Readiness, make_admin_server
+from runtime.logs import log_as_json
+from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
+from runtime.service import RoundService, ServiceSetup
+from runtime.service_directory import Secrets, Settings, load_secrets, load_settings
+from runtime.store import Store
+from runtime.transport import ServerTls, add_ports, make_server
+from runtime.workers import WorkerPool
+
+__all__ = ["RunningService", "serve", "store_url"]
+
+_GRACE_S = 5.0
+_log = logging.getLogger("deploy.node.serve")  # not __main__
+
+
+def _role(setup: ServiceSetup) -> RoundService:
+    """Returns the service for the entry's role; imports only what that role needs."""
+    if setup.entry.role == "shuffler":
+        from shuffler.service import ShufflerService
+
+        return ShufflerService(setup)
+    if setup.entry.role == "accountant":
+        from accountant.service.service import AccountantService
+
+        return AccountantService(setup)
+    from analyzer.service import AnalyzerService
+
+    return AnalyzerService(setup)
+
+
+def store_url(settings: Settings, directory: Path) -> str:
+    """Returns the database of a service as SQLAlchemy names it."""
+    return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
+
+
+class RunningService:
+    """One service with its server, store and workers, in this process.
+
+    Whoever tests a service may hand in its clock, its pool of workers, and what opens its store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        workers: int | None = None,
+        clock: Clock | None = None,
+        pool: WorkerPool | None = None,
+        open_store: Callable[[str, bytes], Store] = Store,
+    ) -> None:
+        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        entry = deployment.service(name)
+        secrets = load_secrets(directory / name)
+        settings = load_settings(directory / name)
+        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
+        self._pool = pool or WorkerPool(workers or settings.workers)
+        self._metrics = metrics = PrometheusMetrics()
+        metrics.certificate_of(secrets.tls_certificate)
+        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
+        self.service = _role(setup)
+        metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+        self._readiness = Readiness(self._store, metrics)
+        self._server = make_server(settings.max_concurrent_calls, metrics)
+        stubs.add_RoundControlServicer_to_server(self.service, self._server)
+        stubs.add_DeliveryServicer_to_server(self.service, self._server)
+        if isinstance(self.service, stubs.ShufflerServicer):
+            stubs.add_ShufflerServicer_to_server(self.service, self._server)
+        if isinstance(self.service, stubs.AccountantServicer):
+            stubs.add_AccountantServicer_to_server(self.service, self._server)
+        if isinstance(self.service, stubs.AnalyzerServicer):
+            stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+        self._tls = ServerTls(entry, deployment, secrets)
+        self._readiness.add_to(self._server)
+        add_ports(self._server, entry, self._tls, settings)
+        self._files = FileWatch(directory, name, self._replace)
+        self._admin: grpc.aio.Server | None = None
+        if settings.admin_listen:
+            self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
+        self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+
+    async def start(self) -> None:
+        await self._readiness.begin()
+        if self._admin:
+            await self._admin.start()
+        await self._pool.warm()
+        await self._server.start()
+        await self.service.start()
+        await self._readiness.start()
+        self._files.start()
+
+    def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        self._tls.replace(deployment, secrets)
+        self.service.replace(deployment, secrets)
+        self._metrics.certificate_of(secrets.tls_certificate)
+
+    async def stop(self) -> None:
+        """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
+        self._files.stop()
+        await self._readiness.stop()
+        self.service.hang_up()
+        await self._server.stop(_GRACE_S)
+        await self.service.stop()
+        self._pool.close()
+        self._store.close()
+        if self._admin:
+            await self._admin.stop(1.0)
+        if self._metrics_port:
+            self._metrics_port.close()
+
+
+def _offered(service: RoundService) -> list[str]:
+    """Returns the full names of the gRPC services that a role offers."""
+    described = rpc.DESCRIPTOR.services_by_name
+    return [one.full_name for name, one in described.items() if isinstance(service, getattr(stubs, f"{name}Servicer"))]
+
+
+async def _serve(name: str, directory: Path, workers: int | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _log.info("starting")
+    running = RunningService(name, directory, workers=workers)
+    await running.start()
+    sys.stdout.write(json.dumps({"ready": name}) + "\n")
+    sys.stdout.flush()
+    _log.info("serving")
+    _notify("READY=1")
+    await stop.wait()
+    _log.info("stopping")
+    _notify("STOPPING=1")
+    await running.stop()
+    _log.info("stopped")
+
+
+def _notify(state: str) -> None:
+    """Tells systemd, if it asked to be told; see sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def serve(name: str, directory: Path, workers: int | None = None) -> None:
+    """Runs the service; returns after a graceful stop.
+
+    Whatever else ends it is the last line of its log. Exit code 2: a file or a setting that cannot be used.
+    """
+    log_as_json(name)
+    os.umask(0o077)  # the store is for nobody else on this machine
+    # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
+    try:
+        asyncio.run(_serve(name, directory, workers))
+    except ValueError as error:
+        _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except Exception as error:
+        _log.critical("the service ends: %s", error, exc_info=error)
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -1,0 +1,113 @@
+"""Canaries: users played by the operator, whose ciphertexts are looked for behind every hop.
+
+To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
+same chance as any user's. Its value is random and its wish the smallest budget. Whoever knows the canaries' reports can
+leave them out, so they hide nobody: the round's certificate must allow for them among its dishonest clients.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client.outbox import Outbox
+from client.rounds import fetch_terms
+from client.submission import Participant, new_client_key, seal_one, send
+from client.verification import certified_chain, missing_at_hop
+from deploy.operator.rounds import Operator
+from protocol.deployment import OPERATOR
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from runtime.transport import public_channel
+
+__all__ = ["CanaryReport", "check_canaries", "send_canaries"]
+
+
+@dataclass(frozen=True)
+class CanaryReport:
+    """How many canaries were acknowledged, and how many each hop, in order, has not passed on."""
+
+    sent: int
+    missing: dict[str, int]
+
+
+def _outbox(directory: Path) -> Outbox:
+    return Outbox(directory / OPERATOR / "canaries.db")
+
+
+def _value(question: Question) -> Any:
+    """Returns something that anybody may have submitted; where vectors are asked for, nothing."""
+    if question.vector is not None:
+        from client.vectors import nothing
+
+        return nothing(question)
+    if question.randomizer in ("rr", "krr"):
+        return secrets.randbelow(question.k or 2)
+    low, high = question.interval
+    return low + (high - low) * secrets.randbelow(2**53) / 2**53
+
+
+async def send_canaries(directory: Path, round_id: str, count: int) -> int:
+    """Plays canaries in an open round and returns how many there are now.
+
+    Raises:
+        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients.
+    """
+    outbox = _outbox(directory)
+    try:
+        async with Operator(directory) as operator, public_channel(operator.deployment.shufflers[0]) as channel:
+            terms = await fetch_terms(channel, operator.deployment, round_id)
+            known = len(outbox.users(terms.round_id))
+            if not 1 <= count <= terms.manifest.dishonest - known:
+                raise ValueError(
+                    f"count is {count}; allowed are 1..{terms.manifest.dishonest - known}: the certificate of this "
+                    f"round allows for {terms.manifest.dishonest} dishonest clients, and {known} canaries are there"
+                )
+            fresh = {f"canary {known + index}": _canary(terms) for index in range(count)}
+            onion = Onion(terms)
+            outbox.keep(terms.round_id, {name: seal_one(terms, onion, one) for name, one in fresh.items()})
+            await operator.enrol([_public(one) for one in fresh.values()])
+            codes = await send(channel, terms.round_id, outbox.pending(terms.round_id))
+            accepted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
+            outbox.acknowledge(terms.round_id, accepted)
+            return len(outbox.acknowledged(terms.round_id))
+    finally:
+        outbox.close()
+
+
+def _canary(terms: RoundTerms) -> Participant:
+    return Participant(_value(terms.question), terms.budget_grid[0], new_client_key())
+
+
+def _public(canary: Participant) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(canary.private_key).public_key().public_bytes_raw()
+
+
+async def check_canaries(directory: Path, round_id: str) -> CanaryReport:
+    """Looks for the canaries behind every hop of a certified (or refused) round.
+
+    Raises:
+        ValueError: there are no canaries in this round.
+        Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
+    """
+    outbox = _outbox(directory)
+    trails = outbox.trails(round_id)
+    outbox.close()
+    if not trails:
+        raise ValueError(f"round {round_id!r} has no canaries of this operator")
+    async with Operator(directory) as operator:
+        async with public_channel(operator.deployment.shufflers[0]) as channel:
+            terms = await fetch_terms(channel, operator.deployment, round_id)
+        _, certificate = await operator.result(round_id, 20.0)
+        chain = certified_chain(certificate, terms, operator.deployment)
+        missing = {}
+        for hop, entry in enumerate(operator.deployment.shufflers, start=1):
+            lost = await missing_at_hop(operator.channel_to(entry.name), terms, chain, hop, trails)
+            missing[entry.name] = len(lost)
+    return CanaryReport(len(trails), missing)

@@ -1,0 +1,175 @@
+"""Makes a deployment: identities, TLS certificates, storage keys, and the public file that pins them.
+
+DIR/deployment.toml            public: give it to every service and every client
+DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for the operator; `storage.key` opens the rest
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
+
+from protocol.deployment import OPERATOR, Deployment
+from protocol.envelope import MAX_HOPS
+from runtime.service_directory import seal_key
+
+__all__ = [
+    "DEPLOYMENT_FILE",
+    "free_addresses",
+    "make_client_key",
+    "make_deployment",
+    "write_deployment",
+    "write_keys",
+    "write_secret",
+]
+
+DEPLOYMENT_FILE = "deployment.toml"
+_VALID_DAYS = 825
+
+
+def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[str] | None = None) -> Deployment:
+    """Writes all keys and the deployment file, and returns the deployment.
+
+    Args:
+        hops: the number of shufflers, 1..32.
+        addresses: host:port for every service and then the public ones of hop 1 and analyzer; free
+            loopback ports if not given. Edit the file to move a service to another machine.
+
+    Raises:
+        ValueError: a name or number out of range, or the directory holds a deployment already.
+    """
+    if not 1 <= hops <= MAX_HOPS:
+        raise ValueError(f"hops is {hops}; allowed are 1..{MAX_HOPS}")
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,62}", name):
+        raise ValueError(f"deployment name is {name!r}; allowed are lower-case letters, digits and '-'")
+    file = directory / DEPLOYMENT_FILE
+    if file.exists():
+        raise ValueError(f"{file} exists; choose another directory, or delete it to make new keys")
+    roles = [(f"shuffler-{hop}", "shuffler") for hop in range(1, hops + 1)]
+    roles += [("accountant", "accountant"), ("analyzer", "analyzer")]
+    where = list(addresses or free_addresses(len(roles) + 2))
+    if len(where) != len(roles) + 2:
+        raise ValueError(f"{len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}")
+    public = {"shuffler-1": where[-2], "analyzer": where[-1]}
+    services = []
+    for (service, role), address in zip(roles, where, strict=False):
+        identity, certificate = _make_secrets(directory / service, service)
+        services.append(
+            {
+                "name": service,
+                "role": role,
+                "address": address,
+                "public_address": public.get(service),
+                "identity": identity,
+                "tls_certificate": certificate,
+            }
+        )
+    _, operator_certificate = _make_secrets(directory / OPERATOR, OPERATOR)
+    deployment = Deployment.model_validate(
+        {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
+    )
+    write_deployment(file, deployment)
+    return deployment
+
+
+def write_deployment(file: Path, deployment: Deployment) -> None:
+    """Writes a deployment file, in place of an older one in a single step; comments in that one are not kept."""
+    lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
+    for entry in deployment.services:
+        lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
+    fresh = file.with_suffix(".new")
+    fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    fresh.replace(file)
+
+
+def _toml_lines(table: Mapping[str, object]) -> list[str]:
+    """Returns the lines of a table of strings, numbers and lists of strings; sub-tables are put inline."""
+    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value != ()]
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, str):
+        return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(_toml_lines(value)) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
+    return repr(value)
+
+
+def make_client_key(path: Path) -> str:
+    """Writes one client's signing key and returns its public half, both hexadecimal.
+
+    Raises:
+        ValueError: the file exists.
+    """
+    if path.exists():
+        raise ValueError(f"{path} exists; a client keeps its key")
+    key = Ed25519PrivateKey.generate()
+    write_secret(path, key.private_bytes_raw().hex() + "\n")
+    return key.public_key().public_bytes_raw().hex()
+
+
+def free_addresses(count: int) -> list[str]:
+    """Returns loopback addresses with ports that were free a moment ago."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def write_secret(path: Path, content: str) -> None:
+    """Writes a new file that nobody else may read; raises FileExistsError if it is there."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+
+
+def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
+    """Writes all secrets of a service or the operator; returns its public identity and its TLS certificate."""
+    storage_key = os.urandom(32)
+    write_secret(directory / "storage.key", storage_key.hex() + "\n")
+    return write_keys(directory, owner, storage_key)
+
+
+def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = "") -> tuple[str, str]:
+    """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
+
+    prefix: of the file names; FileExistsError if there are such files already.
+    """
+    identity = Ed25519PrivateKey.generate()
+    write_secret(directory / f"{prefix}identity.key", seal_key(identity, storage_key).decode())
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, owner)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    write_secret(directory / f"{prefix}tls.key", seal_key(key, storage_key).decode())
+    write_secret(directory / f"{prefix}tls.crt", pem)
+    return identity.public_key().public_bytes_raw().hex(), pem

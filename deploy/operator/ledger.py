@@ -1,0 +1,126 @@
+"""The accountant's ledger from outside: what is spent, a backup while the service runs, a restore before it starts.
+
+A backup holds what granted rounds have cost, and nothing else of the accountant's database: round keys in it would
+outlive their round.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accountant.service.ledger import Entry, Ledger, Spent
+from deploy.node.serve import store_url
+from deploy.operator.keys import DEPLOYMENT_FILE
+from protocol.deployment import load_deployment
+from runtime.database import DEFAULT_LIMITS, open_database
+from runtime.service_directory import load_settings
+
+__all__ = ["backup_ledger", "restore_ledger", "spent"]
+
+
+class _Round(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    round_id: str
+    batch_digest: str
+    entries: tuple[dict[str, Any], ...]
+    one_record: bool = False
+
+
+class _Backup(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    deployment: str
+    rounds: tuple[_Round, ...]
+
+
+def _url(directory: Path) -> tuple[str, str]:
+    """Returns the deployment's name and where its accountant keeps its store."""
+    deployment = load_deployment(directory / DEPLOYMENT_FILE)
+    own = directory / deployment.accountant.name
+    return deployment.name, store_url(load_settings(own), own)
+
+
+def _read(url: str) -> sa.Connection:
+    """Returns a connection beside that of the running service.
+
+    Raises:
+        ValueError: there is no ledger.
+    """
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    file = engine.url.database
+    if engine.dialect.name == "sqlite" and not Path(file or "").exists():
+        raise ValueError(f"{file} does not exist; run this where the accountant's directory is")
+    return engine.connect()
+
+
+def backup_ledger(directory: Path, file: Path) -> int:
+    """Writes the ledger to a new file and returns how many rounds are in it.
+
+    Raises:
+        ValueError: the file exists, or there is no ledger here.
+    """
+    name, url = _url(directory)
+    with _read(url) as connection:
+        ledger = Ledger(connection)
+        of_records = ledger.record_rounds()
+        rounds = [
+            {
+                "round_id": round_id,
+                "batch_digest": digest.hex(),
+                "entries": [asdict(entry) for entry in entries],
+                "one_record": round_id in of_records,
+            }
+            for round_id, digest, entries in ledger.entered()
+        ]
+    if file.exists():
+        raise ValueError(f"{file} exists; a backup does not replace another")
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(json.dumps({"deployment": name, "rounds": rounds}) + "\n", encoding="utf-8")
+    part.replace(file)
+    return len(rounds)
+
+
+def restore_ledger(directory: Path, file: Path) -> int:
+    """Enters the rounds of a backup that the ledger does not have, and returns how many it has then.
+
+    The accountant must not be running. A round that stands there with another cost stops everything.
+
+    Raises:
+        ValueError: the file is no backup of this deployment, contradicts the ledger, or the accountant runs.
+    """
+    name, url = _url(directory)
+    try:
+        backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
+        rounds = [
+            (one.round_id, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries], one.one_record)
+            for one in backup.rounds
+        ]
+    except (ValidationError, ValueError, TypeError) as error:
+        raise ValueError(f"{file} is no backup of a ledger: {error}") from error
+    if backup.deployment != name:
+        raise ValueError(f"{file} is of deployment {backup.deployment!r}, this is {name!r}")
+    database = open_database(url, DEFAULT_LIMITS)
+    try:
+        with database.begin() as connection:
+            ledger = Ledger(connection)
+            for round_id, digest, entries, one_record in rounds:
+                ledger.enter(round_id, digest, entries, one_record=one_record)
+            return len(ledger.entered())
+    finally:
+        database.close()
+
+
+def _entry(values: dict[str, Any]) -> Entry:
+    profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
+    return Entry(**(values | {"profile": profile}))
+
+
+def spent(directory: Path, delta: float) -> tuple[Spent, ...]:
+    """Returns what is spent at a total delta, per tier and for the worst tier of every round."""
+    with _read(_url(directory)[1]) as connection:
+        return Ledger(connection).spent(delta)

@@ -1,0 +1,207 @@
+"""The operator: opens and closes rounds, enrols clients, reads the state of all services.
+
+The operator is trusted for availability only: it cannot change a manifest that services have signed, open a report, or
+release a round. Manifests are assembled here and signed there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc.aio
+
+from client.rounds import accept_manifest, fetch_publication
+from deploy.operator.keys import DEPLOYMENT_FILE
+from protocol.deployment import OPERATOR, load_deployment
+from protocol.envelope import PROTOCOL_VERSION, SuiteName
+from protocol.errors import refusal_of
+from protocol.identity import Kind, read_signed
+from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service_directory import load_secrets
+from runtime.transport import peer_channel, public_channel, retrying
+
+__all__ = ["Operator", "RoundSettings"]
+
+_PATIENCE_S = 20.0
+_TOKENS_PER_CALL = 50_000
+_SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """What the operator chooses for a round; `protocol.manifest` checks it.
+
+    Attributes:
+        budget_grid: the local epsilons that clients may use, ascending.
+        delta: the central delta that the certificate is for.
+        epsilon_max: the round is refused if the certified central epsilon is above it.
+        dishonest: f, the number of dishonest clients to certify against.
+        min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can do that.
+        max_batch_size: further clients are refused; 0: everyone who is registered may take part.
+    """
+
+    question: Question
+    budget_grid: tuple[float, ...]
+    delta: float = 1e-6
+    epsilon_max: float = 1.0
+    dishonest: int = 0
+    min_batch_size: int = 100
+    max_batch_size: int = 0
+    min_tier_size: int = 0
+    short_batch_policy: Literal["hold", "dispose"] = "hold"
+    close_deadline_unix_s: int = 0
+    hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
+
+
+class Operator:
+    """Calls all services with the operator's certificate. Use as an async context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        self._secrets = load_secrets(directory / OPERATOR)
+
+    async def __aenter__(self) -> Operator:
+        self._channels = {entry.name: peer_channel(entry, self._secrets) for entry in self.deployment.services}
+        self._analyzer = public_channel(self.deployment.analyzer)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for channel in (*self._channels.values(), self._analyzer):
+            await channel.close()
+
+    def channel_to(self, name: str) -> grpc.aio.Channel:
+        """Returns the channel to one service."""
+        return self._channels[name]
+
+    def _control(self, name: str) -> stubs.RoundControlAsyncStub:
+        return stubs.RoundControlStub(self._channels[name])
+
+    async def open_round(self, settings: RoundSettings, round_id: str = "") -> RoundTerms:
+        """Collects round keys, has every service sign the manifest, opens the round, and returns its terms.
+
+        Raises:
+            Refusal: a service does not accept the terms; nothing is open then.
+        """
+        round_id = round_id or f"{settings.question.name}-{secrets.token_hex(6)}"
+        chain = self.deployment.chain
+        keys = dict(
+            zip(chain, await asyncio.gather(*(self._prepare(name, round_id, settings) for name in chain)), strict=True)
+        )
+        limit = self.deployment.privacy_limit
+        manifest = pb.Manifest(
+            protocol_version=PROTOCOL_VERSION,
+            deployment=self.deployment.name,
+            round_id=round_id,
+            question=question_message(settings.question),
+            budget_grid=[
+                pb.LocalBudget(epsilon=epsilon, delta=settings.question.local_delta or 0.0)
+                for epsilon in settings.budget_grid
+            ],
+            min_batch_size=settings.min_batch_size,
+            short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
+            close_deadline_unix_s=settings.close_deadline_unix_s,
+            dishonest=settings.dishonest,
+            delta=settings.delta,
+            epsilon_max=settings.epsilon_max,
+            hpke_suite=settings.hpke_suite,
+            hops=[keys[entry.name] for entry in self.deployment.shufflers],
+            accountant=keys[self.deployment.accountant.name],
+            analyzer=keys[self.deployment.analyzer.name],
+            max_batch_size=settings.max_batch_size,
+            min_tier_size=settings.min_tier_size,
+            privacy_limit=None
+            if limit is None
+            else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
+        )
+        payload = canonical(manifest)
+        parse_terms(payload)
+        signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
+        document = pb.Signed(payload=payload, signatures=signatures)
+        for name in reversed(chain):  # hop 1 last: when it admits clients, everyone behind it is ready
+            control, request = self._control(name), rpc.OpenRequest(manifest=document)
+            await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
+        return accept_manifest(document, self.deployment)
+
+    async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
+        request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
+        answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.identities, [name])
+
+    async def _sign(self, name: str, payload: bytes) -> pb.Signature:
+        request = rpc.SignRequest(manifest=payload)
+        answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        return answer.signature
+
+    async def close_round(self, round_id: str, *, end_turns: bool = False) -> rpc.CloseResponse:
+        """Ends admission at hop 1, and the turns if so asked; the rest of the round runs by itself."""
+        control = self._control(self.deployment.shufflers[0].name)
+        request = rpc.CloseRequest(round_id=round_id, end_turns=end_turns)
+        return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+
+    async def withdraw(self, round_id: str) -> dict[str, str]:
+        """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
+
+        async def ask(name: str) -> str:
+            try:
+                answer = await self._control(name).Withdraw(rpc.WithdrawRequest(round_id=round_id), timeout=60.0)
+                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
+            except grpc.aio.AioRpcError as error:
+                refusal = refusal_of(error)
+                return str(refusal) if refusal else error.code().name
+
+        return {name: await ask(name) for name in self.deployment.chain}
+
+    async def enrol(self, client_keys: Sequence[bytes]) -> None:
+        """Registers clients' public keys with hop 1."""
+        await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def issue_tokens(self, count: int) -> list[bytes]:
+        """Returns fresh one-use tokens, whose hashes are registered with hop 1; each admits one client to one round."""
+        tokens = [secrets.token_bytes(32) for _ in range(count)]
+        for start in range(0, count, _TOKENS_PER_CALL):
+            hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _TOKENS_PER_CALL]]
+            await self._register(pb.RegisterClientsRequest(token_hashes=hashes))
+        return tokens
+
+    async def _register(self, request: pb.RegisterClientsRequest) -> None:
+        stub = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        await retrying(lambda: stub.RegisterClients(request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+
+    async def status(self, round_id: str = "") -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
+        """Returns every service's answer in the order of the chain; an error stands for one that is out of reach."""
+
+        async def ask(name: str) -> rpc.StatusResponse | grpc.aio.AioRpcError:
+            try:
+                return await self._control(name).Status(rpc.StatusRequest(round_id=round_id), timeout=5.0)
+            except grpc.aio.AioRpcError as error:
+                return error
+
+        return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
+
+    async def readiness(self) -> list[str]:
+        """Returns SERVING, NOT_SERVING or UNREACHABLE for every service, in the order of the chain."""
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        async def ask(name: str) -> str:
+            try:
+                stub: Any = health_pb2_grpc.HealthStub(self._channels[name])
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=5.0)
+            except grpc.aio.AioRpcError:
+                return "UNREACHABLE"
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+        return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
+
+    async def result(self, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
+        """Returns the verified publication and certificate, waiting up to `patience_s` for them."""
+        return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)

@@ -1,0 +1,1 @@
+"""What turns a role into a server: round driver, store, workers, transport, limits, metrics, health, logs, clock."""

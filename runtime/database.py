@@ -1,0 +1,209 @@
+"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.store`'s.
+
+One service is one process: its rounds live in memory too, and a second writer would contradict it. A lock says so, and
+ends with the process that holds it, however that ends: a lock on a file beside the SQLite file, an advisory lock of the
+session on PostgreSQL, taken on the very connection that does the work, so that a process that has lost its connection
+has lost the right to write as well.
+"""
+
+from __future__ import annotations
+
+import abc
+import fcntl
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+__all__ = ["DEFAULT_LIMITS", "Database", "Limits", "open_database"]
+
+_log = logging.getLogger(__name__)
+_LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
+_LOCK_NOT_AVAILABLE = "55P03"
+_REWRITTEN = ("round_keys", "submissions", "chunks")  # what `Transaction.forget` takes something out of
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a PostgreSQL server may take, in seconds; nothing waits for it forever.
+
+    Attributes:
+        connect_s: for a connection.
+        lock_s: for a lock, held by another process of this service or by a backup.
+        statement_s: for one statement.
+        transaction_s: for a whole transaction, also where a server or a network has fallen silent.
+        erase_s: for rewriting the tables after a round was forgotten.
+    """
+
+    connect_s: int = 10
+    lock_s: float = 10.0
+    statement_s: float = 60.0
+    transaction_s: float = 300.0
+    erase_s: float = 3600.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Database(abc.ABC):
+    """An open database that no other process writes to."""
+
+    engine: sa.Engine
+
+    @abc.abstractmethod
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """Returns a transaction: committed at the end of the block, rolled back if it raises."""
+
+    @abc.abstractmethod
+    def erase(self) -> None:
+        """Takes out of the database's files what has been deleted from its tables."""
+
+    def close(self) -> None:
+        """Ends the connection, and with it the lock."""
+        self.engine.dispose()
+
+
+def open_database(url: str, limits: Limits) -> Database:
+    """Opens a database; blocks.
+
+    Raises:
+        ValueError: another process has it, it cannot be reached, or it is not what a store needs.
+    """
+    shown = sa.make_url(url).render_as_string()
+    database = _Sqlite(url) if url.startswith("sqlite") else _Postgresql(url, limits)
+    try:
+        with database.begin():
+            return database
+    except sa.exc.DBAPIError as error:
+        database.close()
+        if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            raise ValueError(f"{shown} is in use by another process; one service is one process") from error
+        raise ValueError(f"{shown} cannot be opened: {error.orig}") from error
+    except BaseException:
+        database.close()
+        raise
+
+
+class _Sqlite(Database):
+    def __init__(self, url: str) -> None:
+        # Parameters would carry ciphertexts and clients' keys into the log with every error.
+        self.engine = sa.create_engine(url, hide_parameters=True)
+        self._lock = _lock_file(Path(f"{self.engine.url.database}.lock"))
+        sa.event.listen(self.engine, "connect", _configure_sqlite)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        return self.engine.begin()
+
+    def erase(self) -> None:
+        """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here."""
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._lock)
+
+
+def _lock_file(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ValueError(f"{path} is in use by another process; one service is one process") from error
+    return descriptor
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+class _Postgresql(Database):
+    def __init__(self, url: str, limits: Limits) -> None:
+        self._limits = limits
+        self._driver: Any = None
+        options = {
+            "lock_timeout": f"{limits.lock_s}s",
+            "statement_timeout": f"{limits.statement_s}s",
+            "synchronous_commit": "on",  # an acknowledgement means that it is on the disk
+            # The server gives the lock of a process free that is gone, also where its machine went with it.
+            "client_connection_check_interval": "5s",
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "3",
+        }
+        self.engine = sa.create_engine(
+            url,
+            hide_parameters=True,
+            pool_size=1,
+            max_overflow=0,
+            pool_pre_ping=True,
+            connect_args={
+                "connect_timeout": limits.connect_s,
+                "application_name": "croupier",
+                "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 15000,
+            },
+        )
+        sa.event.listen(self.engine, "connect", self._prepare)
+
+    def _prepare(self, connection: Any, _record: Any) -> None:
+        """Makes a new connection the one of this service."""
+        self._driver = connection
+        try:
+            (encoding,) = connection.execute("SHOW server_encoding").fetchone()
+            if encoding != "UTF8":
+                raise ValueError(f"the database's encoding is {encoding}; it must be UTF8")
+            connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        with self._patience(self._limits.transaction_s), self.engine.begin() as connection:
+            yield connection
+
+    def erase(self) -> None:
+        """Writes the tables anew: a plain VACUUM only marks the place of deleted rows as free, and leaves the bytes."""
+        with (
+            self._patience(self._limits.erase_s),
+            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            try:
+                for table in _REWRITTEN:
+                    connection.exec_driver_sql(f"VACUUM (FULL) {table}")
+            finally:
+                connection.exec_driver_sql("RESET statement_timeout")
+
+    @contextmanager
+    def _patience(self, limit_s: float) -> Iterator[None]:
+        """The server's own timeouts do not help where its answer does not arrive; this one does."""
+        timer = threading.Timer(limit_s, self._hang_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _hang_up(self) -> None:
+        """Ends the connection from this side; callers that wait for an answer see it as lost."""
+        driver = self._driver
+        if driver is not None and not driver.closed:
+            _log.error("the database has not answered in time; the connection is given up")
+            with socket.socket(fileno=os.dup(driver.fileno())) as wire:
+                wire.shutdown(socket.SHUT_RDWR)

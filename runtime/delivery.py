@@ -1,0 +1,181 @@
+"""Delivery: lanes that come from the service before, and lanes that go to the next one.
+
+Chunks are idempotent by (round, lane, index). The hand-over ends a delivery with the signed commitments of all hops so
+far, which the receiver checks against what has arrived; only its acknowledgement lets the sender forget.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol.batches import digest, read_commitments, unpack
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, read_signed
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.round_driver import RoundDriver
+from runtime.store import Transaction
+
+__all__ = ["TURNS_REPORT", "Delivery"]
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+TURNS_REPORT = "turns-report"
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Delivery(RoundDriver, stubs.DeliveryServicer):
+    """Both ends of a delivery, the same for every role."""
+
+    lanes_in: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+
+    @abc.abstractmethod
+    def hop(self, terms: RoundTerms) -> int:
+        """Returns this service's place in the onion: 1..k, or one of the places behind the chain."""
+
+    def predecessor(self, terms: RoundTerms) -> str:
+        """Returns the only service that may deliver lanes to this one."""
+        return terms.manifest.hops[-1].service
+
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+        """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
+        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane))
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        sent = 0
+        for index, ciphertexts in enumerate(packed or []):
+            request = pb.DeliverRequest(
+                round_id=terms.round_id,
+                lane=lane,
+                chunk_index=index,
+                chunk_count=len(packed or []),
+                ciphertexts=ciphertexts,
+            )
+            sent += request.ByteSize()
+            await self.persist(terms.round_id, receiver, stub.Deliver, request)
+        return sent
+
+    async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
+        """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
+        request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        await self.persist(terms.round_id, receiver, stub.HandOver, request)
+
+    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+        """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""
+        per_chunk = max(1, _CHUNK_BYTES // len(ciphertexts[0]))
+        parts = [ciphertexts[start : start + per_chunk] for start in range(0, len(ciphertexts), per_chunk)]
+        for index, part in enumerate(parts):
+            tx.put_chunk(round_id, "out", lane, index, len(parts), b"".join(part))
+
+    async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+        """Returns the ciphertexts of a complete incoming lane."""
+        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "in", lane))
+        if packed is None:
+            raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
+        size = Onion(terms).arriving_size(lane, self.hop(terms))
+        return [ciphertext for chunk in packed for ciphertext in unpack(chunk, size)]
+
+    async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
+        """Takes one chunk of a lane; answers after it is durable. The same chunk again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
+                BAD_BATCH (size), CONFLICT (the chunk was delivered with other content), WRONG_STATE (the round is
+                disposed of).
+        """
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        if request.lane not in self.lanes_in:
+            raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
+        if not request.chunk_index < request.chunk_count:
+            raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
+        unpack(request.ciphertexts, Onion(terms).arriving_size(request.lane, self.hop(terms)))
+
+        def take(tx: Transaction) -> None:
+            tx.put_chunk(
+                terms.round_id, "in", request.lane, request.chunk_index, request.chunk_count, request.ciphertexts
+            )
+            if tx.round(terms.round_id).state == pb.ROUND_STATE_DISPOSED:
+                raise Refusal(Code.WRONG_STATE, "the round is disposed of")
+
+        await self.store.run(take)
+        return pb.DeliverResponse()
+
+    async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
+        """Checks a delivery that is complete against the commitments, and closes the round here.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (what arrived is not what was
+                committed to), SHORT_BATCH (too few distinct items), CONFLICT (other commitments were handed over
+                before).
+            SignatureError: a commitment is not signed by its hop.
+        """
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        document = request.SerializeToString(deterministic=True)
+        row = await self.store.run(lambda tx: tx.round(terms.round_id))
+        if row.state == pb.ROUND_STATE_OPEN:
+            await self._check_batch(terms, request)
+
+        def close(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, "commitments-in", document)
+            if tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN:
+                tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED)
+
+        await self.store.run(close)
+        self.wake(terms.round_id)
+        return pb.HandOverResponse()
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Passes one answer of a sequential round on; only hops behind the first and the analyzer do.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, always.
+        """
+        raise Refusal(Code.NOT_YOUR_CALL, f"{self.name} takes no answers")
+
+    async def EndTurns(self, request: pb.EndTurnsRequest, context: Context) -> pb.EndTurnsResponse:  # noqa: N802
+        """Takes hop 1's signed report of how many clients have answered in a sequential round.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),
+                CONFLICT (a different report was taken before).
+            SignatureError: the report is not signed by hop 1.
+        """
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        first = terms.manifest.hops[0].service
+        report = read_signed(
+            Kind.TURNS, pb.TurnsReport, request.report, {first: self.deployment.identities[first]}, [first]
+        )
+        if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):
+            raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
+        document = request.report.SerializeToString(deterministic=True)
+        await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_REPORT, document))
+        self.wake(terms.round_id)
+        return pb.EndTurnsResponse()
+
+    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+        """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""
+        hops = min(self.hop(terms) - 1, terms.num_hops)
+        chain = read_commitments(request.commitments, terms, self.deployment.identities, hops)
+        for lane in self.lanes_in:
+            ciphertexts = await self.lane_in(terms, lane)
+            last = chain[lane][-1]
+            arrived = await asyncio.to_thread(digest, ciphertexts)
+            if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
+                raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
+            distinct = len(set(ciphertexts))
+            if distinct < terms.manifest.min_batch_size:
+                raise Refusal(
+                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
+                )

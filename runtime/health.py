@@ -1,0 +1,126 @@
+"""Whether a service is ready, in gRPC's health protocol: SERVING while its store can be written.
+
+A transaction that fails turns the answer at once; from then on the store is tried every few seconds, and a probe as
+large as a call's worth of submissions turns it back. The service name "" is readiness; "live" says only that the
+process answers, so that a supervisor does not restart what waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from protocol.errors import Refusal
+from runtime.prometheus_metrics import PrometheusMetrics
+from runtime.store import Store
+from runtime.transport import make_server
+
+__all__ = ["LIVE", "Readiness", "make_admin_server"]
+
+LIVE = "live"
+_log = logging.getLogger(__name__)
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_EVERY_S, _LONGEST_S = 3.0, 30.0
+_SMALL, _LARGE = 64, 1024 * 1024  # while all is well a few bytes will do; a disk that was full must hold more
+
+
+class _Health(health.aio.HealthServicer):
+    """Answers Check. A Watch would hold a call open for ever, and a few hundred of them all calls of the service."""
+
+    async def Watch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:  # noqa: N802
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
+
+
+class Readiness:
+    """Follows one service's store, and tells health, metrics and the log."""
+
+    def __init__(self, store: Store, metrics: PrometheusMetrics, every_s: float = _EVERY_S) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._every_s = every_s
+        self._health = _Health()
+        self._ready = False
+        self._failed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Offers gRPC's health protocol on a server."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    async def begin(self) -> None:
+        """Lives, but is not ready."""
+        await self._health.set("", _NOT_SERVING)
+        await self._health.set(LIVE, _SERVING)
+
+    async def start(self) -> None:
+        """Probes once, and from then on until `stop`."""
+        loop = asyncio.get_running_loop()
+
+        def failed() -> None:  # called from the store's thread
+            self._metrics.store_failed()
+            loop.call_soon_threadsafe(self._failed.set)
+
+        self._store.on_failure = failed
+        await self._probe()
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Turns the answer to NOT_SERVING for good."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._store.on_failure = lambda: None
+        await self._set(ready=False)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._failed.wait()
+                await self._set(ready=False)
+                await asyncio.sleep(self._every_s)
+                self._failed.clear()
+            except TimeoutError:
+                pass
+            await self._probe()
+
+    async def _probe(self) -> None:
+        """Writes to the store, and reads the rounds for the metrics."""
+        size = _SMALL if self._ready else _LARGE
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._store.run(lambda tx: tx.probe(size))
+                counts = await self._store.run(lambda tx: tx.round_counts())
+        except (Refusal, TimeoutError):
+            await self._set(ready=False)
+            return
+        except Exception:  # noqa: BLE001 (whatever it was, the store did not take the write)
+            _log.exception("the probe of the store failed")
+            await self._set(ready=False)
+            return
+        self._metrics.rounds(counts)
+        await self._set(ready=True)
+
+    async def _set(self, *, ready: bool) -> None:
+        if ready != self._ready:
+            _log.log(logging.INFO if ready else logging.WARNING, "ready" if ready else "not ready")
+        self._ready = ready
+        self._metrics.ready(ready)
+        await self._health.set("", _SERVING if ready else _NOT_SERVING)
+
+
+def make_admin_server(readiness: Readiness, address: str, names: Sequence[str]) -> grpc.aio.Server:
+    """Returns a plaintext server for health and reflection. It describes the named services and offers none of them."""
+    server = make_server(64)
+    readiness.add_to(server)
+    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    server.add_insecure_port(address)
+    return server

@@ -1,0 +1,118 @@
+"""How much of a service one caller may use at once, so that none can take it from the others.
+
+What gRPC itself can bound stands in `SERVER_OPTIONS`. The calls that are worked on are bounded by `Slots`: those of
+everybody, and those of one caller, which is a pinned certificate or an address. What is beyond a bound is refused at
+once, with a hint when to return.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protocol.errors import Code, Refusal
+
+__all__ = ["MAX_FIELDS", "MESSAGE_BYTES", "SERVER_OPTIONS", "Slots", "check_fields", "host_of"]
+
+MESSAGE_BYTES = 4 * 1024 * 1024
+MAX_FIELDS = 4096
+"""How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
+_RETRY_AFTER_S = 0.5
+
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),  # a second process on the same port is a mistake, not a helper
+    # Our own clients and services have a few calls under way on a connection; beyond it they wait on their side.
+    ("grpc.max_concurrent_streams", 100),
+    # Headers of a call: names and a deadline. (The status of a refusal is as small: see `Refusal.details`.)
+    ("grpc.max_metadata_size", 8 * 1024),
+    # A connection that opens and does not finish TLS and the HTTP/2 preface in this time ends (default: 120 s).
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    # A caller that has vanished without a word is noticed, and its calls end (default: after two hours).
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Pings do not replace calls: at most one in so long without data, and two offences end the connection.
+    ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+    ("grpc.http2.max_ping_strikes", 2),
+    # Idle connections end, and old ones are asked to come again. That
+    # also ends calls whose request never arrives.
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_connection_age_ms", 1_800_000),
+    ("grpc.max_connection_age_grace_ms", 90_000),
+    # A port accepts so many connections; beyond it a new one is closed at once, before any work for TLS.
+    ("grpc.max_allowed_incoming_connections", 4000),
+]
+
+
+def host_of(peer: str) -> str:
+    """Returns whose an address is, of gRPC's "ipv4:1.2.3.4:5" or "ipv6:[::1]:5": one host, or one IPv6 network."""
+    kind, _, rest = peer.replace("%5B", "[").replace("%5D", "]").partition(":")
+    host = rest.rpartition(":")[0].strip("[]")
+    if kind != "ipv6":
+        return host or peer
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host
+
+
+class Slots:
+    """The calls of one server. Used from its event loop only.
+
+    Args:
+        total: calls that are worked on at once. A quarter of them is kept for callers with a pinned certificate:
+            clients cannot keep the services of a deployment from each other. One caller gets a quarter.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._working: Counter[str] = Counter()
+
+    @contextmanager
+    def work(self, caller: str, *, pinned: bool) -> Iterator[None]:
+        """Holds a call that is worked on; raises Refusal OVERLOADED."""
+        limit = self._total if pinned else self._total * 3 // 4
+        mine = self._working[caller]
+        if self._working.total() >= limit or mine >= max(1, limit // 4):
+            raise Refusal(Code.OVERLOADED, f"{mine} calls of yours are under way", retry_after_s=_RETRY_AFTER_S)
+        self._working[caller] += 1
+        try:
+            yield
+        finally:
+            self._working[caller] -= 1
+            if not self._working[caller]:
+                del self._working[caller]
+
+
+def check_fields(message: bytes) -> None:
+    """Raises Refusal BAD_REQUEST for bytes with more than MAX_FIELDS fields, before anything is made of them."""
+    at, count = 0, 0
+    while at < len(message):
+        count += 1
+        if count > MAX_FIELDS:
+            raise Refusal(Code.BAD_REQUEST, f"more than {MAX_FIELDS} fields in one request")
+        tag, at = _varint(message, at)
+        if tag & 7 == 2:
+            length, at = _varint(message, at)
+            at += length
+        elif tag & 7 == 0:
+            _, at = _varint(message, at)
+        else:
+            at += {1: 8, 5: 4}.get(tag & 7, 0)
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Returns the number that starts there and where the next field starts; the parser refuses malformed numbers."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if at >= len(message):
+            break
+        byte = message[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            break
+    return number, at

@@ -1,0 +1,66 @@
+"""Logs of a service: one JSON object a line on standard error, whatever happens.
+
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "runtime.transport",
+     "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
+
+`round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
+written, so that no key or ciphertext reaches a log by way of a convenient object.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from types import TracebackType
+
+__all__ = ["JsonFormatter", "log_as_json"]
+
+_EXTRAS = ("round_id", "code", "method", "state")
+_LONGEST = 2000  # a peer chooses some of the words, such as a round's name
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats records of one service."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns one JSON object; extras that are not known by name are left out."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname,
+            "service": self._service,
+            "logger": record.name,
+            "event": record.getMessage()[:_LONGEST],
+        }
+        for name in _EXTRAS:
+            if hasattr(record, name):
+                line[name] = str(getattr(record, name))[:_LONGEST]
+        if record.exc_info:
+            line["exception"] = "".join(traceback.format_exception(*record.exc_info))[-10 * _LONGEST :]
+        return json.dumps(line)
+
+
+def log_as_json(service: str) -> None:
+    """Writes all logs of this process as JSON, warnings and uncaught exceptions included."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter(service))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    log = logging.getLogger(__name__)
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log.critical("the service ends: %s", error, exc_info=(kind, error, trace))
+
+    def uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            log.critical("a thread ends: %s", args.exc_value, exc_info=args.exc_value)
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread

@@ -1,0 +1,200 @@
+"""Round control: what the operator asks of every service, from the keys of a round to its withdrawal."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol.deployment import OPERATOR
+from protocol.envelope import KeyPair, generate_key_pair
+from protocol.errors import Code, Refusal
+from protocol.identity import Kind, verify_signed
+from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.round_driver import RoundDriver
+from runtime.store import RoundRow, Transaction
+from runtime.workers import peak_memory_bytes
+
+__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundControl"]
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+ENVELOPE_KEY = "envelope"
+RELEASE_KEY = "release"
+_BEFORE_CERTIFICATE = (
+    pb.ROUND_STATE_PREPARED,
+    pb.ROUND_STATE_OPEN,
+    pb.ROUND_STATE_CLOSED,
+    pb.ROUND_STATE_MIXED,
+)
+
+
+class RoundControl(RoundDriver, stubs.RoundControlServicer):
+    """The operator's calls, the same for every role."""
+
+    purposes: tuple[str, ...] = (ENVELOPE_KEY,)
+
+    async def Prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:  # noqa: N802
+        """Makes this service's key pairs for a round; the same call again answers with the same keys.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (round id or HPKE suite), CONFLICT (the round
+                id has been used).
+        """
+        self.require_caller(context, [OPERATOR])
+        round_id, suite = request.round_id, request.hpke_suite
+        if not 1 <= len(round_id.encode()) <= 128:
+            raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
+        try:
+            fresh = {purpose: generate_key_pair(suite) for purpose in self.purposes}
+        except ValueError as error:
+            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+
+        def prepare(tx: Transaction) -> dict[str, KeyPair]:
+            row = tx.find_round(round_id)
+            if row is None:
+                tx.add_round(round_id, suite, fresh)
+                return fresh
+            if row.state != pb.ROUND_STATE_PREPARED or row.suite != suite:
+                raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
+            return tx.keys(round_id)
+
+        keys = await self.store.run(prepare)
+        payload = canonical(self._own_keys(round_id, keys))
+        return rpc.PrepareResponse(round_keys=self.identity.signed(Kind.ROUND_KEYS, payload))
+
+    def _own_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:
+        release = keys.get(RELEASE_KEY)
+        return pb.RoundKeys(
+            round_id=round_id,
+            service=self.name,
+            public_key=keys[ENVELOPE_KEY].public,
+            release_public_key=release.public if release else b"",
+        )
+
+    async def _check_terms(self, payload: bytes) -> RoundTerms:
+        terms = parse_terms(payload)
+        terms.check_place(self.deployment)
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
+            raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
+        return terms
+
+    async def Sign(self, request: rpc.SignRequest, context: Context) -> rpc.SignResponse:  # noqa: N802
+        """Signs one manifest per round: a second, different one could single out a client.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, CONFLICT (another manifest has been signed).
+        """
+        self.require_caller(context, [OPERATOR])
+        terms = await self._check_terms(request.manifest)
+        await self.store.run(lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash))
+        return rpc.SignResponse(signature=self.identity.sign(Kind.MANIFEST, request.manifest))
+
+    async def Open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:  # noqa: N802
+        """Starts a round whose manifest every service has signed.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, UNKNOWN_ROUND, CONFLICT (open under another
+                manifest).
+            SignatureError: a service's signature is missing or wrong.
+        """
+        self.require_caller(context, [OPERATOR])
+        payload = verify_signed(Kind.MANIFEST, request.manifest, self.deployment.identities, self.deployment.chain)
+        round_id = parse_terms(payload).round_id
+        row = await self.store.run(lambda tx: tx.round(round_id))
+        if row.manifest:
+            if pb.Signed.FromString(row.manifest).payload != payload:
+                raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
+            self.wake(round_id)  # the call that opened it may have broken off behind its commit
+            return rpc.OpenResponse()
+        await self._check_terms(payload)
+        document = request.manifest.SerializeToString()
+        await self.store.run(lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN))
+        self.wake(round_id)
+        return rpc.OpenResponse()
+
+    async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        """Ends admission; only hop 1 can.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1).
+        """
+        self.require_caller(context, [OPERATOR])
+        raise Refusal(Code.NOT_YOUR_CALL, "only the first shuffler closes rounds")
+
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """Returns whether a round may still be deleted here: until it is certified."""
+        return row.state in _BEFORE_CERTIFICATE
+
+    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
+        """Changes what else has to change in the transaction that deletes a round."""
+
+    async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
+        """Deletes a round that has no certificate yet, keys first; the same call again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), UNKNOWN_ROUND, WRONG_STATE (the round has its
+                certificate).
+        """
+        self.require_caller(context, [OPERATOR])
+        round_id = request.round_id
+        was_driven = await self.halt(round_id)
+
+        def withdraw(tx: Transaction) -> pb.RoundState.ValueType:
+            row = tx.round(round_id)
+            if row.state == pb.ROUND_STATE_DISPOSED:
+                return row.state
+            if not self.withdrawable(tx, row):
+                state = pb.RoundState.Name(row.state).removeprefix("ROUND_STATE_")
+                raise Refusal(
+                    Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
+                )
+            self.on_withdrawal(tx, row)
+            tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
+            self.forget(tx, round_id)
+            return pb.ROUND_STATE_DISPOSED
+
+        try:
+            state = await self.store.run(withdraw)
+            self.dismiss(round_id)
+            await self.store.erase_log()
+        finally:
+            if was_driven:
+                self.wake(round_id)
+        return rpc.WithdrawResponse(state=state)
+
+    async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        """Returns the state, the costs and the problem of one round, or of the 20 newest.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), UNKNOWN_ROUND.
+        """
+        self.require_caller(context, [OPERATOR])
+
+        def read(tx: Transaction) -> list[pb.RoundStatus]:
+            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds()[:20]
+            return [
+                pb.RoundStatus(
+                    round_id=row.round_id,
+                    state=row.state,
+                    num_items=tx.num_submissions(row.round_id),
+                    costs=tx.costs(row.round_id),
+                    bytes_sent=row.bytes_sent,
+                    problem=row.problem or self.why_waiting(row.round_id),
+                )
+                for row in rows
+            ]
+
+        return rpc.StatusResponse(
+            service=self.name,
+            pid=os.getpid(),
+            peak_memory_bytes=peak_memory_bytes(),
+            rounds=await self.store.run(read),
+        )

@@ -1,0 +1,13 @@
+"""A role of the deployment: the round driver, the operator's calls and the deliveries in one gRPC service."""
+
+from __future__ import annotations
+
+from runtime.delivery import TURNS_REPORT, Delivery
+from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
+from runtime.round_driver import ServiceSetup, Stopwatch
+
+__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "TURNS_REPORT", "RoundService", "ServiceSetup", "Stopwatch"]
+
+
+class RoundService(RoundControl, Delivery):
+    """What every role inherits. A role says which key pairs it has, which lanes come to it, and what to do next."""

@@ -1,0 +1,161 @@
+"""A service's own directory: its settings, and its secrets, which are encrypted at rest.
+
+DIR/<service>/service.toml    settings; every line may be missing
+DIR/<service>/identity.key    Ed25519, and tls.key: PKCS #8, encrypted under the storage key
+DIR/<service>/tls.crt         public
+DIR/<service>/storage.key     the storage key, unless the settings say that it comes from elsewhere
+
+The storage key also wraps round keys in the store. Keep it away from the disk that it protects: on another volume
+(`storage_key = "file:/run/secrets/croupier"`) or in the environment (`storage_key = "env:CROUPIER_STORAGE_KEY"`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+__all__ = ["SETTINGS_FILE", "Secrets", "Settings", "load_secrets", "load_settings", "seal_key"]
+
+SETTINGS_FILE = "service.toml"
+_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
+
+
+class Settings(BaseModel):
+    """How one service runs on its machine. Nothing here is seen by, or agreed with, anybody else.
+
+    Attributes:
+        store: "sqlite" for a file in the service's directory, or a SQLAlchemy URL.
+        storage_key: "file:PATH" (relative to the directory) or "env:NAME"; 32 bytes, hexadecimal.
+        listen: where to listen for peers and the operator, if not at the advertised address.
+        public_listen: where to listen for clients, if not at the advertised public address.
+        workers: processes for the cryptography; all cores if not given.
+        max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
+        admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
+        metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
+        insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
+            every reader learns how many people take part, and when.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    store: Annotated[str, StringConstraints(pattern=r"^(sqlite|postgresql\+psycopg://.*)$")] = "sqlite"
+    storage_key: Annotated[str, StringConstraints(pattern=r"^(file|env):.+$")] = "file:storage.key"
+    listen: _Address | None = None
+    public_listen: _Address | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
+    admin_listen: _Address | None = None
+    metrics_listen: _Address | None = None
+    insecure_admin_anywhere: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        for name in ("admin_listen", "metrics_listen"):
+            address = getattr(self, name)
+            if address is not None and not self.insecure_admin_anywhere and not _is_loopback(address):
+                raise ValueError(
+                    f"{name} is {address!r}, which is not loopback; plaintext elsewhere needs insecure_admin_anywhere"
+                )
+        return self
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0]
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Secrets(BaseModel):
+    """What only one service (or the operator) has. Never printed, never sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    identity_key: bytes
+    storage_key: bytes
+    tls_key: bytes
+    tls_certificate: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+    __str__ = __repr__
+
+
+def load_settings(directory: Path) -> Settings:
+    """Reads the settings of a service; without a file, the defaults.
+
+    Raises:
+        ValueError: naming the file and every field that is unknown or out of range.
+    """
+    file = directory / SETTINGS_FILE
+    try:
+        return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Settings()
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
+        raise ValueError(f"{file} is not a valid settings file: {error}") from error
+
+
+def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: bytes) -> bytes:
+    """Returns a private key as PEM, encrypted under the storage key."""
+    encryption = serialization.BestAvailableEncryption(storage_key.hex().encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -> bytes:
+    kind, _, where = source.partition(":")
+    if kind == "env":
+        if where not in environment:
+            raise ValueError(
+                f"the environment has no {where!r}; the settings of {directory} take the storage key there"
+            )
+        text = environment[where]
+    else:
+        text = (directory / where).read_text(encoding="ascii")
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ValueError(f"the storage key in {source!r} is not what it must be: 64 hexadecimal digits")
+    return key
+
+
+def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -> Secrets:
+    """Reads and decrypts the secrets of one service from its directory.
+
+    Raises:
+        ValueError: a file is missing or is encrypted under another storage key.
+    """
+    try:
+        storage_key = _storage_key(directory, load_settings(directory).storage_key, environment)
+        identity = _open_key(directory / "identity.key", storage_key)
+        tls = _open_key(directory / "tls.key", storage_key)
+        certificate = (directory / "tls.crt").read_bytes()
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename} is missing; 'croupier keygen' makes the secrets of a service") from error
+    if not isinstance(identity, Ed25519PrivateKey) or not isinstance(tls, EllipticCurvePrivateKey):
+        raise ValueError(f"the keys in {directory} are not Ed25519 (identity) and ECDSA (TLS)")
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Secrets(
+        identity_key=identity.private_bytes_raw(),
+        storage_key=storage_key,
+        tls_key=tls.private_bytes(*plain),
+        tls_certificate=certificate,
+    )
+
+
+def _open_key(file: Path, storage_key: bytes) -> object:
+    try:
+        return serialization.load_pem_private_key(file.read_bytes(), storage_key.hex().encode())
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file} does not open with this storage key") from error

@@ -1,0 +1,288 @@
+"""gRPC over TLS with pinned certificates: servers, channels, who is calling, and errors on the wire.
+
+A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. Nobody is trusted
+because of a certificate authority; each certificate in the deployment file is trusted for its own name only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
+from runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
+from runtime.metrics import Metrics
+from runtime.service_directory import Secrets, Settings
+
+__all__ = [
+    "Caller",
+    "ServerTls",
+    "add_ports",
+    "caller_name",
+    "make_server",
+    "peer_channel",
+    "public_channel",
+    "retrying",
+]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+]
+_RETRY_AFTER = "retry-after-ms"
+_LONGEST_RETRY_AFTER_S = 30.0
+_OURS = "/croupier."
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
+Caller = str
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Guard(grpc.aio.ServerInterceptor):
+    """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
+
+    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here who may have them
+    read. A call holds no slot before its request has arrived: silent callers keep no one out.
+    """
+
+    def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
+        self._metrics = metrics
+        self._slots = slots
+        self._streams = streams
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is not None and handler.unary_unary is not None:
+            return self._one_answer(handler, details.method)
+        if handler is not None and handler.stream_stream is not None and details.method.startswith(_OURS):
+            return self._many_answers(handler, details.method)
+        return handler
+
+    def _one_answer(self, handler: Any, method: str) -> Any:
+        async def guarded(raw: bytes, context: Context) -> Any:
+            try:
+                caller, pinned = _who_calls(context, method)
+                if not pinned:
+                    check_fields(raw)
+                with self._slots.work(caller, pinned=pinned):
+                    return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
+                await self._refuse(error, method, context)
+
+        return grpc.unary_unary_rpc_method_handler(guarded, None, handler.response_serializer)
+
+    def _many_answers(self, handler: Any, method: str) -> Any:
+        async def parsed(requests: AsyncIterator[bytes], pinned: bool) -> AsyncIterator[Any]:
+            async for raw in requests:
+                if not pinned:
+                    check_fields(raw)
+                yield _parsed(raw, handler.request_deserializer)
+
+        async def guarded(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            try:
+                caller, pinned = _who_calls(context, method)
+                with self._streams.work(caller, pinned=pinned):
+                    async for response in handler.stream_stream(parsed(requests, pinned), context):
+                        yield response
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:  # noqa: BLE001 (as above)
+                if not context.done():  # else the caller has hung up
+                    await self._refuse(error, method, context)
+
+        return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
+
+    async def _refuse(self, error: Exception, method: str, context: Context) -> None:
+        refusal = _public(error, method)
+        self._metrics.refusal(refusal.code)
+        hint = refusal.retry_after_s
+        trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
+        await context.abort(refusal.code.status, refusal.details(), trailing)
+
+
+def _who_calls(context: Context, method: str) -> tuple[str, bool]:
+    """Returns the caller that a call is counted for, and whether its certificate is pinned."""
+    if "x509_pem_cert" in context.auth_context():
+        return str(context.auth_context()["x509_pem_cert"]), True
+    if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
+        raise Refusal(Code.NOT_YOUR_CALL, "a client called")
+    return host_of(context.peer()), False
+
+
+def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
+    try:
+        return parse(raw) if parse else raw
+    except DecodeError as error:
+        raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
+
+
+def _public(error: Exception, method: str) -> Refusal:
+    """Returns what the caller may know of an error, and logs the rest."""
+    if isinstance(error, Refusal | SignatureError):
+        refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
+        more = f" ({refusal.log_only})" if refusal.log_only else ""
+        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
+        return refusal
+    _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
+    return Refusal(Code.INTERNAL)
+
+
+def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
+    """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
+    # Streams last: they do not take the slots of calls, and there are as many of them.
+    guard = _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls))
+    return grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
+
+
+class ServerTls:
+    """The certificate that a server shows and those that it trusts; `replace` takes effect with the next handshake.
+
+    gRPC asks before every handshake whether they have changed. What it is given then it takes for new and frees what it
+    had, while other handshakes may be using that: the process dies. So it is given something only once a change.
+    """
+
+    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
+        self._name = entry.name
+        self._changes = 0
+        self.replace(deployment, secrets)
+
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Changes to the keys and pins of a new deployment file."""
+        others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
+        trusted = "\n".join([*others, deployment.operator_tls_certificate]).encode()
+        own = [(secrets.tls_key, secrets.tls_certificate)]
+        self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
+        self._clients = grpc.ssl_server_certificate_configuration(own)
+        self._changes += 1
+
+    def for_peers(self) -> grpc.ServerCredentials:
+        """Mutual TLS with the pinned certificates."""
+        changed = self._once_a_change(lambda: self._peers)
+        return grpc.dynamic_ssl_server_credentials(self._peers, changed, require_client_authentication=True)
+
+    def for_clients(self) -> grpc.ServerCredentials:
+        """TLS, for callers without a certificate."""
+        return grpc.dynamic_ssl_server_credentials(self._clients, self._once_a_change(lambda: self._clients))
+
+    def _once_a_change(self, current: Callable[[], T]) -> Callable[[], Any]:
+        given = self._changes
+
+        def changed() -> T | None:
+            nonlocal given
+            if given == self._changes:
+                return None
+            given = self._changes
+            return current()
+
+        return changed
+
+
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
+    """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
+    server.add_secure_port(settings.listen or entry.address, tls.for_peers())
+    if entry.public_address:
+        server.add_secure_port(settings.public_listen or entry.public_address, tls.for_clients())
+
+
+def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
+    """Returns the name that the caller's certificate is pinned for, or None for a client."""
+    (presented, *_) = context.auth_context().get("x509_pem_cert", [None])
+    if presented is None:
+        return None
+    certificate = "".join(presented.decode().split())
+    if certificate == "".join(deployment.operator_tls_certificate.split()):
+        return OPERATOR
+    for entry in deployment.services:
+        if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
+            return entry.name
+    return None
+
+
+def _roots(entry: ServiceEntry) -> bytes:
+    return "\n".join(entry.tls_certificates).encode()
+
+
+def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
+    """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
+    credentials = grpc.ssl_channel_credentials(_roots(entry), secrets.tls_key, secrets.tls_certificate)
+    return _channel(entry.address, entry, credentials)
+
+
+def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
+    """Returns a client's channel to a service.
+
+    Raises:
+        ValueError: the service has no public address.
+    """
+    if entry.public_address is None:
+        raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
+    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
+
+
+async def retrying(
+    call: Callable[[], Awaitable[T]],
+    *,
+    give_up_after_s: float,
+    longest_wait_s: float = 5.0,
+    on_failure: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
+) -> T:
+    """Returns the call's answer, repeating transient failures with jittered exponential backoff.
+
+    Where the service says when to come again, the wait is at least as long, up to 30 s.
+
+    Args:
+        call: makes the call; made anew for every attempt.
+        give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
+        longest_wait_s: the longest wait between two attempts that the service has not asked for.
+        on_failure: called with every failure that will be repeated.
+
+    Raises:
+        Refusal: the service said no.
+        grpc.aio.AioRpcError: the transport failed for good, or for too long.
+    """
+    wait_s, waited_s = 0.05, 0.0
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in TRANSIENT or waited_s >= give_up_after_s:
+                refusal = refusal_of(error)
+                if refusal is not None:
+                    raise refusal from error
+                raise
+            on_failure(error)
+            hint_s = _retry_after_s(error)
+        pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects no one)
+        await asyncio.sleep(pause_s)
+        waited_s += pause_s
+        wait_s = min(wait_s * 2, longest_wait_s)
+
+
+def _retry_after_s(error: grpc.aio.AioRpcError) -> float:
+    """Returns how long the service asks its caller to stay away: a number of milliseconds, or nothing is asked."""
+    value = dict(error.trailing_metadata() or ()).get(_RETRY_AFTER, "")
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > 9:
+        return 0.0
+    return min(int(value) / 1000, _LONGEST_RETRY_AFTER_S)

@@ -1,0 +1,109 @@
+"""A pool of processes for the cryptography, which holds the interpreter lock.
+
+Work is a plain function of a chunk of bytes and picklable arguments (raw keys, labels). Workers are started afresh
+(never forked from a process that runs gRPC) and warmed when the pool is made. They end when the service is gone,
+however it ended, and a pool that lost a worker (out of memory, killed) is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = ["WorkerPool", "peak_memory_bytes"]
+
+T = TypeVar("T")
+_CHUNK = 500
+_log = logging.getLogger(__name__)
+
+
+def _start_worker() -> None:
+    # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_service, daemon=True).start()
+    import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
+
+
+def _end_with_the_service() -> None:
+    """A service that is killed cannot tell its workers, which would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(0)
+
+
+def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
+    started = time.process_time()
+    return work(*args), time.process_time() - started
+
+
+class WorkerPool:
+    """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
+
+    def __init__(self, processes: int | None = None, executor: Executor | None = None) -> None:
+        """executor: what runs the work, if not processes of our own; closed with the pool."""
+        self.processes = processes or os.cpu_count() or 1
+        if self.processes < 1:
+            raise ValueError(f"processes is {processes}; at least 1 is needed")
+        self._executor = executor or self._make()
+
+    def _make(self) -> Executor:
+        return ProcessPoolExecutor(
+            self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+        )
+
+    async def warm(self) -> None:
+        """Waits until every worker has started."""
+        await asyncio.gather(*(self.run(time.sleep, 0.05) for _ in range(self.processes)))
+
+    async def run(self, work: Callable[..., T], *args: Any) -> tuple[T, float]:
+        """Returns the result of one call and its CPU seconds."""
+        executor = self._executor
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, _timed, work, args)
+        except BrokenProcessPool:  # work is pure, so it can be done again
+            if self._executor is executor:
+                _log.exception("a worker process died; new ones are started")
+                self._executor = self._make()
+            return await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work, args)
+
+    async def map_chunks(
+        self, work: Callable[[list[Any]], Sequence[T]], items: Sequence[Any], chunk: int = _CHUNK
+    ) -> tuple[list[T], float]:
+        """Returns the results in the order of the items, and the CPU seconds of all workers together."""
+        jobs = [self.run(work, list(items[start : start + chunk])) for start in range(0, len(items), chunk)]
+        results: list[T] = []
+        cpu_s = 0.0
+        for part, seconds in await asyncio.gather(*jobs):
+            results.extend(part)
+            cpu_s += seconds
+        return results, cpu_s
+
+    def close(self) -> None:
+        """Ends the workers after the chunks under way."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def peak_memory_bytes() -> int:
+    """Returns the largest resident memory of this process and its workers, each at its own peak (Linux; else 0)."""
+    pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children() if child.pid)]
+    total = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        peaks = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+        total += sum(peaks) * 1024
+    return total

@@ -1,0 +1,229 @@
+"""Sequential rounds at a hop: clients answer one after the other, and every answer passes the hops alone.
+
+Hop 1 waits for the certificate, asks, and reports how many have answered; the hops behind it pass answers and the
+report on. The order in which clients are asked is left to `shuffler.sequential_order`, their streams to
+`shuffler.attendance`.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+import grpc.aio
+
+from protocol.envelope import open_many
+from protocol.errors import Code, Refusal, refusal_of
+from protocol.identity import Kind, attendance_is_authentic, read_signed
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
+from runtime.store import RoundRow, Transaction
+from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
+from shuffler.sequential_order import PROGRESS, ask_in_turn
+
+__all__ = ["SequentialHop"]
+
+_log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+_TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
+
+
+class SequentialHop(RoundService):
+    """The part of a shuffler that serves sequential rounds."""
+
+    passing = (PROGRESS,)
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.attendance = Attendance()
+
+    @abc.abstractmethod
+    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns the next service on each lane."""
+
+    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """Also while clients are being asked: the asking ends, and the answers that were given are destroyed."""
+        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
+
+    async def take_turns(self, terms: RoundTerms) -> bool:
+        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, TURNS_REPORT))
+        if document is None and self.hop(terms) > 1:
+            return False
+        if document is None:
+            document = await self._take_turns(terms)
+        signed = pb.Signed.FromString(document)
+        self.attendance.finish(terms.round_id, pb.TurnsReport.FromString(signed.payload))
+        receiver = self.receivers(terms)[pb.LANE_PARAMETER]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.EndTurnsRequest(round_id=terms.round_id, report=signed)
+        await self.persist(terms.round_id, receiver, stub.EndTurns, request)
+
+        def finish(tx: Transaction) -> None:
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
+            self.forget(tx, terms.round_id)
+
+        await self.store.run(finish)
+        return True
+
+    async def _take_turns(self, terms: RoundTerms) -> bytes:
+        """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
+        watch = Stopwatch()
+        accountant = terms.manifest.accountant.service
+        stub = stubs.AccountantStub(self.channel_to(accountant))
+        request = rpc.GetCertificateRequest(round_id=terms.round_id)
+        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
+        report = pb.TurnsReport(round_id=terms.round_id, manifest_hash=terms.hash)
+        if certificate.granted:
+            relay = partial(self._pass_on, terms)
+            report = await ask_in_turn(terms, self.store, self.attendance, signed, relay)
+        document = self.identity.signed(Kind.TURNS, canonical(report)).SerializeToString(deterministic=True)
+
+        def keep(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, TURNS_REPORT, document)
+            tx.add_cost(terms.round_id, "turns", *watch.read())
+
+        await self.store.run(keep)
+        self.metrics.stage("turns", watch.read()[0])
+        return document
+
+    async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        """Sends an answer to the service that opens its next layer, until that has worked."""
+        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        stub = stubs.DeliveryStub(self.channel_to(receiver))
+        request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
+        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        if response.HasField("model"):  # what it says is counted by
+            analyzer = terms.manifest.analyzer.service
+            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
+        return response
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Opens one layer of an answer and passes it on; returns what the analyzer made of it.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
+                over), NOT_READY (the next service does not answer).
+        """
+        terms = await self.terms(request.round_id)
+        self.require_caller(context, [self.predecessor(terms)])
+        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        if terms.question.turns is None or not keys:
+            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
+        layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
+        if len(request.ciphertext) != layer.sealed_size:
+            return pb.RelayResponse()
+        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
+        if opened is None:
+            return pb.RelayResponse()
+        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        try:
+            forward = pb.RelayRequest(round_id=terms.round_id, ciphertext=opened)
+            return await stubs.DeliveryStub(self.channel_to(receiver)).Relay(forward, timeout=30.0)
+        except grpc.aio.AioRpcError as error:
+            raise refusal_of(error) or Refusal(Code.NOT_READY, f"{receiver} does not answer") from error
+
+    async def Attend(  # noqa: N802
+        self, requests: AsyncIterator[pb.AttendRequest], context: Context
+    ) -> AsyncIterator[pb.AttendResponse]:
+        """Lets clients in on a stream, asks each when it is its turn, and takes its answer.
+
+        Raises:
+            Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not
+                hop 1), UNKNOWN_ROUND, NOT_READY (no client was let in in time), OVERLOADED (responses are not read),
+                WRONG_STATE (the round has ended without a result), STOPPING.
+        """
+        first = None
+        with contextlib.suppress(TimeoutError, StopAsyncIteration):
+            first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
+        if first is None or not first.round_id:
+            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
+        terms = await self.terms(first.round_id)
+        if self.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
+        if terms.question.turns is None:
+            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
+        stream = self.attendance.open(terms.round_id)
+        reader = asyncio.create_task(self._listen(stream, requests))
+        late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
+        try:
+            yield pb.AttendResponse(challenge=stream.challenge)
+            row, document = await self.store.run(
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, TURNS_REPORT))
+            )
+            if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
+                self.dismiss(terms.round_id)
+            if document is not None:
+                report = pb.TurnsReport.FromString(pb.Signed.FromString(document).payload)
+                self.attendance.finish(terms.round_id, report)
+            while (response := await stream.outgoing.get()) is not None:
+                if isinstance(response, Refusal):
+                    raise response
+                yield response
+        finally:
+            late.cancel()
+            reader.cancel()
+            self.attendance.close(stream)
+
+    async def _listen(self, stream: Stream, requests: AsyncIterator[pb.AttendRequest]) -> None:
+        """Takes what a stream's caller says, until it has hung up or said something that ends the stream."""
+        try:
+            async for request in requests:
+                await self._hear(stream, request)
+            stream.end()
+        except Refusal as refusal:
+            stream.end(refusal)
+        except Exception as error:  # noqa: BLE001 (gRPC's, where a caller has vanished; ours would be a defect)
+            _log.warning("a stream cannot be read any more: %s", error, extra={"round_id": stream.round_id})
+            stream.end(Refusal(Code.INTERNAL))
+
+    async def _hear(self, stream: Stream, request: pb.AttendRequest) -> None:
+        if len(request.attendances) > MAX_ATTENDANCES or request.round_id:
+            raise Refusal(
+                Code.BAD_REQUEST,
+                f"{len(request.attendances)} attendances in one message; there must be at most {MAX_ATTENDANCES}, and "
+                "the round is named in the first message only",
+            )
+        if request.attendances:
+            codes = await self._admit(stream, request.attendances)
+            stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
+            accepted = zip(request.attendances, codes, strict=True)
+            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            await self.attendance.enter(stream, admitted)
+        if request.HasField("answer"):
+            self.attendance.answer(stream, request.answer)
+
+    async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
+        def check() -> list[bool]:
+            return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
+
+        keys = [one.client_key for one in attendances]
+        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
+        return [
+            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+            if key not in known
+            else pb.SUBMISSION_CODE_ACCEPTED
+            if authentic
+            else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
+        ]
+
+    def hang_up(self) -> None:
+        """Stops asking and ends all streams; their clients come again."""
+        for driver in self._drivers.values():  # a client that is sent away must not be asked
+            driver.cancel()
+        self.attendance.hang_up()
+
+    def dismiss(self, round_id: str) -> None:
+        """Ends the streams of a round that will have no result."""
+        self.attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

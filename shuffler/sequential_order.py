@@ -1,0 +1,121 @@
+"""The sequential order at hop 1: clients are asked one after the other, in an order that no one else learns.
+
+The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
+round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
+crash can repeat its passing on, which changes nothing, but not lose it. Why an epoch of turns has the certificate of a
+batch of those who answer: docs/accounting.md, 2.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import Awaitable, Callable, Iterable
+
+from protocol.envelope import KeyPair, open_many
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.randomness import RandomSource
+from protocol.v1 import messages_pb2 as pb
+from runtime.service import ENVELOPE_KEY
+from runtime.store import Store, Transaction
+from shuffler.attendance import Attendance
+
+__all__ = ["ORDER_KEY", "PROGRESS", "TURNS_ENDED", "ask_in_turn", "new_order_key", "secret_order"]
+
+ORDER_KEY = "order"
+PROGRESS = "turns-progress"
+TURNS_ENDED = "turns-ended"
+_RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.transport.retrying)
+Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
+
+
+def new_order_key(source: RandomSource) -> KeyPair:
+    """Returns a fresh key for `secret_order`; it has no public half."""
+    return KeyPair(b"", source.block(32))
+
+
+def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
+    """Returns the clients in an order that is uniformly random to all who lack the key (HMAC-SHA256)."""
+    return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
+
+
+async def ask_in_turn(
+    terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
+) -> pb.TurnsReport:
+    """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
+
+    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
+    to answer yet, and all who are left have had the time to come again.
+
+    Args:
+        terms: of a sequential round.
+        store: hop 1's, where every answer is durable before it is passed on.
+        attendance: the streams of the clients that are there.
+        certificate: the granted one, which clients check before they answer.
+        relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
+    """
+    turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size
+    if turns is None:
+        raise ValueError(f"round {round_id!r} has no turns")
+
+    def read(tx: Transaction) -> tuple[dict[str, KeyPair], list[bytes], pb.TurnsProgress, bool]:
+        progress = pb.TurnsProgress.FromString(tx.document(round_id, PROGRESS) or b"")
+        ended = tx.document(round_id, TURNS_ENDED) is not None
+        return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
+
+    keys, clients, progress, ended = await store.run(read)
+    order = secret_order(clients, keys[ORDER_KEY].private)
+    layer = Onion(terms).layer(pb.LANE_ANSWER, 1)
+
+    async def turn_of(client: bytes) -> bytes:
+        """Returns the client's answer, opened, when its time is over; nothing if there is none that opens."""
+        over = asyncio.get_running_loop().time() + turns.period_ms / 1000
+        model = progress.model if progress.HasField("model") else None
+        envelope = await attendance.ask(round_id, client, model, certificate, turns.period_ms / 1000)
+        await asyncio.sleep(over - asyncio.get_running_loop().time())
+        if envelope is None or len(envelope) != layer.sealed_size:
+            return b""
+        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [envelope])
+        return opened or b""
+
+    def goes_on() -> bool:
+        if progress.pending:
+            return True
+        in_time = not attendance.has_ended(round_id)
+        return in_time and progress.position < len(order) and progress.num_skipped <= len(order) - needed
+
+    def save(tx: Transaction) -> None:
+        tx.replace_document(round_id, PROGRESS, progress.SerializeToString())
+
+    if ended:
+        await attendance.end(round_id)
+    done = progress.position + bool(progress.pending)
+    left, more = order[done:], needed - progress.num_answers - bool(progress.pending)
+    await attendance.gathered(round_id, left, more)
+    if done:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(attendance.gathered(round_id, left, len(left)), _RETURN_S)
+    while goes_on():
+        if not progress.pending:
+            progress.pending = await turn_of(order[progress.position])
+            await store.run(save)
+        learnt = False
+        if progress.pending:
+            response = await relay(progress.pending)
+            if response.HasField("model"):
+                # Not `response.learnt`: two clients may have sent the same answer, which is learnt from once.
+                learnt = pb.Model.FromString(response.model.payload).num_answers > progress.num_answers
+                progress.model.CopyFrom(response.model)
+        progress.num_answers += learnt
+        progress.num_skipped += not learnt
+        progress.position += 1
+        progress.pending = b""
+    await store.run(save)
+    return pb.TurnsReport(
+        round_id=round_id,
+        manifest_hash=terms.hash,
+        num_answers=progress.num_answers,
+        num_skipped=progress.num_skipped,
+    )

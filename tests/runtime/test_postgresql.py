@@ -1,0 +1,247 @@
+"""The store on PostgreSQL where it differs from a file: lost and silent connections, its files, whole rounds.
+
+What holds for both kinds of database is in test_store.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from protocol.envelope import KeyPair
+from protocol.errors import Code, Refusal
+from runtime.database import Limits
+from runtime.store import Store, Transaction
+from tests.postgresql import Server
+
+WRAPPING_KEY = b"k" * 32
+BODY = os.urandom(300)
+
+
+class Wire:
+    """A relay between a store and its server, which a test can cut, refuse, or make swallow everything."""
+
+    def __init__(self, url: str) -> None:
+        self._server = sa.make_url(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self.silent = False
+        self.down = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        address = self._server.set(host="127.0.0.1", port=self._listener.getsockname()[1])
+        return address.render_as_string(hide_password=False)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.down:
+                near.close()
+                continue
+            far = socket.create_connection((self._server.host or "", self._server.port or 5432))
+            self._sockets += [near, far]
+            threading.Thread(target=self._relay, args=(near, far), daemon=True).start()
+
+    def _relay(self, near: socket.socket, far: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector:
+            try:
+                selector.register(near, selectors.EVENT_READ, far)
+                selector.register(far, selectors.EVENT_READ, near)
+            except ValueError:  # cut before this thread has come to it
+                return
+            while True:
+                for key, _ in selector.select():
+                    try:
+                        data = key.fileobj.recv(65536)  # type: ignore[union-attr]
+                        if not data:
+                            raise OSError("closed")
+                        if not self.silent:
+                            key.data.sendall(data)
+                    except OSError:
+                        self.cut()
+                        return
+
+    def cut(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self._sockets.clear()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+
+@contextmanager
+def relayed(server: Server, limits: Limits) -> Iterator[tuple[Store, Wire]]:
+    with closing(Wire(server.new_database())) as wire, closing(Store(wire.url, WRAPPING_KEY, limits)) as store:
+        yield store, wire
+
+
+async def put(store: Store, kind: str) -> None:
+    await store.run(lambda tx: tx.put_document("r", kind, b"1"))
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_the_server_ended_is_replaced_without_anybody_noticing(postgresql: Server) -> None:
+    url = postgresql.new_database()
+    store = Store(url, WRAPPING_KEY)
+    await put(store, "before")
+    assert postgresql.disconnect(url) == 1
+    await put(store, "after")
+    assert await store.run(lambda tx: tx.document("r", "before")) == b"1"
+    with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
+        Store(url, WRAPPING_KEY, Limits(lock_s=0.2))
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_connection_lost_in_a_step_is_a_refusal_and_nothing_of_the_step_happened(postgresql: Server) -> None:
+    url = postgresql.new_database()
+    store = Store(url, WRAPPING_KEY)
+
+    def step(tx: Transaction) -> None:
+        tx.put_document("r", "lost", b"1")
+        postgresql.disconnect(url)
+        tx.put_document("r", "never", b"1")
+
+    with pytest.raises(Refusal) as refused:
+        await store.run(step)
+    assert refused.value.code is Code.STORE_FAILED
+    assert refused.value.code.may_pass
+    await put(store, "kept")
+    kept = [await store.run(lambda tx: tx.document("r", kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
+    assert kept == [None, None, b"1"]
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: Server) -> None:
+    with relayed(postgresql, Limits(connect_s=2)) as (store, wire):
+        await put(store, "before")
+        wire.down = True
+        wire.cut()
+        for _ in range(2):
+            with pytest.raises(Refusal) as refused:
+                await put(store, "meanwhile")
+            assert refused.value.code is Code.STORE_FAILED
+            with pytest.raises(Refusal):
+                await store.erase_log()
+        wire.down = False
+        await put(store, "after")
+        assert await store.run(lambda tx: tx.document("r", "before")) == b"1"
+        assert await store.run(lambda tx: tx.document("r", "meanwhile")) is None
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: Server) -> None:
+    with relayed(postgresql, Limits(connect_s=2, transaction_s=1.0, erase_s=1.0)) as (store, wire):
+        await put(store, "before")
+        wire.silent = True
+        with pytest.raises(Refusal) as refused:
+            await asyncio.wait_for(put(store, "meanwhile"), 30)
+        assert refused.value.code is Code.STORE_FAILED
+        wire.silent = False
+        await asyncio.wait_for(put(store, "after"), 30)
+        wire.silent = True
+        with pytest.raises(Refusal):
+            await asyncio.wait_for(store.erase_log(), 30)
+        wire.silent = False
+        await asyncio.wait_for(put(store, "after"), 30)
+
+
+@pytest.mark.asyncio
+async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
+    url = postgresql.new_database()
+    store = Store(url, WRAPPING_KEY, Limits(statement_s=0.2, lock_s=0.1))
+    with pytest.raises(Refusal) as refused:
+        await store.run(lambda tx: tx.connection.execute(sa.text("SELECT pg_sleep(60)")))
+    assert refused.value.code is Code.STORE_FAILED
+    backup = sa.create_engine(url)
+    with backup.begin() as connection:
+        connection.execute(sa.text("LOCK TABLE documents"))
+        with pytest.raises(Refusal) as refused:
+            await put(store, "kept")
+        assert refused.value.code is Code.STORE_FAILED
+    await put(store, "kept")
+    backup.dispose()
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(postgresql: Server) -> None:
+    with relayed(postgresql, Limits(connect_s=2, lock_s=0.2)) as (store, wire):
+        wire.cut()
+        other = Store(wire._server.render_as_string(hide_password=False), WRAPPING_KEY)
+        with pytest.raises(Refusal) as refused:
+            await put(store, "late")
+        assert refused.value.code is Code.STORE_FAILED
+        assert await other.run(lambda tx: tx.document("r", "late")) is None
+        other.close()
+        await put(store, "late")
+
+
+def test_a_database_that_cannot_be_used_is_named_without_its_password(postgresql: Server) -> None:
+    latin = postgresql.new_database("ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    none = sa.make_url(latin).set(database="nobody-made-this").render_as_string(hide_password=False)
+    away = sa.make_url(latin).set(port=1).render_as_string(hide_password=False)
+    stranger = sa.make_url(latin).set(password="hunter2").render_as_string(hide_password=False)
+    password = postgresql.url.password
+    for url, problem in (
+        (latin, "encoding is LATIN1"),
+        (none, "does not exist"),
+        (away, "refused"),
+        (stranger, "password authentication failed"),
+    ):
+        with pytest.raises(ValueError, match=problem) as refused:
+            Store(url, WRAPPING_KEY)
+        assert str(password) not in str(refused.value)
+        assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.asyncio
+async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresql: Server) -> None:
+    """Of the files only the write-ahead log may keep it, which is the operator's."""
+    url = postgresql.new_database()
+    store = Store(url, WRAPPING_KEY)
+    pair = KeyPair(b"public", b"private")
+    await store.run(lambda tx: tx.add_round("r", "suite", {"envelope": pair}))
+    await store.run(lambda tx: tx.add_round("stays", "suite", {"envelope": pair}))
+    large = os.urandom(100_000)
+    await store.run(lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
+    await store.run(lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
+    await store.run(lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
+    wrapped = (await store.run(lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][3]
+    needles = [bytes(wrapped[12:28]), BODY[:64], large[:64], large[-64:]]
+    postgresql.execute("CHECKPOINT")
+    before = files_of(postgresql, url)
+    assert [needle in before for needle in needles] == [True] * 4
+    await store.run(lambda tx: tx.forget("r"))
+    await store.erase_log()
+    postgresql.execute("CHECKPOINT")
+    after = files_of(postgresql, url)
+    assert [needle in after for needle in needles] == [False] * 4
+    assert BODY[::-1][:64] in after
+    store.close()
+
+
+def files_of(server: Server, url: str) -> bytes:
+    """Returns every file of one database, as the server's machine has it."""
+    name = sa.make_url(url).database
+    ((directory, oid),) = server.execute(
+        f"SELECT current_setting('data_directory'), oid FROM pg_database WHERE datname = '{name}'"
+    )
+    return b"".join(file.read_bytes() for file in Path(directory, "base", str(oid)).iterdir())

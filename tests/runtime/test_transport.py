@@ -1,0 +1,168 @@
+"""Retries and refusals on the client's side of the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from protocol.errors import Code, Refusal, refusal_of
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime import transport
+from runtime.transport import make_server, retrying
+
+
+def failure(status: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_refusal_survives_the_wire(code: Code) -> None:
+    for hint in ("", "value is 3: allowed are 0..2"):
+        sent = Refusal(code, hint)
+        got = refusal_of(failure(code.status, sent.details()))
+        assert got is not None
+        assert (got.code, got.hint, str(got)) == (code, hint, str(sent))
+
+
+def test_other_failures_are_no_refusals() -> None:
+    assert refusal_of(failure(grpc.StatusCode.UNAVAILABLE, "connection refused")) is None
+    assert refusal_of(grpc.RpcError()) is None
+
+
+class Flaky:
+    def __init__(self, *failures: grpc.aio.AioRpcError) -> None:
+        self.failures = list(failures)
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+
+@pytest.mark.asyncio
+async def test_transient_failures_are_repeated_and_others_are_not() -> None:
+    away = failure(grpc.StatusCode.UNAVAILABLE, "connection refused")
+    flaky = Flaky(away, away)
+    assert await retrying(flaky, give_up_after_s=60) == "done"
+    assert flaky.calls == 3
+    final = Flaky(failure(Code.CONFLICT.status, Refusal(Code.CONFLICT).details()))
+    with pytest.raises(Refusal) as refused:
+        await retrying(final, give_up_after_s=60)
+    assert (final.calls, refused.value.code) == (1, Code.CONFLICT)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await retrying(Flaky(*[away] * 9), give_up_after_s=0)
+    with pytest.raises(Refusal):
+        await retrying(Flaky(failure(Code.NOT_READY.status, Refusal(Code.NOT_READY).details())), give_up_after_s=0)
+
+
+@pytest.mark.asyncio
+async def test_a_service_that_says_when_to_come_again_is_heeded_within_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    for hint, least_s in (
+        ("300", 0.3),
+        ("999999999", 30.0),
+        *((odd, 0.0) for odd in ("0", "-5", "soon", "9" * 40, "")),
+    ):
+        trailing = grpc.aio.Metadata(("retry-after-ms", hint))
+        busy = grpc.aio.AioRpcError(Code.OVERLOADED.status, grpc.aio.Metadata(), trailing, "OVERLOADED: x")
+        assert await retrying(Flaky(busy), give_up_after_s=60) == "done"
+        assert least_s < pauses.pop() <= least_s + 0.05
+    assert pauses == []
+
+
+class _Echo(stubs.AnalyzerServicer):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.num_calls = 0
+
+    async def GetResult(self, request: rpc.GetResultRequest, context: object) -> rpc.GetResultResponse:  # noqa: N802
+        self.num_calls += 1
+        await self.gate.wait()
+        return rpc.GetResultResponse()
+
+    async def Grant(self, request: pb.GrantRequest, context: object) -> pb.GrantResponse:  # noqa: N802
+        self.num_calls += 1
+        return pb.GrantResponse()
+
+
+RESULT = "/croupier.protocol.v1.Analyzer/GetResult"
+
+
+@asynccontextmanager
+async def served(calls: int) -> AsyncIterator[tuple[_Echo, grpc.aio.Channel]]:
+    echo, server = _Echo(), make_server(calls)
+    stubs.add_AnalyzerServicer_to_server(echo, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield echo, channel
+    await server.stop(0)
+
+
+@pytest.mark.asyncio
+async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again() -> None:
+    async with served(32) as (echo, channel):
+        stub = stubs.AnalyzerStub(channel)
+        calls = [asyncio.ensure_future(stub.GetResult(rpc.GetResultRequest(), timeout=30)) for _ in range(20)]
+        refused: list[BaseException | None] = []
+        while len(refused) < 14:  # six of the 24 slots for clients are one client's
+            done, calls_left = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+            refused += [one.exception() for one in done]
+            calls = list(calls_left)
+        for error in refused:
+            assert isinstance(error, grpc.aio.AioRpcError)
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert transport._retry_after_s(error) > 0
+        assert echo.num_calls == 6
+        echo.gate.set()
+        await asyncio.gather(*calls)
+        await stub.GetResult(rpc.GetResultRequest(), timeout=30)
+
+
+@pytest.mark.asyncio
+async def test_calls_without_a_request_take_no_slot() -> None:
+    """As slow-loris does: open calls, and never say what is wanted."""
+    async with served(8) as (echo, channel):
+        echo.gate.set()
+        idle: list[Any] = [channel.stream_unary(RESULT)() for _ in range(20)]
+        for call in idle:
+            await call.wait_for_connection()
+        await stubs.AnalyzerStub(channel).GetResult(rpc.GetResultRequest(), timeout=30)
+        assert echo.num_calls == 1
+        for call in idle:
+            call.cancel()
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_message_is_a_bad_request_and_clients_have_few_methods() -> None:
+    async with served(8) as (echo, channel):
+        echo.gate.set()
+        for method, raw, status in (
+            (RESULT, b"\xff", grpc.StatusCode.INVALID_ARGUMENT),
+            (RESULT, b"\x0a\x02\xff\xfe", grpc.StatusCode.INVALID_ARGUMENT),  # no UTF-8
+            (RESULT, b"\x12\x00" * 5000, grpc.StatusCode.INVALID_ARGUMENT),
+            ("/croupier.protocol.v1.Analyzer/Grant", b"\xff", grpc.StatusCode.PERMISSION_DENIED),
+            ("/croupier.protocol.v1.Analyzer/Grant", b"", grpc.StatusCode.PERMISSION_DENIED),
+        ):
+            call: Any = channel.unary_unary(method)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(raw, timeout=30)
+            assert refused.value.code() is status
+        assert echo.num_calls == 0

@@ -1,0 +1,81 @@
+"""Worker processes: they end with their service, and one that dies takes nothing with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime.workers import WorkerPool
+
+_PROGRAM = """
+import asyncio, os, time
+from runtime.workers import WorkerPool
+
+async def main():
+    pool = WorkerPool(2)
+    await pool.warm()
+    print(*{(await pool.run(os.getpid))[0] for _ in range(50)}, flush=True)
+    await asyncio.sleep(600)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def reverse(part: list[int]) -> list[int]:
+    return [-item for item in part]
+
+
+@pytest.mark.asyncio
+async def test_results_come_in_the_order_of_the_items_and_errors_travel() -> None:
+    pool = WorkerPool(2)
+    results, cpu_s = await pool.map_chunks(reverse, range(1000), chunk=7)
+    assert results == [-item for item in range(1000)]
+    assert cpu_s >= 0
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(divmod, 1, 0)
+    assert (await pool.run(divmod, 7, 2))[0] == (3, 1)
+    pool.close()
+    with pytest.raises(ValueError, match="processes is -1"):
+        WorkerPool(-1)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_workers_end_when_their_service_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        workers = [int(pid) for pid in service.stdout.readline().split()]
+        assert workers
+        assert all(alive(pid) for pid in workers)
+        service.kill()
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in workers)
+
+
+@pytest.mark.asyncio
+async def test_a_pool_that_lost_a_worker_goes_on() -> None:
+    pool = WorkerPool(1)
+    try:
+        victim, _ = await pool.run(os.getpid)
+        os.kill(victim, signal.SIGKILL)
+        results, _ = await pool.map_chunks(sorted, [3, 2, 1], chunk=1)
+        assert results == [3, 2, 1]
+        assert (await pool.run(os.getpid))[0] != victim
+    finally:
+        pool.close()

@@ -1,0 +1,169 @@
+"""Turns and what breaks: a first hop that stops while somebody does not hang up, clients that come again or do not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import public_channel
+from shuffler.sequential_order import PROGRESS
+from shuffler.service import ShufflerService
+from tests.sequential.support import DIMENSION, Table, laid, people, settings, task
+
+pytestmark = pytest.mark.asyncio
+
+
+async def progress_of(table: Table, terms: RoundTerms) -> pb.TurnsProgress:
+    service = table.inside.running["shuffler-1"].service
+    document = await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS))
+    return pb.TurnsProgress.FromString(document or b"")
+
+
+async def test_nobody_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:
+    """Reproduction: a call held up the stop, and those who had been sent away were asked meanwhile."""
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task(period_ms=200), needed=2))
+        answered = asyncio.Event()
+        taking = asyncio.create_task(table.take(terms, group, progress=lambda _: answered.set()))
+        await asyncio.wait_for(answered.wait(), 60)
+        first = table.inside.running["shuffler-1"].service
+        held = asyncio.Event()
+
+        async def lasts(*_: Any) -> pb.SubmitResponse:
+            held.set()
+            await asyncio.sleep(3.0)
+            return pb.SubmitResponse()
+
+        first._admission.submit = lasts  # type: ignore[attr-defined]
+        call = stubs.ShufflerStub(table.channel).Submit(
+            pb.SubmitRequest(round_id=terms.round_id, submissions=[pb.Submission()]), timeout=20
+        )
+        waiting = asyncio.ensure_future(asyncio.wait_for(held.wait(), 20))
+        await waiting
+        stopping = asyncio.create_task(table.inside.stop("shuffler-1"))
+        await stopping
+        call.cancel()
+        await table.inside.start("shuffler-1")
+        taken = await taking
+        assert taken.report.num_answers >= 9
+
+
+async def test_the_last_answer_counts_although_its_clients_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: a first hop that restarted waited for clients whom it did not have to ask anything any more."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=6))
+        original, stuck = ShufflerService._pass_on, asyncio.Event()
+
+        async def seven_times(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+            if (await progress_of(table, terms)).position == 7:
+                stuck.set()
+                await asyncio.Event().wait()
+            return await original(self, of, answer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ShufflerService, "_pass_on", seven_times)
+            taking = asyncio.create_task(table.take(terms, group))
+            await asyncio.wait_for(stuck.wait(), 60)
+            taking.cancel()
+            await table.inside.stop("shuffler-1")
+        await table.inside.start("shuffler-1")
+        publication, certificate = await table.operator.result(terms.round_id, 20)
+        assert publication.num_reports == certificate.num_answers == 8
+
+
+async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path: Path) -> None:
+    """Reproduction: a second attendance while the first computed failed for everybody on it."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(period_ms=1500), needed=2))
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow(parameters: bytes) -> NDArray[np.float64]:
+            loop.call_soon_threadsafe(asked.set)
+            time.sleep(0.7)
+            return np.ones(DIMENSION)
+
+        for one in group.values():
+            one.gradient = slow
+        first = asyncio.create_task(table.take(terms, group))
+        await asyncio.wait_for(asked.wait(), 60)
+        second = asyncio.create_task(table.take(terms, group))
+        await asyncio.sleep(2.5)
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        reports = [taken.report for taken in await asyncio.gather(first, second)]
+        assert reports[0] == reports[1]
+        assert 1 <= reports[0].num_answers < 8
+        assert len(table.outbox.users(f"answers/{terms.round_id}")) <= reports[0].num_answers + 1
+
+
+async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path: Path) -> None:
+    """Reproduction: connections end every half an hour, and after some of them every client had given up."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=2.0))
+        for _ in range(8):
+            while first.attendance.num_present(terms.round_id) < 6:
+                await asyncio.sleep(0.05)
+                assert not taking.done(), taking.exception()
+            await asyncio.sleep(0.1)  # the clients have heard of it, too
+            first.attendance.hang_up()
+            while first.attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        assert (await taking).report.num_answers == 0
+
+
+async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(period_ms=200)))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
+            call: Any = stubs.ShufflerStub(channel).Attend(timeout=60)
+            await call.write(pb.AttendRequest(round_id=terms.round_id))
+            many = [pb.Attendance(client_key=bytes([index % 256]) * 32) for index in range(500)]
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                for _ in range(300):
+                    await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
+            waiting = [stream.outgoing.qsize() for stream in first.attendance._streams]
+            assert max(waiting, default=0) <= 64
+        while first.attendance._streams:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        taken = await table.take(terms, group)
+        assert taken.report.num_answers == 8
+
+
+async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
+    monkeypatch.setattr("shuffler.sequential._TIME_TO_ENTER_S", 1.0)
+    async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        async with public_channel(table.operator.deployment.shufflers[0]) as channel:
+            calls: list[Any] = [stubs.ShufflerStub(channel).Attend(timeout=60) for _ in range(3)]
+            for call in calls[1:]:
+                await call.write(pb.AttendRequest(round_id=terms.round_id))
+                assert (await call.read()).challenge
+            await asyncio.sleep(0.2)
+            taken = await table.take(terms, group, patience_s=20)
+        assert taken.report.num_answers == 8

@@ -1,0 +1,299 @@
+"""Turns under attack: by strangers, by dishonest clients, by a dishonest first hop. Each test performs the attack."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+import pytest
+
+from client.submission import Sealed, new_client_key
+from deploy.operator.canaries import check_canaries, send_canaries
+from protocol.envelope import open_many
+from protocol.errors import Code, Refusal, SignatureError, refusal_of
+from protocol.identity import Identity, Kind, sign_attendance
+from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.service import ENVELOPE_KEY
+from runtime.service_directory import load_secrets
+from runtime.transport import peer_channel
+from shuffler.attendance import MAX_ATTENDANCES, Attendance
+from shuffler.service import ShufflerService
+from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, task
+from tests.support import BIT
+from tests.support import settings as bit_settings
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def attending(table: Table, round_id: str) -> AsyncIterator[tuple[Any, bytes]]:
+    """A stream as a client has it, and its challenge."""
+    call: Any = stubs.ShufflerStub(table.channel).Attend(timeout=60)
+    await call.write(pb.AttendRequest(round_id=round_id))
+    try:
+        yield call, (await call.read()).challenge
+    finally:
+        call.cancel()
+
+
+async def refusal_to(call: Awaitable[Any]) -> Refusal | None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return refusal_of(caught.value)
+
+
+def code_of(refusal: Refusal | None) -> Code | None:
+    return refusal.code if refusal else None
+
+
+async def test_only_who_has_submitted_and_holds_the_key_is_let_in(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        stranger = Person(np.zeros(DIMENSION), 2.0)
+        with pytest.raises(Refusal, match="none of 1 users is let in; stranger: UNKNOWN_CLIENT"):
+            await table.take(terms, {"stranger": stranger})
+        victim = group["user 0"]
+        async with attending(table, terms.round_id) as (call, challenge):
+            good = sign_attendance(terms.round_id, challenge, victim.key)
+            theirs = sign_attendance(terms.round_id, challenge, new_client_key())
+            forged = pb.Attendance(client_key=good.client_key, signature=theirs.signature)
+            stale = sign_attendance(terms.round_id, os.urandom(32), victim.key)
+            elsewhere = sign_attendance("another round", challenge, victim.key)
+            await call.write(pb.AttendRequest(attendances=[forged, stale, elsewhere, theirs, good]))
+            codes = (await call.read()).admitted.codes
+        bad, accepted = pb.SUBMISSION_CODE_BAD_SIGNATURE, pb.SUBMISSION_CODE_ACCEPTED
+        assert codes == [bad, bad, bad, pb.SUBMISSION_CODE_UNKNOWN_CLIENT, accepted]
+
+
+async def test_one_who_has_not_submitted_keeps_nobody_else_out(tmp_path: Path) -> None:
+    async with laid(tmp_path, 1) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
+        assert taken.refused == {"stranger": "UNKNOWN_CLIENT"}
+        assert taken.answered == set(group)
+        await table.result(terms)
+
+
+async def test_nobody_answers_for_somebody_else(tmp_path: Path) -> None:
+    """The attacker attends as itself, guesses that another is asked, and sends all the time."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=7))
+        attacker, *others = list(group)
+        junk = Onion(terms).wrap_answer(np.array([0, 0, -1], dtype="<f4").tobytes())
+        keys = [sign_attendance("", b"", group[name].key).client_key for name in others]
+        async with attending(table, terms.round_id) as (call, challenge):
+            await call.write(
+                pb.AttendRequest(attendances=[sign_attendance(terms.round_id, challenge, group[attacker].key)])
+            )
+
+            async def flood() -> None:
+                while True:
+                    for key in keys:
+                        await call.write(pb.AttendRequest(answer=pb.Answer(client_key=key, envelope=junk)))
+                    await asyncio.sleep(0.05)
+
+            flooding = asyncio.create_task(flood())
+            taken = await table.take(terms, {name: group[name] for name in others})
+            flooding.cancel()
+        assert (taken.report.num_answers, taken.report.num_skipped) == (7, 1)
+        assert taken.answered == set(others)
+        publication, _ = await table.result(terms)
+        # With the junk, every answer would have gone the same way.
+        assert np.frombuffer(publication.vector, dtype="<f4")[0] != 0
+
+
+async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=6))
+        bad = [
+            Onion(terms).wrap_answer(np.array([1e6, 0, 0], dtype="<f4").tobytes()),
+            Onion(terms).wrap_answer(np.array([np.nan, 0, 1], dtype="<f4").tobytes()),
+        ]
+        for name, envelope in zip(list(group)[:2], bad, strict=True):
+            table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(envelope, b"")})
+        taken = await table.take(terms, group)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (6, 2)
+        publication, certificate = await table.result(terms)
+        assert np.isfinite(np.frombuffer(publication.vector, dtype="<f4")).all()
+        assert certificate.dishonest == 2
+
+
+async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        passed_on: asyncio.Queue[bytes] = asyncio.Queue()
+        original = ShufflerService._pass_on
+
+        async def watched(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+            response = await original(self, of, answer)
+            passed_on.put_nowait(answer)
+            return response
+
+        monkeypatch.setattr(ShufflerService, "_pass_on", watched)
+        taking = asyncio.create_task(table.take(terms, group))
+        sealed = await asyncio.wait_for(passed_on.get(), 60)
+        second = table.inside.running["shuffler-2"].service
+        keys = await second.store.run(lambda tx: tx.keys(terms.round_id))
+        layer = Onion(terms).layer(pb.LANE_ANSWER, 2)
+        (answer,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [sealed])
+        request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer or b"")
+
+        async def relay(caller: str) -> pb.RelayResponse:
+            secrets = load_secrets(table.inside.directory / caller)
+            async with peer_channel(table.operator.deployment.analyzer, secrets) as channel:
+                return await stubs.DeliveryStub(channel).Relay(request, timeout=20)
+
+        for caller in ("shuffler-1", "operator"):
+            assert code_of(await refusal_to(relay(caller))) is Code.NOT_YOUR_CALL
+        again = await relay("shuffler-2")
+        assert again.learnt
+        assert pb.Model.FromString(again.model.payload).num_answers <= 1 + passed_on.qsize() + 1
+        taken = await taking
+        publication, certificate = await table.result(terms)
+        assert taken.report.num_answers == publication.num_reports == certificate.num_answers == 8
+
+
+async def test_nobody_answers_about_a_model_that_is_not_the_analyzers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        hop_1 = Identity("shuffler-1", load_secrets(table.inside.directory / "shuffler-1").identity_key)
+        original = Attendance.ask
+
+        async def lie(self: Attendance, round_id: str, client: bytes, model: Any, *more: Any) -> bytes | None:
+            forged = pb.Model(round_id=round_id, manifest_hash=terms.hash, parameters=b"\0" * 12)
+            return await original(self, round_id, client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
+
+        monkeypatch.setattr(Attendance, "ask", lie)
+        with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
+            await table.take(terms, group)
+        assert [one.asked for one in group.values()] == [[]] * 8
+        assert not table.outbox.users(f"answers/{terms.round_id}")
+
+
+async def test_nobody_answers_without_the_accountants_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        original = Attendance.ask
+        refused = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=False)
+        accountant = Identity("accountant", load_secrets(table.inside.directory / "accountant").identity_key)
+
+        async def lie(self: Attendance, *arguments: Any) -> bytes | None:
+            forged = accountant.signed(Kind.CERTIFICATE, canonical(refused))
+            round_id, client, model, _, seconds = arguments
+            return await original(self, round_id, client, model, forged, seconds)
+
+        monkeypatch.setattr(Attendance, "ask", lie)
+        with pytest.raises(Refusal, match="has not granted the round"):
+            await table.take(terms, group)
+        assert [one.asked for one in group.values()] == [[]] * 8
+
+
+async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first hop that asks again about another model, for a second sample of the same data."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(period_ms=600)))
+        original = Attendance.ask
+        answers: list[bytes | None] = []
+
+        async def lie(
+            self: Attendance, round_id: str, client: bytes, model: Any, certificate: Any, seconds: float
+        ) -> bytes | None:
+            first = await original(self, round_id, client, model, certificate, seconds / 2)
+            answers.extend((first, await original(self, round_id, client, None, certificate, seconds / 2)))
+            return first
+
+        monkeypatch.setattr(Attendance, "ask", lie)
+        await table.take(terms, group)
+        assert answers[0::2] == answers[1::2]
+        assert len(set(answers)) == 8
+        assert [len(one.asked) for one in group.values()] == [1] * 8
+
+
+async def test_what_is_no_attendance_is_refused(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        stub: Any = stubs.ShufflerStub(table.channel)
+        bit = await table.operator.open_round(bit_settings(BIT))
+        turns = await table.operator.open_round(settings(task()))
+
+        async def say(*requests: pb.AttendRequest) -> Code | None:
+            call = stub.Attend(timeout=20)
+            for request in requests:
+                await call.write(request)
+
+            async def to_the_end() -> None:
+                async for _ in call:
+                    pass
+
+            return code_of(await refusal_to(to_the_end()))
+
+        many = [pb.Attendance(client_key=b"k" * 32)] * (MAX_ATTENDANCES + 1)
+        named = pb.AttendRequest(round_id=turns.round_id)
+        assert await say(pb.AttendRequest()) is Code.BAD_REQUEST
+        assert await say(pb.AttendRequest(round_id="nowhere")) is Code.UNKNOWN_ROUND
+        assert await say(pb.AttendRequest(round_id=bit.round_id)) is Code.BAD_REQUEST
+        assert await say(named, pb.AttendRequest(attendances=many)) is Code.BAD_REQUEST
+        assert await say(named, named) is Code.BAD_REQUEST
+        await table.operator.withdraw(turns.round_id)
+
+
+async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        first = table.inside.running["shuffler-1"].service
+        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
+        while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        said = await table.operator.withdraw(terms.round_id)
+        assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
+        assert await first.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+        with pytest.raises(Refusal, match="the round has ended without a result"):
+            await taking
+        assert [one.asked for one in group.values()] == [[]] * 8
+
+
+@pytest.mark.parametrize("randomizer", ["hemisphere", "gaussian-vector", "in turns"])
+async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, randomizer: str) -> None:
+    """Reproduction: they have no interval to draw a value from."""
+    question = task()
+    if randomizer != "in turns":
+        vector = replace(question.vector, turns=None) if question.vector else None
+        question = replace(question, vector=vector)
+    if randomizer == "gaussian-vector":
+        question = replace(question, randomizer="gaussian-vector", local_delta=1e-5, records_per_client=5)
+    async with laid(tmp_path) as table:
+        terms = await table.operator.open_round(replace(settings(question, needed=2), dishonest=3))
+        assert await send_canaries(table.inside.directory, terms.round_id, 3) == 3
+        await table.operator.close_round(terms.round_id)
+        if randomizer == "in turns":
+            first = table.inside.running["shuffler-1"].service
+            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await table.operator.close_round(terms.round_id, end_turns=True)
+        await table.result(terms)
+        assert (await check_canaries(table.inside.directory, terms.round_id)).missing == {
+            "shuffler-1": 0,
+            "shuffler-2": 0,
+        }

@@ -1,0 +1,196 @@
+"""Rounds in which clients answer one after the other: who answers, who is counted, what survives, who is kept out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant.mechanisms.randomizers import HemisphereMechanism
+from accountant.service.ledger import Ledger
+from croupier import Budgets, certify
+from protocol.v1 import messages_pb2 as pb
+from shuffler.attendance import MAX_ATTENDANCES
+from shuffler.sequential_order import secret_order
+from shuffler.service import ShufflerService
+from tests.sequential.support import DIMENSION, Person, laid, people, settings, task
+
+pytestmark = pytest.mark.asyncio
+
+
+def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
+    return certify(
+        Budgets.from_tiers(tiers), HemisphereMechanism(dimension=DIMENSION), delta=1e-4, dishonest=dishonest
+    ).epsilon
+
+
+@pytest.mark.parametrize("hops", [1, 3])
+async def test_everybody_answers_once_about_what_the_others_have_made_of_the_model(tmp_path: Path, hops: int) -> None:
+    async with laid(tmp_path, hops) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task()))
+        taken = await table.take(terms, group)
+        publication, certificate = await table.result(terms)
+        assert taken.answered == set(group)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (12, 0)
+        assert [len(one.asked) for one in group.values()] == [1] * 12
+        models = [one.asked[0] for one in group.values()]
+        assert len(set(models)) == 12  # each saw the model after another number of steps
+        assert np.zeros(DIMENSION, dtype="<f4").tobytes() in models
+        assert publication.vector not in models
+        length = np.linalg.norm(np.frombuffer(publication.vector, dtype="<f4"))
+        assert 0 < length < 12 * 0.01 * 4  # twelve steps, each of the same length
+        assert certificate.num_answers == publication.num_reports == 12
+        assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 0)
+        assert any("the first shuffler is honest" in line for line in certificate.assumptions)
+        assert not any("at least one shuffler is honest" in line for line in certificate.assumptions)
+        for name in table.inside.running:
+            keys = await table.inside.running[name].service.store.run(lambda tx: tx.keys(terms.round_id))
+            assert keys == {}
+
+
+async def test_who_has_vanished_is_skipped_and_hides_nobody(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task()))
+        there = dict(list(group.items())[:9])
+        taken = await table.take(terms, there)
+        publication, certificate = await table.result(terms)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (9, 3)
+        assert (certificate.num_users, certificate.num_answers, certificate.dishonest) == (12, 9, 3)
+        assert publication.num_reports == 9
+        assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 3) > certified([(2.0, 6), (4.0, 6)], 0)
+        ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        assert max(entry.epsilon for _, _, entries in ledger for entry in entries) == certificate.epsilon
+
+
+async def test_nobody_is_asked_in_a_round_that_is_not_granted(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task(), epsilon_max=0.1))
+        taken = await table.take(terms, group)
+        publication, certificate = await table.result(terms)
+        assert not certificate.granted
+        assert not publication.vector
+        assert not taken.answered
+        assert [one.asked for one in group.values()] == [[]] * 12
+        # It was judged for the fewest that may answer, not for all.
+        assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 4)
+
+
+async def test_when_too_many_are_missing_the_turns_end_and_nothing_is_published(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(14)
+        limit = certified([(2.0, 7), (4.0, 7)], 6)
+        terms = await table.gather(group, settings(task(), epsilon_max=limit))
+        silent, *others = list(group)[:8]
+
+        def sleeps(_: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+            time.sleep(2.0)
+            return np.zeros(DIMENSION)
+
+        asleep = {silent: Person(group[silent].point, group[silent].wish, group[silent].key, gradient=sleeps)}
+        report = (
+            await asyncio.gather(table.take(terms, {name: group[name] for name in others}), table.take(terms, asleep))
+        )[0].report
+        publication, certificate = await table.result(terms)
+        assert report.num_skipped == 7 or report.num_answers == 7
+        assert certificate.num_answers == report.num_answers
+        assert certificate.epsilon == certified([(2.0, 7), (4.0, 7)], 14 - report.num_answers) > limit
+        assert not certificate.granted
+        assert "certified epsilon is" in certificate.refusals[0]
+        assert not publication.vector
+        # What has been learnt has been spent.
+        ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        assert max(entry.epsilon for _, _, entries in ledger for entry in entries) == certificate.epsilon
+
+
+async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task()))
+
+        def broken(_: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+            raise RuntimeError("no data here")
+
+        group["user 3"].gradient = broken
+        group["user 4"].gradient = lambda _: np.full(DIMENSION, np.nan)
+        group["user 5"].gradient = lambda _: np.zeros(DIMENSION + 1)
+        taken = await table.take(terms, group)
+        assert taken.report.num_answers == 12
+        assert taken.without_gradient == {
+            "user 3": "no data here",
+            "user 4": "3 of the vector's 3 entries are not finite numbers",
+            "user 5": "the gradient has 4 entries; this round takes 3",
+        }
+
+
+@pytest.mark.parametrize("name", ["shuffler-1", "shuffler-2", "analyzer", "accountant"])
+async def test_a_service_that_restarts_in_the_middle_costs_nobody_a_second_answer(tmp_path: Path, name: str) -> None:
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task()))
+        some = asyncio.Event()
+        answered = 0
+
+        def progress(count: int) -> None:
+            nonlocal answered
+            answered += count
+            if answered == 4:
+                some.set()
+
+        taking = asyncio.create_task(table.take(terms, group, progress=progress))
+        await asyncio.wait_for(some.wait(), 60)
+        await table.inside.stop(name)
+        await asyncio.sleep(0.5)
+        await table.inside.start(name)
+        taken = await taking
+        publication, certificate = await table.result(terms)
+        assert taken.report.num_answers + taken.report.num_skipped == 12
+        assert certificate.num_answers == publication.num_reports == taken.report.num_answers >= 11
+        assert max(len(one.asked) for one in group.values()) == 1
+
+
+async def test_the_operator_may_end_the_turns(tmp_path: Path) -> None:
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task(), needed=2))
+        some, several = asyncio.Event(), asyncio.Event()
+
+        def progress(_: int) -> None:
+            (several if some.is_set() else some).set()
+
+        taking = asyncio.create_task(table.take(terms, group, progress=progress))
+        await asyncio.wait_for(some.wait(), 60)
+        assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_IN_TURNS
+        await asyncio.wait_for(several.wait(), 60)  # to close again has changed nothing
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        taken = await taking
+        _, certificate = await table.result(terms)
+        assert 2 <= taken.report.num_answers < 12
+        assert taken.report.num_skipped == 0
+        assert certificate.dishonest == 12 - taken.report.num_answers
+
+
+async def test_the_order_is_that_of_a_secret_key_and_uniform() -> None:
+    clients = [bytes([index]) * 32 for index in range(4)]
+    orders = {tuple(secret_order(clients, bytes([key % 256, key // 256]) * 16)) for key in range(400)}
+    assert len(orders) == 24
+    assert secret_order(clients, bytes(32)) == secret_order(clients[::-1], bytes(32))
+
+
+async def test_a_gateway_with_more_users_than_a_message_takes_attends_for_all_of_them(tmp_path: Path) -> None:
+    async with laid(tmp_path, 1) as table:
+        group = people(MAX_ATTENDANCES + 3)
+        terms = await table.gather(group, settings(task(period_ms=1), needed=len(group)))
+        taking = asyncio.create_task(table.take(terms, group))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        while first.attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await table.operator.close_round(terms.round_id, end_turns=True)
+        await taking
+        await table.result(terms)

@@ -1,0 +1,154 @@
+"""Turns that end otherwise than by everybody's answer, and clients who would have a round end so: each is performed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant.service.ledger import Ledger
+from client.fleet import run_fleet
+from client.submission import Participant, Sealed
+from protocol.errors import Code, Refusal
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from shuffler.service import ShufflerService
+from tests.sequential.support import Table, laid, people, settings, task
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_two_clients_with_the_same_answer_are_one_answer_and_stop_no_round(tmp_path: Path) -> None:
+    """Reproduction: hop 1 counted both, the analyzer had learnt from one, and nothing was published."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=6))
+        copied = Onion(terms).wrap_answer(np.array([0, 0, 1], dtype="<f4").tobytes())
+        for name in list(group)[:2]:
+            table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(copied, b"")})
+        taken = await table.take(terms, group)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (7, 1)
+        publication, certificate = await table.result(terms)
+        assert publication.num_reports == certificate.num_answers == 7
+        assert certificate.dishonest == 1
+
+
+async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: Path) -> None:
+    """Reproduction: two clients whose submissions do not open answered in the place of two who had vanished."""
+    async with laid(tmp_path) as table:
+        group = people(14)
+        terms = await table.operator.open_round(settings(task(), needed=8))
+        junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
+        signed = {name: sign_submission(terms.round_id, one, group[name].key) for name, one in junk.items()}
+        table.outbox.keep(terms.round_id, {name: Sealed(one.SerializeToString(), b"") for name, one in signed.items()})
+        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        report = await run_fleet(
+            table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol
+        )
+        assert report.accepted == 14
+        await table.operator.close_round(terms.round_id)
+        taken = await table.take(terms, dict(list(group.items())[:12]))
+        _, certificate = await table.result(terms)
+        assert (taken.report.num_answers, certificate.num_users) == (12, 12)
+        assert certificate.dishonest == 2  # of the twelve with a budget, ten have answered
+
+
+async def in_turns(table: Table, terms: RoundTerms, name: str) -> None:
+    service = table.inside.running[name].service
+    while (await service.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+async def kept(table: Table, terms: RoundTerms, name: str, *kinds: str) -> list[str]:
+    """Returns what a service still keeps that nobody may find when the round is over."""
+    store = table.inside.running[name].service.store
+    keys, documents = await store.run(
+        lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
+    )
+    return [*keys, *documents]
+
+
+async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_paid_for(tmp_path: Path) -> None:
+    """Reproduction: the analyzer kept the release key and the model, hop 1 an answer on its way, for ever.
+
+    How many have answered by then nobody has certified: the ledger takes it that nobody is hidden by anybody.
+    """
+    async with laid(tmp_path) as table:
+        group = people(12)
+        terms = await table.gather(group, settings(task()))
+        answered = asyncio.Event()
+        taking = asyncio.create_task(table.take(terms, group, progress=lambda _: answered.set()))
+        await asyncio.wait_for(answered.wait(), 60)
+        await asyncio.sleep(0.5)
+        await table.inside.stop("analyzer")  # so that an answer is on its way
+        await asyncio.sleep(0.5)
+        await table.inside.start("analyzer")
+        said = await table.operator.withdraw(terms.round_id)
+        assert set(said.values()) == {"DISPOSED"}
+        with pytest.raises(Refusal, match="the round has ended without a result"):
+            await taking
+        assert [await kept(table, terms, name, "turns-progress", "model") for name in table.inside.running] == [[]] * 4
+        ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
+
+
+async def test_a_round_that_stops_among_the_turns_leaves_nothing_where_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: the answer on its way and the model stayed in hop 1's store."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        original, passed = ShufflerService._pass_on, 0
+
+        async def broken(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+            nonlocal passed
+            passed += 1
+            if passed == 3:
+                raise Refusal(Code.WRONG_STATE, "for the test")
+            return await original(self, of, answer)
+
+        monkeypatch.setattr(ShufflerService, "_pass_on", broken)
+        with pytest.raises(Refusal, match="the round has ended without a result"):
+            await table.take(terms, group)
+        assert await kept(table, terms, "shuffler-1", "turns-progress") == []
+        assert set((await table.operator.withdraw(terms.round_id)).values()) == {"DISPOSED"}
+        assert [await kept(table, terms, name, "turns-progress", "model") for name in table.inside.running] == [[]] * 4
+
+
+async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path) -> None:
+    """Reproduction: a round that is disposed of for too few clients let those who were there wait."""
+    async with laid(tmp_path) as table:
+        group = people(3)
+        terms = await table.operator.open_round(replace(settings(task()), short_batch_policy="dispose"))
+        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        await run_fleet(table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol)
+        taking = asyncio.create_task(table.take(terms, group))
+        first = table.inside.running["shuffler-1"].service
+        assert isinstance(first, ShufflerService)
+        while first.attendance.num_present(terms.round_id) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_DISPOSED
+        with pytest.raises(Refusal, match="the round has ended without a result"):
+            await asyncio.wait_for(taking, 10)
+
+
+async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Path) -> None:
+    """Reproduction: asked for while the batch was mixed, the end was forgotten."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.operator.open_round(settings(task()))
+        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        await run_fleet(table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol)
+        await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
+        closed = await table.operator.close_round(terms.round_id, end_turns=True)
+        assert closed.state == pb.ROUND_STATE_CLOSED
+        await table.inside.start("shuffler-2")
+        publication, certificate = await table.result(terms)
+        assert certificate.num_answers == publication.num_reports == 0
