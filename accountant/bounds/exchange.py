@@ -19,7 +19,7 @@ from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
 
-SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
 BULK = 7.0
 """Standard deviations of the integrand, as if it were Gaussian, that get cells of equal width; then they widen."""
