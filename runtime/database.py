@@ -66,7 +66,7 @@ class Database(abc.ABC):
         """Takes out of the database's files what has been deleted from its tables."""
 
     def close(self) -> None:
-        """Ends the connection, and with it the lock."""
+        """Ends the connection, and with it the lock; a second call changes nothing."""
         self.engine.dispose()
 
 
@@ -95,7 +95,7 @@ class _Sqlite(Database):
     def __init__(self, url: str) -> None:
         # Parameters would carry ciphertexts and clients' keys into the log with every error.
         self.engine = sa.create_engine(url, hide_parameters=True)
-        self._lock = _lock_file(Path(f"{self.engine.url.database}.lock"))
+        self._lock: int | None = _lock_file(Path(f"{self.engine.url.database}.lock"))
         sa.event.listen(self.engine, "connect", _configure_sqlite)
 
     def begin(self) -> AbstractContextManager[sa.Connection]:
@@ -108,7 +108,9 @@ class _Sqlite(Database):
 
     def close(self) -> None:
         super().close()
-        os.close(self._lock)
+        lock, self._lock = self._lock, None
+        if lock is not None:  # by a second call the number may be somebody else's descriptor
+            os.close(lock)
 
 
 def _lock_file(path: Path) -> int:

@@ -365,8 +365,12 @@ class Store:
         self._database = open_database(url, limits)
         self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
-        with self._database.begin() as connection:
-            _metadata.create_all(connection)
+        try:
+            with self._database.begin() as connection:
+                _metadata.create_all(connection)
+        except BaseException:
+            self._database.close()
+            raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:

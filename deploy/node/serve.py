@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc.aio
@@ -79,31 +80,35 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
-        self._pool = pool or WorkerPool(workers or settings.workers)
-        self._metrics = metrics = PrometheusMetrics()
-        metrics.certificate_of(secrets.tls_certificate)
-        setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
-        self.service = _role(setup)
-        metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
-        self._readiness = Readiness(self._store, metrics)
-        self._server = make_server(settings.max_concurrent_calls, metrics)
-        stubs.add_RoundControlServicer_to_server(self.service, self._server)
-        stubs.add_DeliveryServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.ShufflerServicer):
-            stubs.add_ShufflerServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.AccountantServicer):
-            stubs.add_AccountantServicer_to_server(self.service, self._server)
-        if isinstance(self.service, stubs.AnalyzerServicer):
-            stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-        self._tls = ServerTls(entry, deployment, secrets)
-        self._readiness.add_to(self._server)
-        add_ports(self._server, entry, self._tls, settings)
-        self._files = FileWatch(directory, name, self._replace)
-        self._admin: grpc.aio.Server | None = None
-        if settings.admin_listen:
-            self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
-        self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+        with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
+            self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
+            undo.callback(self._store.close)
+            self._pool = pool or WorkerPool(workers or settings.workers)
+            undo.callback(self._pool.close)
+            self._metrics = metrics = PrometheusMetrics()
+            metrics.certificate_of(secrets.tls_certificate)
+            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock or SystemClock(), metrics)
+            self.service = _role(setup)
+            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+            self._readiness = Readiness(self._store, metrics)
+            self._server = make_server(settings.max_concurrent_calls, metrics)
+            stubs.add_RoundControlServicer_to_server(self.service, self._server)
+            stubs.add_DeliveryServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.ShufflerServicer):
+                stubs.add_ShufflerServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.AccountantServicer):
+                stubs.add_AccountantServicer_to_server(self.service, self._server)
+            if isinstance(self.service, stubs.AnalyzerServicer):
+                stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+            self._tls = ServerTls(entry, deployment, secrets)
+            self._readiness.add_to(self._server)
+            add_ports(self._server, entry, self._tls, settings)
+            self._files = FileWatch(directory, name, self._replace)
+            self._admin: grpc.aio.Server | None = None
+            if settings.admin_listen:
+                self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
+            self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
+            undo.pop_all()
 
     async def start(self) -> None:
         await self._readiness.begin()

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import secrets
+import shlex
 import sys
 import time
 
@@ -17,13 +18,12 @@ _TESTS = "tests/faults/test_schedules.py"
 
 async def _run(number: int, schedules: int, process_schedules: int, seed: int) -> int:
     """Runs pytest and passes its lines on; returns its exit code."""
-    environment = {
-        **os.environ,
+    drawing = {
         "CROUPIER_FAULT_SCHEDULES": str(schedules),
         "CROUPIER_FAULT_PROCESS_SCHEDULES": str(process_schedules),
         "CROUPIER_FAULT_SEED": str(seed),
-        "GRPC_VERBOSITY": "NONE",
     }
+    environment = {**os.environ, **drawing, "GRPC_VERBOSITY": "NONE"}
     command = [sys.executable, "-m", "pytest", "-s", "-q", "-x", "-p", "no:cacheprovider", _TESTS]
     # What is drawn differs from run to run; the rest is the same and played once.
     chosen = ["acknowledged"] if number else []
@@ -37,7 +37,11 @@ async def _run(number: int, schedules: int, process_schedules: int, seed: int) -
     async for line in process.stdout:
         sys.stdout.write(f"run {number}: {line.decode(errors='replace')}")
         sys.stdout.flush()
-    return await process.wait()
+    code = await process.wait()
+    if code:
+        again = [*(f"{name}={value}" for name, value in drawing.items()), "python", *command[1:]]
+        sys.stdout.write(f"run {number}: FAILED; to draw the same again: {shlex.join(again)}\n")
+    return code
 
 
 async def _main(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from deploy.node.serve import RunningService
 from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, FaultyStore, Orders, ShiftedClock, Trap
-from tests.faults.listener import Listener
+from tests.faults.listener import ROOMS, Listener
 
 __all__ = ["COMPLAINTS_FILE", "ORDERS_FILE", "TESTIMONY_FILE"]
 
@@ -64,7 +64,7 @@ async def _serve(name: str, site: Path) -> None:
 def main(name: str, site: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     listener = Listener(lambda line: _append(site / COMPLAINTS_FILE, json.dumps(line)))
-    for logger in ("protocol", "asyncio"):
+    for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
     delivery._CHUNK_BYTES = SMALL_CHUNK_BYTES
     asyncio.run(_serve(name, site))

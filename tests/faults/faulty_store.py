@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
+from runtime.delivery import Delivery
 from runtime.store import Store, Transaction
 
 __all__ = [
@@ -40,7 +41,7 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 ERASE_LOG = "Store.erase_log"
-_SENDS, _NO_LIMIT = "RoundService.send_lane.<locals>.<lambda>", 1 << 30
+_SENDS, _NO_LIMIT = f"{Delivery.send_lane.__qualname__}.<locals>.<lambda>", 1 << 30
 _SECRETS = """
     SELECT envelope FROM submissions WHERE envelope IS NOT NULL
     UNION ALL SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL

@@ -21,6 +21,8 @@ __all__ = ["ProcessWorld"]
 
 _START_TRIES = 5
 _START_S = 60.0
+_LOG_FILE = "service.log"
+_LOG_LINES = 100
 
 
 class ProcessWorld(World):
@@ -53,10 +55,18 @@ class ProcessWorld(World):
         lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
         return [*self._unexpected, *(json.loads(line) for line in lines)]
 
+    def log(self) -> list[str]:
+        lines: list[str] = []
+        for name in self.deployment.chain:
+            file = self.site(name) / _LOG_FILE
+            log = file.read_text(errors="replace").splitlines() if file.exists() else ["never started"]
+            lines += [f"{name}: {line}" for line in log[-_LOG_LINES:]]
+        return lines
+
     async def start(self, name: str) -> None:
         for _ in range(_START_TRIES):
             self._write_orders(name)
-            with (self.site(name) / "service.log").open("a") as log:
+            with (self.site(name) / _LOG_FILE).open("a") as log:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "tests.faults.faulty_service", name, str(self.site(name))),
                     stdout=asyncio.subprocess.PIPE,
@@ -76,7 +86,7 @@ class ProcessWorld(World):
                 await self.settle()
                 return
             self._gone(name)  # it ended with an error, as when its disk is full; a supervisor starts it again
-        raise RuntimeError(f"{name} does not start:\n{(self.site(name) / 'service.log').read_text()[-3000:]}")
+        raise RuntimeError(f"{name} does not start:\n{(self.site(name) / _LOG_FILE).read_text()[-3000:]}")
 
     def _gone(self, name: str) -> None:
         self.down.add(name)

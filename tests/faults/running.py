@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -15,14 +16,15 @@ from unittest import mock
 from deploy.operator.keys import make_deployment
 from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES
+from tests.faults.oracle import Violation
 from tests.faults.play import play
 from tests.faults.processes import ProcessWorld
 from tests.faults.schedules import Schedule
 from tests.faults.worlds import InProcessWorld, World
 
-__all__ = ["Testimony", "run_as_processes", "run_in_process"]
+__all__ = ["SEED_VARIABLE", "Testimony", "play_in", "run_as_processes", "run_in_process"]
 
-
+SEED_VARIABLE = "CROUPIER_FAULT_SEED"
 # Below the range from which the kernel takes ports for others, and apart from other runs on this machine.
 _FIRST_PORT = 20000 + os.getpid() % 50 * 200
 Testimony = Mapping[str, Iterable[str]]
@@ -52,40 +54,62 @@ def own_hosts(hops: int) -> tuple[str, ...]:
     return (f"127.{1 + (pid >> 16) % 127}.{(pid >> 8) % 256}.{pid % 256}",) * hops
 
 
-async def _run(world: World, schedule: Schedule) -> Testimony:
+def play_in(world: World, schedule: Schedule) -> Testimony:
+    """Plays the schedule in a new event loop.
+
+    Whatever it has left behind is collected at its end, so that a task whose exception nobody has seen is this
+    schedule's failure and not the next one's.
+    """
+
+    async def main() -> Testimony:
+        try:
+            await world.build()
+            await play(world, schedule)
+            return world.testimony()
+        finally:
+            await world.close()
+
     try:
-        await world.build()
-        await play(world, schedule)
-        return world.testimony()
+        testimony = asyncio.run(main())
+        gc.collect()
+        if world.complaints():
+            raise Violation("a service failed; see the notes")
     except Exception as error:
-        error.add_note("\n".join([*world.complaints(), f"the schedule: {schedule!r}"]))
+        error.add_note(_report(world, schedule))
         raise
-    finally:
-        await world.close()
+    return testimony
+
+
+def _report(world: World, schedule: Schedule) -> str:
+    """Returns what a person needs who looks into a schedule that has failed."""
+    drawn = os.environ.get(SEED_VARIABLE)
+    return "\n".join(
+        [
+            "What the services and tasks complained about:",
+            *world.complaints(),
+            "The ends of the services' logs:",
+            *world.log(),
+            f"Drawn with {SEED_VARIABLE}={drawn}." if drawn else "One of those that are always the same.",
+            "To play it again: from tests.faults.running import *; from tests.faults.schedules import *",
+            f"{'run_in_process' if isinstance(world, InProcessWorld) else 'run_as_processes'}({schedule!r})",
+        ]
+    )
 
 
 def run_in_process(schedule: Schedule) -> Testimony:
     """Plays a schedule with all services in this process, and returns what their stores have seen.
 
     Raises:
-        Violation: a promise was broken; a note says by which schedule.
+        Violation: a promise was broken; a note says by which schedule, and what the services logged.
     """
-
-    async def main(root: Path) -> Testimony:
-        return await _run(InProcessWorld(deployed(own_hosts(schedule.hops)), root), schedule)
-
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
         mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
     ):
-        return asyncio.run(main(Path(root)))
+        return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
 
 def run_as_processes(schedule: Schedule, hosts: tuple[str, ...] = ()) -> Testimony:
     """The same with every service in a process of its own, on loopback addresses that may be given."""
-
-    async def main(root: Path) -> Testimony:
-        return await _run(ProcessWorld(deployed(hosts or own_hosts(schedule.hops)), root), schedule)
-
     with tempfile.TemporaryDirectory(prefix="croupier-") as root:
-        return asyncio.run(main(Path(root)))
+        return play_in(ProcessWorld(deployed(hosts or own_hosts(schedule.hops)), Path(root)), schedule)

@@ -38,20 +38,19 @@ __all__ = [
 ]
 
 CLIENTS = "clients"
-_ROUND = "RoundService"
 _COMMON = (
-    f"{_ROUND}.Prepare.<locals>.prepare",
-    f"{_ROUND}._check_terms.<locals>.<lambda>",
-    f"{_ROUND}.Sign.<locals>.<lambda>",
-    f"{_ROUND}.Open.<locals>.<lambda>",
-    f"{_ROUND}._drive.<locals>.<lambda>",
+    "RoundControl.Prepare.<locals>.prepare",
+    "RoundControl._check_terms.<locals>.<lambda>",
+    "RoundControl.Sign.<locals>.<lambda>",
+    "RoundControl.Open.<locals>.<lambda>",
+    "RoundDriver._drive.<locals>.<lambda>",
 )
 _RECEIVER = (
-    f"{_ROUND}.terms.<locals>.<lambda>",
-    f"{_ROUND}.Deliver.<locals>.take",
-    f"{_ROUND}.HandOver.<locals>.<lambda>",
-    f"{_ROUND}.HandOver.<locals>.close",
-    f"{_ROUND}.lane_in.<locals>.<lambda>",
+    "RoundDriver.terms.<locals>.<lambda>",
+    "Delivery.Deliver.<locals>.take",
+    "Delivery.HandOver.<locals>.<lambda>",
+    "Delivery.HandOver.<locals>.close",
+    "Delivery.lane_in.<locals>.<lambda>",
     ERASE_LOG,
 )
 _SHUFFLER = (
@@ -59,11 +58,11 @@ _SHUFFLER = (
     "ShufflerService._earlier_commitments.<locals>.<lambda>",
     "ShufflerService._mix.<locals>.keep",
     "ShufflerService._deliver.<locals>.<lambda>",
-    f"{_ROUND}.send_lane.<locals>.<lambda>",
+    "Delivery.send_lane.<locals>.<lambda>",
     "ShufflerService._deliver.<locals>.finish",
 )
 _HOP_1 = (
-    f"{_ROUND}.terms.<locals>.<lambda>",
+    "RoundDriver.terms.<locals>.<lambda>",
     "Admission._roster.<locals>.<lambda>",
     "Admission.register.<locals>.add",
     "Admission._commit.<locals>.<lambda>",
@@ -163,6 +162,10 @@ class Fault:
     action: Action
     nth: int = 1
     down: int = 0
+
+    def __post_init__(self) -> None:
+        if self.point not in point_names(self.service):
+            raise ValueError(f"{self.point!r} must be a commit point of {self.service}, else nothing ever happens")
 
 
 @dataclass(frozen=True)

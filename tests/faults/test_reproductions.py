@@ -48,7 +48,7 @@ REPRODUCTIONS: dict[str, Schedule] = {
         hops=1,
         deadline=True,
         closed_by="clock",
-        opening=(Fault("shuffler-1", "RoundService.Open.<locals>.<lambda>", "lose the answer", 2),),
+        opening=(Fault("shuffler-1", "RoundControl.Open.<locals>.<lambda>", "lose the answer", 2),),
     ),
     # A submission after the deadline closed the round, and nobody mixed it.
     "the deadline passes over too few clients, and then there are enough": Schedule(

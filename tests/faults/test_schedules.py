@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.faults.faulty_store import ACTIONS, Action
-from tests.faults.running import run_as_processes, run_in_process
+from tests.faults.footprint import Ceiling
+from tests.faults.running import SEED_VARIABLE, run_as_processes, run_in_process
 from tests.faults.schedules import (
     Close,
     Expect,
@@ -32,7 +34,7 @@ from tests.faults.schedules import (
 
 NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "100"))
 PROCESS_NUMBER = int(os.environ.get("CROUPIER_FAULT_PROCESS_SCHEDULES", "6"))
-SEED = os.environ.get("CROUPIER_FAULT_SEED", "")
+SEED = os.environ.get(SEED_VARIABLE, "")
 DRAWN = settings(
     deadline=None,
     database=None,
@@ -59,14 +61,23 @@ class Progress:
 
 IN_PROCESS = Progress("in one process", NUMBER)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
+CEILING = Ceiling(warm_up=10)
 # Transactions that only somebody's curiosity, or a start, brings about.
 UNNAMED = {
     "Readiness._probe.<locals>.<lambda>",
-    "RoundService.Status.<locals>.read",
-    "RoundService.start.<locals>.<lambda>",
+    "RoundControl.Status.<locals>.read",
+    "RoundDriver.start.<locals>.<lambda>",
     "ShufflerService.GetRound.<locals>.find",
-    "ShufflerService.GetInclusion.<locals>.read",
+    "ShufflerService.GetInclusion.<locals>.<lambda>",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All schedules of this process together; one that fails is kept, for its report."""
+    yield
+    if not request.session.testsfailed:
+        sys.stdout.write(CEILING.check() + "\n")
 
 
 @seed(int(SEED or 0))
@@ -74,6 +85,7 @@ UNNAMED = {
 @given(schedules())
 def test_what_is_acknowledged_is_counted_once(schedule: Schedule) -> None:
     run_in_process(schedule)
+    CEILING.one_more()
     IN_PROCESS.one_more()
 
 
@@ -90,6 +102,7 @@ def test_every_commit_point_once(action: Action, number: int) -> None:
     over = tuple(Expect(service, state) for service, state in FINAL.items())
     steps: tuple[Step, ...] = (Submit(2, patiently=True), *faults, Submit(2), Repeat(0), Close(patiently=True), *over)
     run_in_process(Schedule(hops=2, opening=faults, steps=steps))
+    CEILING.one_more()
 
 
 @pytest.mark.processes
@@ -99,6 +112,7 @@ def test_every_commit_point_once(action: Action, number: int) -> None:
 @given(schedules())
 def test_what_is_acknowledged_is_counted_once_by_real_processes(schedule: Schedule) -> None:
     run_as_processes(schedule)
+    CEILING.one_more()
     AS_PROCESSES.one_more()
 
 

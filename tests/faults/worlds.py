@@ -15,8 +15,11 @@ import asyncio
 import dataclasses
 import logging
 import shutil
+import traceback
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,7 +30,7 @@ from protocol.deployment import Deployment, ServiceEntry, load_deployment
 from runtime.workers import WorkerPool
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
-from tests.faults.listener import Listener
+from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
 
 __all__ = ["InProcessWorld", "World"]
@@ -98,6 +101,10 @@ class World(abc.ABC):
         """Returns every error that should never happen in a service, whatever the faults."""
 
     @abc.abstractmethod
+    def log(self) -> list[str]:
+        """Returns the last lines that the services have logged."""
+
+    @abc.abstractmethod
     async def start(self, name: str) -> None:
         """Starts a service that is down; it may die again at once."""
 
@@ -165,23 +172,23 @@ class InProcessWorld(World):
         self._burials: set[asyncio.Task[None]] = set()
         self._testimony: dict[str, list[str]] = {name: [] for name in self.deployment.chain}
         self._complaints: list[str] = []
-        self._listener = Listener(self._complaints.append)
-        logger = logging.getLogger("protocol")
-        self._logger_was = logger.propagate
-        logger.addHandler(self._listener)
-        logger.propagate = False
-        asyncio.get_running_loop().set_exception_handler(self._note_exception)
+        self._log = LogTail()
+        self._listening = ExitStack()
 
-    def _note_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, Killed):
-            self._complaints.append(f"{context['message']}: {error!r} in {context.get('task')}")
+    async def build(self) -> None:
+        self._listening.enter_context(listening(Listener(self._complaints.append), self._log))
+        # gRPC may keep this loop for as long as the process lives. The loop must keep no service.
+        asyncio.get_running_loop().set_exception_handler(partial(_note_exception, self._complaints))
+        await super().build()
 
     def testimony(self) -> dict[str, Iterable[str]]:
         return dict(self._testimony)
 
     def complaints(self) -> list[str]:
         return self._complaints
+
+    def log(self) -> list[str]:
+        return list(self._log.lines)
 
     async def start(self, name: str) -> None:
         for _ in range(_START_TRIES):
@@ -196,7 +203,7 @@ class InProcessWorld(World):
             self._lives[name] = life
             self.started.add(name)
             self.down.discard(name)
-            starting = asyncio.create_task(life.running.start())
+            starting = asyncio.create_task(life.running.start(), context=_context_of(name))
             dying = asyncio.create_task(life.dead.wait())
             await asyncio.wait([starting, dying], return_when=asyncio.FIRST_COMPLETED)
             dying.cancel()
@@ -264,8 +271,22 @@ class InProcessWorld(World):
             await asyncio.gather(*self._burials)
 
     async def close(self) -> None:
-        await super().close()
-        bury_the_frozen()
-        logger = logging.getLogger("protocol")
-        logger.removeHandler(self._listener)
-        logger.propagate = self._logger_was
+        with self._listening:
+            await super().close()
+            bury_the_frozen()
+            self._lives.clear()
+
+
+def _context_of(service: str) -> Context:
+    context = copy_context()
+    context.run(SERVICE.set, service)
+    return context
+
+
+def _note_exception(complaints: list[str], _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, Killed):
+        return
+    complaints.append(f"{context['message']} in {context.get('task') or context.get('future')}: {error!r}")
+    if error is not None:
+        complaints.append("".join(traceback.format_exception(error)))
