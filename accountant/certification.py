@@ -14,12 +14,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from accountant.bounds.density_blanket import SpanCurve
-from accountant.bounds.exact_binary import ExactBinaryCurve
-from accountant.bounds.profile import DeltaCurve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.density_blanket import SpanProfile
+from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_from_name
+from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta
 from accountant.results import (
     Certificate,
     Comparison,
@@ -27,7 +28,6 @@ from accountant.results import (
     Guarantee,
     LowerBound,
     TierCertificate,
-    check_count,
     round_up,
 )
 
@@ -39,7 +39,6 @@ MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
-LINKAGES = ("separate", "stratified")
 HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
 
 
@@ -58,7 +57,7 @@ class _Answer:
     slack: float
     method: str
     steps: tuple[str, ...]
-    curve: DeltaCurve | None
+    curve: PrivacyProfile | None
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def certify_with_curves(
     attack: bool = True,
     compare_all: bool = False,
     thorough: bool = False,
-) -> tuple[Certificate, tuple[DeltaCurve | None, ...]]:
+) -> tuple[Certificate, tuple[PrivacyProfile | None, ...]]:
     """As `certify`, and for each of the certificate's tiers the curve of one round that its number was read from.
 
     None where there is no such curve, or only one for a span of tiers, which says nothing away from the target.
@@ -180,29 +179,28 @@ def certify_with_curves(
 
 def tier_curves(
     budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
-) -> list[tuple[Victim, DeltaCurve | None]]:
+) -> list[tuple[Victim, PrivacyProfile | None]]:
     """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
 
     Arguments as for `certify`, with separate linkage.
     """
-    found: list[tuple[Victim, DeltaCurve | None]] = []
+    found: list[tuple[Victim, PrivacyProfile | None]] = []
     for group in _groups(budgets, randomizer, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else None
-        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanCurve) else curve))
+        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanProfile) else curve))
     return found
 
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if (delta is None) == (epsilon is None):
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
-    if epsilon is not None and not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number >= 0")
+    if delta is not None:
+        check_target_delta(delta)
+    if epsilon is not None:
+        check_epsilon(epsilon)
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
-    if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
+    check_linkage(linkage)
 
 
 def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
@@ -260,7 +258,7 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
-    curve: DeltaCurve | NoAmplification
+    curve: PrivacyProfile | NoAmplification
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
     else:
@@ -271,7 +269,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     found = _basic(found, rounds)
-    if rounds > 1 and not isinstance(curve, NoAmplification | SpanCurve):
+    if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
@@ -282,7 +280,11 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         delta=found.delta,
     )
     return _Answer(
-        tier, found.slack, found.method, found.steps, None if isinstance(curve, NoAmplification | SpanCurve) else curve
+        tier,
+        found.slack,
+        found.method,
+        found.steps,
+        None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
 
 
@@ -306,22 +308,22 @@ def _times(value: float, rounds: int) -> float:
 
 
 def _composed(
-    curve: DeltaCurve, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
+    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
 ) -> _Reached:
     """Composition of privacy loss distributions, or `basic` where it is of no use."""
-    from accountant.composition import LEAST_DELTA, ComposedCurve, Round
+    from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
     if rounds > MAX_COMPOSED_ROUNDS:
         return replace(basic, steps=(*basic.steps, f"more than {MAX_COMPOSED_ROUNDS:,} rounds: basic composition only"))
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
-    together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+    together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
         while target > LEAST_DELTA and bound.value < target / 10:  # far below what the tails were cut for
             target = max(LEAST_DELTA, bound.value / 2)
-            together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+            together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
         return _Reached(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
     inverse = smallest_epsilon(together, delta, basic.epsilon)
@@ -332,12 +334,12 @@ def _composed(
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
-def _epsilon_at(curve: DeltaCurve | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
+def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
     # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
     local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, NoAmplification):
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
-    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanCurve) else _search(curve, delta, victim)
+    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
@@ -348,13 +350,13 @@ def _epsilon_at(curve: DeltaCurve | NoAmplification, victim: Victim, delta: floa
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
 
-def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
-    if isinstance(curve, ExactBinaryCurve):
+def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
+    if isinstance(curve, ExactBinaryProfile):
         return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 
 
-def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
+def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
     """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
     first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
     for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
@@ -367,7 +369,7 @@ def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(curve: DeltaCurve | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:

@@ -3,7 +3,7 @@
 For bits the number of ones is all that a shuffled batch shows, and by symmetry only how many users of each budget
 hold a 1 matters. With one or two budgets those splits can be enumerated, so that the largest divergence over them is
 a proof and not a search. The laws of all splits are computed at once, tilted to where the divergence lies
-(docs/accounting.md, section 2.1). When to use this instead of the blanket bound is left to `randomizers`.
+(docs/accounting.md, section 2.1). When to use this instead of the blanket bound is left to the mechanisms.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from accountant.bounds.profile import UNDERFLOW, Bounded, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.fourier import STAGE
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.loss_sums import STAGE
-from accountant.results import check_epsilon
+from accountant.numerics.tail_radii import bernstein_radius
+from accountant.ranges import check_epsilon
 
-__all__ = ["ExactBinaryCurve", "is_enumerable"]
+__all__ = ["ExactBinaryProfile", "is_enumerable"]
 
 Complexes = NDArray[np.complex128]
 
@@ -45,17 +46,12 @@ def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int, thorough:
 
 
 def _length(users: int) -> int:
-    return 1 << math.ceil(math.log2(min(users + 3.0, 2 * _reach(users) + 4)))
-
-
-def _reach(users: int) -> float:
-    # Bernstein: mass beyond t is at most exp(-t^2/(2 n/4 + 2t/3)) on each side; this t makes it 1e-17.
-    log = 17 * math.log(10)
-    return log / 3 + math.sqrt(log * log / 9 + log * users / 2) + 1
+    reach = bernstein_radius(users / 4, 17 * math.log(10))  # a mass of 1e-17 on each side
+    return 1 << math.ceil(math.log2(min(users + 3.0, 2 * reach + 4)))
 
 
 @dataclass(frozen=True, eq=False)
-class ExactBinaryCurve:
+class ExactBinaryProfile:
     """delta(epsilon) = max over all splits of the others of H(Bern(w) + X, Bern(1-w) + X), rounding included.
 
     local_epsilon: the victim's, w = e^v/(1+e^v). others, count: float64/int64 (T,), T <= 2, the others' budgets.
@@ -79,11 +75,11 @@ class ExactBinaryCurve:
         return "exact worst case over the values of the others"
 
     def delta(self, epsilon: float) -> Bounded:
-        """See `DeltaCurve`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
+        """See `PrivacyProfile`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
         return self.worst(epsilon)[0]
 
     def smallest_epsilon(self, delta: float) -> Inverse:
-        """As `curves.smallest_epsilon`, on the few splits that matter: whichever is the worst at the end joins them."""
+        """As `profile.smallest_epsilon`, on the few splits that matter: the worst at the end joins them."""
         few = np.stack([np.zeros(self.count.size, dtype=np.int64), self.count])
         evaluations = 0
         while True:

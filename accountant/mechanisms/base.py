@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.numerics.binomial import Floats
 
 __all__ = ["Randomizer"]
@@ -88,7 +88,7 @@ class Randomizer(ABC):
         return local_epsilon
 
     @abstractmethod
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
         delta is the target, if there is one: it only decides how finely to compute.

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.density_blanket import MAX_RATES, Cells, Crowd, LossPair, best_blanket
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.budgets import Tier
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.noisy_value import DEFAULT_DELTA
@@ -23,8 +23,8 @@ __all__ = ["TableMechanism"]
 
 TABLE_ROUNDING = 16 * UNIT
 """What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
-TABLE_SUM = 1e-13
-"""How far the masses of a row may be from adding up to 1: as much as the bounds add for rounding."""
+TABLE_SUM = 5e-14
+"""How far the masses of a row may be from adding up to 1: half of what the bounds add for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class TableMechanism(Randomizer):
     def statement(self) -> str:
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.curve`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
@@ -85,9 +85,9 @@ class TableMechanism(Randomizer):
         if others.local_epsilon.size > MAX_RATES:
             raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
         cells = self._cells(victim.local_epsilon)
-        crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
+        bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
+        return best_blanket(cells, cells, bins, tail, f"blanket of {self.label}: the others' least masses")
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""

@@ -16,11 +16,22 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedCurve, Round
-from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon, round_down, round_up
+from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.ranges import check_count, check_delta, check_epsilon
+from accountant.results import Grade, Guarantee, round_down, round_up
 
-__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "Profile", "ProfileCurve", "Spent", "profile_of"]
+__all__ = [
+    "ANY_TIER",
+    "PROFILE_POINTS",
+    "Entry",
+    "Ledger",
+    "Limit",
+    "Profile",
+    "RecordedProfile",
+    "Spent",
+    "profile_of",
+]
 
 Profile = tuple[tuple[float, float], ...]
 """Points (epsilon, delta) of a certified profile."""
@@ -97,8 +108,8 @@ class Spent:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileCurve:
-    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `DeltaCurve`.
+class RecordedProfile:
+    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `PrivacyProfile`.
 
     A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
     """
@@ -125,7 +136,7 @@ class ProfileCurve:
         return (f"stored profile of {len(self.profiles)} tiers",)
 
 
-def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> Profile:
+def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:
     """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
 
     For pure randomizers. epsilon: the certified one, > 0.
@@ -265,11 +276,12 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
             Round(
-                ProfileCurve(tuple(dict.fromkeys(e.profile for e in entries))), max(e.profile[-1][0] for e in entries)
+                RecordedProfile(tuple(dict.fromkeys(e.profile for e in entries))),
+                max(e.profile[-1][0] for e in entries),
             )
             for entries in rounds
         ]
-        curve = ComposedCurve(parts, delta)
+        curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling for part in parts))
         if inverse.reached is not None:
             found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))

@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc.aio
 
-from accountant.bounds.profile import DeltaCurve
+from accountant.bounds.profile import PrivacyProfile
 from accountant.budgets import Budgets
 from accountant.certification import HONEST_SHUFFLER, certify, certify_with_curves
 from accountant.mechanisms.base import Randomizer
@@ -356,7 +356,7 @@ def _entries(
     budgets: Budgets,
     randomizer: Randomizer,
     certificate: Certificate,
-    curves: Sequence[DeltaCurve | None],
+    curves: Sequence[PrivacyProfile | None],
     *,
     with_profiles: bool,
 ) -> list[Entry]:

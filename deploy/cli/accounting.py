@@ -121,7 +121,7 @@ def curve(
         from deploy.show.plots import plot_privacy_curve
         from deploy.show.tables import privacy_curve_table
 
-        found = accountant.privacy_curve(
+        found = accountant.privacy_profile(
             accountant.read_budgets_csv(budgets),
             randomizer_of(randomizer, k, lattice, dimension),
             dishonest=dishonest,

@@ -1,4 +1,7 @@
-"""What happens to the parameters: a step along an estimated gradient, averaging, and how good the model is."""
+"""What happens to the parameters: a step along an estimated gradient, averaging, and how good the model is.
+
+The step is written out: torch.optim has the same one, and takes seconds to import.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Descent:
         self.average = initial.clone()
         self.steps = 0
         self._rule = rule
-        self._optimizer = torch.optim.SGD([self.parameters], lr=rule.learning_rate, momentum=rule.momentum)
+        self._velocity = torch.zeros_like(self.parameters)
 
     def state(self) -> dict[str, Any]:
         """Returns what `restore` needs in order to go on."""
@@ -31,14 +34,14 @@ class Descent:
             "parameters": self.parameters.detach().clone(),
             "average": self.average,
             "steps": self.steps,
-            "optimizer": self._optimizer.state_dict(),
+            "velocity": self._velocity,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state of a descent with the same rule."""
         self.parameters.data.copy_(state["parameters"])
         self.average, self.steps = state["average"], state["steps"]
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._velocity = state["velocity"]
 
     def step(self, gradient: torch.Tensor) -> None:
         """Takes one step.
@@ -53,10 +56,9 @@ class Descent:
         if not bool(torch.isfinite(gradient).all()):
             raise ValueError("the estimated gradient must have finite entries; the step is not taken")
         self.steps += 1
-        if self._rule.decaying:
-            self._optimizer.param_groups[0]["lr"] = self._rule.learning_rate / self.steps**0.5
-        self.parameters.grad = gradient.to(self.parameters)
-        self._optimizer.step()
+        size = self._rule.learning_rate / (self.steps**0.5 if self._rule.decaying else 1.0)
+        self._velocity = self._rule.momentum * self._velocity + gradient.to(self.parameters)
+        self.parameters -= size * self._velocity
         # The weight of early steps: else the average would stay near the start for long.
         weight = max(self._rule.averaging, 1 / self.steps)
         self.average = (1 - weight) * self.average + weight * self.parameters.detach()

@@ -28,7 +28,7 @@ from croupier import (
     TableMechanism,
     certify,
 )
-from tests.accountant.accounting_oracle import count_law
+from tests.accountant.oracles.from_definitions import count_law
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from accountant.certification import tier_curves
 from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.results import round_down, round_up
-from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
+from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, RecordedProfile, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.calibration import unit_sigma
 
@@ -90,7 +90,7 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
 def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
     for (_, curve), entry in zip(tier_curves(BUDGETS, BinaryRandomizedResponse(), DELTA), entries_of(), strict=True):
         assert curve is not None
-        stored = ProfileCurve([entry.profile])
+        stored = RecordedProfile([entry.profile])
         for step in range(60):
             epsilon = step / 40 * entry.epsilon
             assert stored.delta(epsilon).value >= curve.delta(epsilon).value * (1 - 1e-9) - 1e-18
@@ -214,7 +214,7 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
         after = Ledger(connection).spent(1e-5)[-1].guarantee
     assert before is not None
     assert after is not None
-    alone = gaussian_epsilon(1 / gaussian_sigma(2.0, 1e-6), 1e-5)
+    alone = gaussian_epsilon(1 / unit_sigma(2.0, 1e-6), 1e-5)
     assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone
 
 

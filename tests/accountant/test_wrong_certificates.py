@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from scipy.stats import norm
 
-from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.certification import certify_with_curves
 from accountant.mechanisms.base import Randomizer
 from accountant.service.ledger import ANY_TIER, Ledger
@@ -111,7 +111,7 @@ def exact_worst_case(victim: float, others: Sequence[float], epsilon: float) -> 
 def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: float, share: float) -> None:
     """e^epsilon w - (1 - w) once cancelled: at 1e-16 half of delta was missing, at 3e-17 there was no logarithm."""
     for others, counts in (([victim], [4]), ([1e-16, 2.0], [2, 2]), ([30.0], [3])):
-        curve = ExactBinaryCurve(victim, np.array(others), np.array(counts))
+        curve = ExactBinaryProfile(victim, np.array(others), np.array(counts))
         everyone = [other for other, count in zip(others, counts, strict=True) for _ in range(count)]
         truth = exact_worst_case(victim, everyone, share * victim)
         found = curve.delta(share * victim).value
@@ -216,7 +216,7 @@ def test_tiers_of_no_whole_number_of_users_are_refused(count: object) -> None:
 
 def test_budgets_below_the_range_of_floats_are_refused() -> None:
     for local in (1e-320, 9e-101, 0.0, -1.0):
-        with pytest.raises(ValueError, match="allowed is 1e-100 <= epsilon <= 500"):
+        with pytest.raises(ValueError, match="must be 1e-100 <= epsilon <= 500"):
             Budgets.from_epsilons([1.0, local])
 
 

@@ -36,10 +36,10 @@ from runtime.limits import MESSAGE_BYTES
 from runtime.service_directory import load_secrets
 from runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
-from tests.integration.test_rounds import Table, people, table
 from tests.sequential.support import settings as turns_settings
 from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
+from tests.support.rounds import Table, people, table
 
 CLIENT = "client"
 METHODS = {
@@ -212,7 +212,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     stack = AsyncExitStack()
 
     async def begin() -> Target:
-        at = await stack.enter_async_context(table(tmp_path_factory.mktemp("fuzz"), 2))
+        at = await stack.enter_async_context(table(tmp_path_factory.mktemp("fuzz"), 2, over_tls=True))
         return await prepare(at, stack)
 
     with asyncio.Runner() as runner:

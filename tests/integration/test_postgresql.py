@@ -10,9 +10,9 @@ import pytest
 from deploy.local.processes import LocalDeployment
 from runtime.service_directory import SETTINGS_FILE
 from tests.integration.test_processes import answer, croupier
-from tests.integration.test_rounds import QUESTIONS, people, table
 from tests.postgresql import Server
 from tests.support import BIT, settings
+from tests.support.rounds import QUESTIONS, people, table
 
 
 def store_of(server: Server) -> str:
@@ -20,6 +20,7 @@ def store_of(server: Server) -> str:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_every_kind_of_question_is_answered_and_no_file_holds_a_round(tmp_path: Path, postgresql: Server) -> None:
     urls: dict[str, str] = {}
 
@@ -40,6 +41,7 @@ async def test_every_kind_of_question_is_answered_and_no_file_holds_a_round(tmp_
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_every_service_restarts_and_loses_its_connection_within_rounds(
     tmp_path: Path, postgresql: Server
 ) -> None:

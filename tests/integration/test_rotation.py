@@ -17,8 +17,8 @@ from protocol.errors import SignatureError
 from protocol.identity import Identity, Kind, verify_signed
 from runtime.service_directory import load_secrets
 from runtime.transport import public_channel
-from tests.integration.test_rounds import WAIT_S, Table, people, table
 from tests.support import BIT, settings
+from tests.support.rounds import WAIT_S, Table, people, table
 
 
 async def all_have(at: Table, deployment: Deployment) -> None:
@@ -32,7 +32,8 @@ async def all_have(at: Table, deployment: Deployment) -> None:
 
 @pytest.mark.asyncio
 async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path) -> None:
-    async with table(tmp_path, 2) as at:
+    """Over TLS: the certificates change, too, on servers and channels that are in use."""
+    async with table(tmp_path, 2, over_tls=True) as at:
         directory, old = at.inside.directory, at.deployment
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
@@ -95,6 +96,7 @@ def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with table(tmp_path, 1) as at:
         file = at.inside.directory / DEPLOYMENT_FILE

@@ -1,98 +1,30 @@
-"""Whole rounds through real gRPC, TLS, stores and worker processes, all roles in this process."""
+"""Whole rounds with all roles in this process: in memory, and once over TLS with worker processes."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
 from accountant.service.ledger import Ledger
-from client.fleet import FleetReport, run_fleet
-from client.outbox import Outbox
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from deploy.operator.rounds import Operator
-from protocol.deployment import OPERATOR, Deployment
+from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
-from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit
 from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service_directory import load_secrets
-from runtime.transport import peer_channel, public_channel
-from runtime.workers import WorkerPool
-from tests.support import BIT, InProcess, in_process, settings
-
-WAIT_S = 60.0
-QUESTIONS = [
-    BIT,
-    Question("letter", KaryResponse(k=4)),
-    Question("mean", OneBit(low=-5.0, high=5.0)),
-    Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
-    Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
-]
-
-
-def people(question: Question, count: int, seed: int) -> list[Participant]:
-    source = random.Random(seed)
-    mechanism = question.mechanism
-    if isinstance(mechanism, IntervalMechanism):
-        values = [source.uniform(mechanism.low, mechanism.high) for _ in range(count)]
-    else:
-        values = [source.choice((0, 0, 1)) for _ in range(count)]
-    return [Participant(value, source.choice((0.7, 1.0, 2.5))) for value in values]
-
-
-@dataclass
-class Table:
-    """Everything that a test needs in order to play rounds."""
-
-    inside: InProcess
-    operator: Operator
-    channel: grpc.aio.Channel
-    pool: WorkerPool
-    outbox: Outbox
-
-    @property
-    def deployment(self) -> Deployment:
-        return self.operator.deployment
-
-    async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
-        named = {str(index): user for index, user in enumerate(users)}
-        return await run_fleet(
-            self.channel, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
-        )
-
-    async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
-        await self.operator.close_round(terms.round_id)
-        return await self.operator.result(terms.round_id, WAIT_S)
-
-
-@asynccontextmanager
-async def table(
-    directory: Path, hops: int, more: str = "", settings_of: Callable[[str], str] = lambda _: ""
-) -> AsyncIterator[Table]:
-    pool = WorkerPool(1)
-    async with (
-        in_process(directory / "deployment", hops, more, settings_of) as inside,
-        Operator(inside.directory) as operator,
-    ):
-        outbox = Outbox(directory / "outbox.db")
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
-            yield Table(inside, operator, channel, pool, outbox)
-        outbox.close()
-    pool.close()
+from tests.support import BIT, settings
+from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 
 
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
@@ -103,32 +35,45 @@ def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("hops", [1, 2, 3])
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("hops", [1, 3])
 async def test_every_kind_of_question_is_answered(tmp_path: Path, hops: int) -> None:
-    """An estimate fails to be within 6 standard errors by chance with probability below 1e-7 in all."""
     async with table(tmp_path, hops) as at:
-        for question in QUESTIONS:
-            terms = await at.operator.open_round(settings(question))
-            users = people(question, 300, seed=hops)
-            report = await at.submit(terms, users)
-            assert report.accepted == 300
-            publication, certificate = await at.finish(terms)
-            assert certificate.granted
-            assert certificate.grade == "CERTIFIED"
-            assert [tier.local_epsilon for tier in certificate.tiers] == [0.5, 1.0, 2.0]
-            assert sum(tier.count for tier in certificate.tiers) == 300 == publication.num_reports
-            assert certificate.epsilon < 2.0
-            assert 0 < certificate.lower_bound_epsilon <= certificate.epsilon
-            assert {tier.local_delta for tier in certificate.tiers} == {question.mechanism.budget_delta}
-            assert not publication.drops
-            for value, truth in zip(publication.values, truth_of(question, users), strict=True):
-                assert abs(value.estimate - truth) < 6 * value.standard_error
-        for answer in await at.operator.status():
-            assert isinstance(answer, rpc.StatusResponse)
-            assert {one.problem for one in answer.rounds} == {""}
+        await every_kind_of_question_is_answered(at, hops)
 
 
 @pytest.mark.asyncio
+async def test_every_kind_of_question_is_answered_over_tls(tmp_path: Path) -> None:
+    """The same with everything that is left out elsewhere: gRPC, TLS, worker processes, the time that it takes."""
+    async with table(tmp_path, 2, over_tls=True) as at:
+        await every_kind_of_question_is_answered(at, 2)
+
+
+async def every_kind_of_question_is_answered(at: Table, seed: int) -> None:
+    """An estimate fails to be within 6 standard errors by chance with probability below 1e-7 in all."""
+    for question in QUESTIONS:
+        terms = await at.operator.open_round(settings(question))
+        users = people(question, 300, seed=seed)
+        report = await at.submit(terms, users)
+        assert report.accepted == 300
+        publication, certificate = await at.finish(terms)
+        assert certificate.granted
+        assert certificate.grade == "CERTIFIED"
+        assert [tier.local_epsilon for tier in certificate.tiers] == [0.5, 1.0, 2.0]
+        assert sum(tier.count for tier in certificate.tiers) == 300 == publication.num_reports
+        assert certificate.epsilon < 2.0
+        assert 0 < certificate.lower_bound_epsilon <= certificate.epsilon
+        assert {tier.local_delta for tier in certificate.tiers} == {question.mechanism.budget_delta}
+        assert not publication.drops
+        for value, truth in zip(publication.values, truth_of(question, users), strict=True):
+            assert abs(value.estimate - truth) < 6 * value.standard_error
+    for answer in await at.operator.status():
+        assert isinstance(answer, rpc.StatusResponse)
+        assert {one.problem for one in answer.rounds} == {""}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         for name in at.deployment.chain:
@@ -141,6 +86,7 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -154,6 +100,7 @@ async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_pat
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -176,6 +123,7 @@ async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(t
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings(epsilon_max=0.001))
@@ -189,6 +137,7 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_deployment(tmp_path: Path) -> None:
     limit = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
     async with table(tmp_path, 1, limit) as at:
@@ -215,6 +164,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_d
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         held = await at.operator.open_round(settings())
@@ -241,6 +191,7 @@ async def seal_and_send(at: Table, terms: RoundTerms, user: Participant, *, enro
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -276,6 +227,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(replace(settings(), min_tier_size=5))
@@ -286,6 +238,7 @@ async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Pat
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -310,6 +263,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(tmp_path: Path) -> None:
     """One envelope that hop 1 cannot open, and one whose budget is off the grid."""
     async with table(tmp_path, 2) as at:
@@ -336,6 +290,7 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_fleet_resumes_with_the_same_bytes(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
@@ -349,6 +304,7 @@ async def test_the_fleet_resumes_with_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -360,9 +316,9 @@ async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path)
         stranger = seal_one(terms, Onion(terms), Participant(1, 1.0)).trail
         half = trails["0"][:32] + stranger[32:]
         assert await missing_at_hop(at.channel, terms, chain, 1, trails | {"s": stranger, "h": half}) == ["s", "h"]
-        async with peer_channel(at.deployment.shufflers[1], load_secrets(at.inside.directory / OPERATOR)) as second:
+        async with at.peer_channel("shuffler-2", OPERATOR) as second:
             assert await missing_at_hop(second, terms, chain, 2, trails | {"s": stranger}) == ["s"]
-        async with peer_channel(at.deployment.shufflers[1], load_secrets(at.inside.directory / "analyzer")) as second:
+        async with at.peer_channel("shuffler-2", "analyzer") as second:
             with pytest.raises(Refusal, match="not open to you"):
                 await missing_at_hop(second, terms, chain, 2, trails)
         chain[pb.LANE_PARAMETER][0].digest_out = bytes(32)
@@ -371,6 +327,7 @@ async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -378,7 +335,7 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
         deliver = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=b"x")
         grant = pb.GrantRequest(round_id=terms.round_id)
         register = pb.RegisterClientsRequest(client_keys=[bytes(32)])
-        async with public_channel(at.deployment.analyzer) as analyzer:
+        async with at.operator.client_channel(at.deployment.analyzer.name) as analyzer:
             for call in (
                 lambda: stubs.RoundControlStub(at.channel).Close(rpc.CloseRequest(round_id=terms.round_id)),
                 lambda: stubs.RoundControlStub(at.channel).Prepare(rpc.PrepareRequest(round_id="x")),
@@ -397,6 +354,7 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings(), "once")
@@ -420,11 +378,10 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_deadline_closes_the_round_by_itself(tmp_path: Path) -> None:
-    import time
-
     async with table(tmp_path, 1) as at:
-        due = int(time.time()) + 4
+        due = int(at.inside.clock.now()) + 30
         terms = await at.operator.open_round(
             type(settings())(BIT, (0.5, 1.0, 2.0), min_batch_size=20, epsilon_max=4.0, close_deadline_unix_s=due)
         )
@@ -435,6 +392,7 @@ async def test_a_deadline_closes_the_round_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_who_was_refused_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
     """Reproduction: the outbox noted every answer as an acknowledgement, so that those users were never sent again."""
     async with table(tmp_path, 1) as at:

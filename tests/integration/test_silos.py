@@ -12,16 +12,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_epsilon
 from client.submission import Participant, new_client_key, seal_one, send
+from protocol.calibration import unit_sigma
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
 from protocol.onion import Onion, encode_budget
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
-from tests.integration.test_rounds import Table, table
 from tests.support import settings
+from tests.support.rounds import Table, table
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
@@ -62,6 +63,7 @@ def assert_close(publication: pb.Publication, truth: Matrix) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(tmp_path: Path) -> None:
     data = silos(40, seed=3)
     wishes = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
@@ -73,7 +75,7 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
     assert (publication.num_reports, list(publication.drops), list(publication.notes)) == (40, [], [])
     assert_close(publication, true_mean(data))
     sensitivity = 2 * CLIPPING_NORM / RECORDS
-    variance = sum(20 * (sensitivity * gaussian_sigma(epsilon, DELTA)) ** 2 for epsilon in (0.5, 2.0))
+    variance = sum(20 * (sensitivity * unit_sigma(epsilon, DELTA)) ** 2 for epsilon in (0.5, 2.0))
     assert publication.vector_standard_error == pytest.approx(math.sqrt(variance) / 40, rel=2e-6)
 
     assert certificate.granted
@@ -101,6 +103,7 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_path: Path) -> None:
     """Too long, not a number, and infinite; the mean stays that of the others."""
     data = silos(40, seed=4)
@@ -119,9 +122,10 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
     """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
-    mu = 1 / gaussian_sigma(0.5, DELTA)
+    mu = 1 / unit_sigma(0.5, DELTA)
     two, three = (gaussian_epsilon(math.sqrt(rounds) * mu, 1e-4) for rounds in (2, 3))
     limit = f"\n[privacy_limit]\ntotal_epsilon = {(two + three) / 2}\ntotal_delta = 1e-4\n"
     async with table(tmp_path, 1, limit) as at:
@@ -137,6 +141,7 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: Path) -> None:
     """Their budgets are counted among those of the certificate; the estimate took them for reports."""
     task = VectorTask(2, 1.0, "arrow", bytes(8))
@@ -163,6 +168,7 @@ NAN_ROW[3, 5] = math.nan
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("records", "message"),
     [

@@ -17,9 +17,9 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
-from tests.integration.test_rounds import Table, table
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings
+from tests.support.rounds import Table, table
 
 NUM_GOOD = 500
 NUM_BAD = 50
@@ -44,7 +44,7 @@ async def five_hundred(at: Table, terms: RoundTerms) -> None:
 
 @pytest.mark.asyncio
 async def test_five_hundred_clients_get_through_fifty_bad_peers_of_every_kind(tmp_path: Path) -> None:
-    async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n") as at:
+    async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n", over_tls=True) as at:
         terms = await at.operator.open_round(settings())
         async with relay(at.deployment.shufflers[0]) as there:
             bad = [asyncio.create_task(kind()) for kind in islice(cycle(bad_peers(there, terms).values()), NUM_BAD)]

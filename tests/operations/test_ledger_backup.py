@@ -12,8 +12,8 @@ from deploy.operator.keys import make_deployment
 from deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from tests.integration.test_rounds import Table, people, table
 from tests.support import BIT, settings
+from tests.support.rounds import Table, people, table
 
 LIMIT = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
 
@@ -25,6 +25,7 @@ async def play(at: Table, name: str) -> pb.Certificate:
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tmp_path: Path) -> None:
     async with table(tmp_path, 1, LIMIT) as at:
         directory, rounds = at.inside.directory, 0

@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,26 @@ from runtime.workers import WorkerPool
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
-    if "--simulate" in arguments:  # starts no processes, so it may run in this one
-        found = CliRunner().invoke(app, ["train", "--json", *map(str, arguments)])
-        assert found.exit_code == expect, f"{arguments}: {found.exit_code}\n{found.output}"
-        return json.loads(found.stdout) if expect == 0 else found.output
-    command = [sys.executable, "-m", "deploy.cli", "train", "--json", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return json.loads(done.stdout) if expect == 0 else done.stderr
+    """Runs the command in this process, which has imported torch already; a deployment has processes of its own."""
+    found = CliRunner().invoke(app, ["train", "--json", *map(str, arguments)])
+    assert found.exit_code == expect, f"{arguments}: {found.exit_code}\n{found.output}\n{found.exception!r}"
+    return json.loads(found.stdout) if expect == 0 else found.output
 
 
 def shown(*arguments: str | Path) -> str:
     """Everything that a person sees."""
-    command = [sys.executable, "-m", "deploy.cli", "train", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    return " ".join((done.stdout + done.stderr).split())
+    found = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    assert found.exit_code == 0, found.output
+    return " ".join(found.output.split())
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDeployment]:
+    """A deployment of real processes, for every training that may have one that stays."""
+    running = LocalDeployment(tmp_path_factory.mktemp("training") / "deployment")
+    running.up(None, 1)
+    yield running
+    running.down()
 
 
 async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -> None:
@@ -71,7 +77,11 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
-    found = train("--epochs", "2", "--out", tmp_path)
+    """The whole of it as its user has it: a command, a deployment of its own, 1,297 users. Other tests share one."""
+    command = [sys.executable, "-m", "deploy.cli", "train", "--json", "--epochs", "2", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert [epoch["epoch"] for epoch in found["history"]] == [1, 2]
     assert found["setting"]["mode"] == "deployed"
     assert found["certificate"]["grade"] == "CERTIFIED"
@@ -84,45 +94,42 @@ def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
     assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
     # Reproduction: a second run went on from a checkpoint whose deployment was gone.
     assert not (tmp_path / "checkpoint.pt").exists()
-    again = train("--epochs", "1", "--out", tmp_path)
+    again = train("--epochs", "1", "--hops", "1", "--out", tmp_path)
     assert [epoch["steps"] for epoch in again["history"]] == [1]
 
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-def test_the_same_command_twice_is_one_training_where_the_deployment_stays(tmp_path: Path) -> None:
+def test_the_same_command_twice_is_one_training_where_the_deployment_stays(
+    local: LocalDeployment, tmp_path: Path
+) -> None:
     """Reproduction: a run with nothing left to do ended with an IndexError."""
-    local = LocalDeployment(tmp_path / "deployment")
-    local.up()
-    try:
-        same = ("--dir", local.directory, "--out", tmp_path / "stays")
-        first = train("--epochs", "1", *same)
-        assert train("--epochs", "1", *same) == first
-        more = train("--epochs", "2", *same)
-        assert more["history"][0] == first["history"][0]
-        assert len(more["history"]) == 2
-        message = train("--budgets", "4:1", *same, expect=2)
-        assert "budgets is '4:1', but" in " ".join(message.split())
-        # A limit is kept without a ledger, too: what the next epoch would cost is composed from who really answered.
-        limit = more["certificate"]["epsilon"] * 1.01
-        stopped = train("--epochs", "5", "--epsilon-limit", str(limit), *same)
-        assert stopped["history"] == more["history"]
-        assert "with the next one the training would cost" in stopped["stopped"]
-        # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of 1,297.
-        asyncio.run(one_step_of_700(local.directory, tmp_path / "fewer", first["setting"]))
-        fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
-        certified = certify([2.0] * 700, "hemisphere", delta=1e-5, attack=False)
-        assert certified.epsilon <= fewer["certificate"]["epsilon"] * (1 + 1e-9) <= 1.03 * certified.epsilon
-        assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
-    finally:
-        local.down()
+    same = ("--dir", local.directory, "--out", tmp_path / "stays")
+    first = train("--epochs", "1", *same)
+    assert train("--epochs", "1", *same) == first
+    more = train("--epochs", "2", *same)
+    assert more["history"][0] == first["history"][0]
+    assert len(more["history"]) == 2
+    message = train("--budgets", "4:1", *same, expect=2)
+    assert "budgets is '4:1', but" in " ".join(message.split())
+    # A limit is kept without a ledger, too: what the next epoch would cost is composed from who really answered.
+    limit = more["certificate"]["epsilon"] * 1.01
+    stopped = train("--epochs", "5", "--epsilon-limit", str(limit), *same)
+    assert stopped["history"] == more["history"]
+    assert "with the next one the training would cost" in stopped["stopped"]
+    # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of 1,297.
+    asyncio.run(one_step_of_700(local.directory, tmp_path / "fewer", first["setting"]))
+    fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
+    certified = certify([2.0] * 700, "hemisphere", delta=1e-5, attack=False)
+    assert certified.epsilon <= fewer["certificate"]["epsilon"] * (1 + 1e-9) <= 1.03 * certified.epsilon
+    assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
 
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
-    command = [sys.executable, "-m", "deploy.cli", "lab", "bench-training", "--epochs", "1", "--hops", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = CliRunner().invoke(app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--json"])
+    assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["users"], found["dimension"], found["epochs"]) == (1297, 640, 1)
     assert found["ratio"] == found["deployed_s_per_epoch"] / found["simulated_s_per_epoch"] > 0
@@ -172,26 +179,27 @@ def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
 
 
 def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) -> None:
-    rule = ("--epochs", "2", "--learning-rate", "0.02", "--averaging", "0.01", "--budgets", "4:1")
+    rule = ("--epochs", "1", "--learning-rate", "0.02", "--averaging", "0.01", "--budgets", "4:1")
     found = train("--simulate", "--order", "sequential", *rule, "--out", tmp_path / "a")
-    assert [epoch["steps"] for epoch in found["history"]] == [1297, 2594]
+    assert [epoch["steps"] for epoch in found["history"]] == [1297]
     together = train("--simulate", *rule, "--out", tmp_path / "b")
     assert found["certificate"]["epsilon"] == together["certificate"]["epsilon"]
-    assert found["history"][1]["accuracy"] > 0.3
+    assert found["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
 
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("order", ["batch", "sequential"])
-def test_silos_train_through_a_deployment(tmp_path: Path, order: str) -> None:
-    arguments = ("--unit", "record", "--clients", "12", "--budgets", "2:1", "--epochs", "2")
-    found = train(*arguments, "--order", order, "--turn-s", "0.3", "--out", tmp_path)
-    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [12, 24])
+def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
+    arguments = ("--unit", "record", "--clients", "4", "--budgets", "2:1", "--epochs", "2", "--order", order)
+    # In real time, here alone: nobody misses a turn that is so long, on however busy a machine.
+    found = train(*arguments, "--turn-s", "2", "--out", tmp_path, "--dir", local.directory)
+    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [4, 8])
     first, second = (epoch["epsilon"] for epoch in found["history"])
     assert first == pytest.approx(2.0, rel=1e-6)
     assert 2.0 * math.sqrt(2) < second < 4.0
     assert any("one record of one client" in line for line in found["certificate"]["assumptions"])
-    simulated = train("--simulate", *arguments, "--order", order, "--out", tmp_path)
+    simulated = train("--simulate", *arguments, "--out", tmp_path)
     assert simulated["certificate"]["epsilon"] == found["certificate"]["epsilon"]
 
 

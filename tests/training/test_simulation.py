@@ -113,6 +113,16 @@ def test_a_step_that_is_none_is_not_taken() -> None:
         StepRule(1.0, averaging=0.0)
 
 
+def test_steps_are_those_of_momentum_and_a_falling_size() -> None:
+    """By hand: gradients 1, 2, 0 and momentum 1/2 make velocities 1, 2.5, 1.25; sizes are 1, 1/sqrt(2), 1/sqrt(3)."""
+    descent = Descent(torch.zeros(1, dtype=torch.float64), StepRule(1.0, 0.5, decaying=True))
+    seen = []
+    for gradient in (1.0, 2.0, 0.0):
+        descent.step(torch.tensor([gradient], dtype=torch.float64))
+        seen.append(float(descent.parameters))
+    assert seen == pytest.approx([-1.0, -1.0 - 2.5 / 2**0.5, -1.0 - 2.5 / 2**0.5 - 1.25 / 3**0.5])
+
+
 def test_a_descent_goes_on_where_it_was() -> None:
     rule = StepRule(0.5, 0.9, decaying=True, averaging=0.5)
     gradients = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))

@@ -1,0 +1,98 @@
+"""Whole rounds: a deployment, an operator, a channel as clients have it, and people who answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from client.fleet import FleetReport, run_fleet
+from client.outbox import Outbox
+from client.submission import Participant
+from deploy.operator.rounds import Operator
+from protocol.deployment import Deployment
+from protocol.manifest import RoundTerms
+from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from runtime.service_directory import load_secrets
+from runtime.workers import WorkerPool
+from tests.support import BIT, InProcess, Threads, in_memory, in_process
+
+__all__ = ["QUESTIONS", "WAIT_S", "Table", "people", "table"]
+
+WAIT_S = 60.0
+QUESTIONS = [
+    BIT,
+    Question("letter", KaryResponse(k=4)),
+    Question("mean", OneBit(low=-5.0, high=5.0)),
+    Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
+    Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
+]
+
+
+def people(question: Question, count: int, seed: int) -> list[Participant]:
+    source = random.Random(seed)
+    mechanism = question.mechanism
+    if isinstance(mechanism, IntervalMechanism):
+        values = [source.uniform(mechanism.low, mechanism.high) for _ in range(count)]
+    else:
+        values = [source.choice((0, 0, 1)) for _ in range(count)]
+    return [Participant(value, source.choice((0.7, 1.0, 2.5))) for value in values]
+
+
+@dataclass
+class Table:
+    """Everything that a test needs in order to play rounds."""
+
+    inside: InProcess
+    operator: Operator
+    channel: grpc.aio.Channel
+    pool: WorkerPool
+    outbox: Outbox
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.operator.deployment
+
+    def peer_channel(self, to: str, caller: str) -> grpc.aio.Channel:
+        """Returns a channel to a service as another one, or the operator, has it."""
+        secrets = load_secrets(self.inside.directory / caller)
+        return self.inside.transport.peer_channel(self.deployment.service(to), secrets)
+
+    async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
+        named = {str(index): user for index, user in enumerate(users)}
+        return await run_fleet(
+            self.channel, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+        )
+
+    async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
+        await self.operator.close_round(terms.round_id)
+        return await self.operator.result(terms.round_id, WAIT_S)
+
+
+@asynccontextmanager
+async def table(
+    directory: Path,
+    hops: int,
+    more: str = "",
+    settings_of: Callable[[str], str] = lambda _: "",
+    *,
+    over_tls: bool = False,
+) -> AsyncIterator[Table]:
+    """Lays it for a deployment in memory, or for one with real gRPC over TLS and worker processes."""
+    place, pool = directory / "deployment", WorkerPool(1) if over_tls else Threads()
+    around = (
+        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1))
+        if over_tls
+        else in_memory(place, hops, more, settings_of=settings_of)
+    )
+    async with around as inside, inside.operator() as operator, operator.client_channel() as channel:
+        outbox = Outbox(directory / "outbox.db")
+        yield Table(inside, operator, channel, pool, outbox)
+        outbox.close()
+    pool.close()
