@@ -244,7 +244,7 @@ async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: 
             run.resume()
     async with training(tmp_path / "other") as (other, _):
         other.out = run.out
-        with pytest.raises(ValueError, match="belongs to another deployment that is called 'local', too"):
+        with pytest.raises(ValueError, match="belongs to another deployment that is also called 'local'"):
             other.resume()
         (run.out / "checkpoint.pt").write_bytes(b"an older version's")
         with pytest.raises(ValueError, match="is no checkpoint of this version"):
