@@ -3,6 +3,8 @@ from .budgets import Budgets as Budgets
 from .budgets import Tier as Tier
 from .budgets import read_budgets_csv as read_budgets_csv
 from .certification import certify as certify
+from .certified_profile import CertifiedProfile as CertifiedProfile
+from .certified_profile import privacy_profile as privacy_profile
 from .mechanisms.base import Randomizer as Randomizer
 from .mechanisms.binary import BinaryRandomizedResponse as BinaryRandomizedResponse
 from .mechanisms.binary import OneBitMean as OneBitMean
@@ -14,8 +16,6 @@ from .mechanisms.registry import randomizer_from_name as randomizer_from_name
 from .mechanisms.table import TableMechanism as TableMechanism
 from .planner import Plan as Plan
 from .planner import plan as plan
-from .privacy_profile import PrivacyCurve as PrivacyCurve
-from .privacy_profile import privacy_curve as privacy_curve
 from .published import OutOfRangeError as OutOfRangeError
 from .published import compare as compare
 from .results import Certificate as Certificate

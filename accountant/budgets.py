@@ -1,8 +1,8 @@
-"""The public multiset of local budgets: who may spend how much, without saying who is who.
+"""The public multiset of local budgets: how many users may spend how much, without saying which user is which.
 
 `Budgets` holds the multiset as tiers sorted by local epsilon, whether it came from a million arbitrary floats, from a
-table of tiers or from a CSV file. Every bad value is refused with its place and the allowed range. What the budgets
-buy in the central model is left to `certify`.
+table of tiers or from a CSV file. Every bad value is refused with its place and the range. What the budgets buy in
+the central model is left to `certify`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_LOCAL_EPSILON = 500.0
-"""Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
-MAX_USERS = 2**53
-"""Counts are added as float64 in places; above this they would no longer be exact."""
+from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON
+
+__all__ = ["Budgets", "Tier", "as_budgets", "read_budgets_csv"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Tier:
     local_delta: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a value outside its range."""
         _check_row(self.local_epsilon, self.local_delta, self.count, "tier")
 
 
@@ -39,7 +39,7 @@ class Tier:
 class Budgets:
     """The multiset of local budgets as tiers, distinct and sorted by (local_epsilon, local_delta).
 
-    local_epsilon, local_delta: float64, shape (T,), ranges (0, 500] and [0, 1). count: int64, shape (T,), >= 1.
+    local_epsilon, local_delta: float64, shape (T,), ranges [1e-100, 500] and [0, 1). count: int64, shape (T,), >= 1.
     """
 
     local_epsilon: NDArray[np.float64]
@@ -47,11 +47,19 @@ class Budgets:
     count: NDArray[np.int64]
 
     def __post_init__(self) -> None:
+        """Sorts and merges. Raises ValueError for a value outside its range, or no users."""
         if not (self.local_epsilon.shape == self.local_delta.shape == self.count.shape) or self.count.ndim != 1:
-            raise ValueError("local_epsilon, local_delta and count differ in shape; allowed is three equal 1-D arrays")
+            raise ValueError(
+                "local_epsilon, local_delta and count differ in shape; they must be three equal 1-D arrays"
+            )
+        if self.count.dtype.kind not in "iu" and self.count.size:
+            raise ValueError(f"count is of type {self.count.dtype}; it must be an array of integers")
         if self.count.size == 0:
-            raise ValueError("budgets are empty (0 users); allowed is at least one user")
+            raise ValueError("budgets are empty (0 users); they must hold at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)
+        total = sum(self.count.tolist())
+        if total > MAX_USERS:
+            raise ValueError(f"budgets hold {total} users; they must hold at most {MAX_USERS}")
         order = np.lexsort((self.local_delta, self.local_epsilon))
         eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
         new = np.empty(eps.size, dtype=bool)
@@ -59,18 +67,16 @@ class Budgets:
         new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
         starts = np.flatnonzero(new)
         merged = np.add.reduceat(count, starts)
-        if int(merged.sum(dtype=object)) > MAX_USERS:
-            raise ValueError(f"budgets hold {int(merged.sum(dtype=object))} users; allowed is at most {MAX_USERS}")
         for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
 
     @classmethod
     def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
-        """One user per number; any order, repeats allowed. Raises ValueError naming the first bad position."""
+        """One user per number, in any order. Raises ValueError naming the first bad position."""
         values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
         if values.ndim != 1:
-            raise ValueError(f"epsilons have {values.ndim} dimensions; allowed is a flat sequence of numbers")
+            raise ValueError(f"epsilons have {values.ndim} dimensions; they must be a flat sequence of numbers")
         return cls(values, np.zeros(values.size), np.ones(values.size, dtype=np.int64))
 
     @classmethod
@@ -108,13 +114,16 @@ def as_budgets(budgets: Budgets | Iterable[float]) -> Budgets:
 def read_budgets_csv(path: str | Path) -> Budgets:
     """Reads a CSV file with a header: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent).
 
-    Raises ValueError that names the line, the value and the allowed range; columns of other names are ignored.
+    Columns of other names are ignored.
+
+    Raises:
+        ValueError: a bad value, named with its line and the range.
     """
     with Path(path).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader, [])]
         if "epsilon" not in header:
-            raise ValueError(f"line 1: columns are {header!r}; allowed is a column named 'epsilon'")
+            raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
         columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
         epsilons: list[float] = []
         deltas: list[float] = []
@@ -124,12 +133,14 @@ def read_budgets_csv(path: str | Path) -> Budgets:
                 continue
             where = f"line {reader.line_num}"
             eps, delta, count = (_cell(row, column, where) for column in columns)
-            epsilons.append(_number(eps, "epsilon", f"0 < epsilon <= {MAX_LOCAL_EPSILON:g}", where))
+            epsilons.append(
+                _number(eps, "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where)
+            )
             deltas.append(0.0 if delta is None else _number(delta, "delta", "0 <= delta < 1", where))
             counts.append(1 if count is None else _integer(count, where))
             _check_row(epsilons[-1], deltas[-1], counts[-1], where)
     if not epsilons:
-        raise ValueError("line 1: the file has a header and no rows; allowed is at least one user")
+        raise ValueError("line 1: the file has a header and no rows; it must hold at least one user")
     return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))
 
 
@@ -137,43 +148,44 @@ def _cell(row: list[str], column: int | None, where: str) -> str | None:
     if column is None:
         return None
     if column >= len(row):
-        raise ValueError(f"{where}: {len(row)} fields; allowed is at least {column + 1}, as in the header")
+        raise ValueError(f"{where}: {len(row)} fields; there must be at least {column + 1}, as in the header")
     return row[column].strip()
 
 
-def _number(text: str | None, name: str, allowed: str, where: str) -> float:
+def _number(text: str | None, name: str, required: str, where: str) -> float:
     try:
         return float(text or "")
     except ValueError:
-        raise ValueError(f"{where}: local {name} is {text!r}; allowed is {allowed}") from None
+        raise ValueError(f"{where}: local {name} is {text!r}; it must be {required}") from None
 
 
 def _integer(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{where}: count is {text!r}; allowed is an integer >= 1") from None
+        raise ValueError(f"{where}: count is {text!r}; it must be an integer >= 1") from None
 
 
 def _tier(row: Sequence[Any]) -> Tier:
     if len(row) not in (2, 3):
-        raise ValueError(f"tier is {row!r}; allowed is (local_epsilon, count) or (local_epsilon, count, local_delta)")
+        raise ValueError(f"tier is {row!r}; it must be (local_epsilon, count) or (local_epsilon, count, local_delta)")
     return Tier(*row)
 
 
 def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
-    if not (math.isfinite(local_epsilon) and 0 < local_epsilon <= MAX_LOCAL_EPSILON):
+    if not (math.isfinite(local_epsilon) and MIN_LOCAL_EPSILON <= local_epsilon <= MAX_LOCAL_EPSILON):
         raise ValueError(
-            f"{where}: local epsilon is {local_epsilon!r}; allowed is 0 < epsilon <= {MAX_LOCAL_EPSILON:g}"
+            f"{where}: local epsilon is {local_epsilon!r}; "
+            f"it must be {MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}"
         )
     if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
-        raise ValueError(f"{where}: local delta is {local_delta!r}; allowed is 0 <= delta < 1")
-    if isinstance(count, bool) or int(count) != count or not 1 <= count <= MAX_USERS:
-        raise ValueError(f"{where}: count is {count!r}; allowed is an integer, 1 <= count <= {MAX_USERS}")
+        raise ValueError(f"{where}: local delta is {local_delta!r}; it must be 0 <= delta < 1")
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_USERS:
+        raise ValueError(f"{where}: count is {count!r}; it must be an integer, 1 <= count <= {MAX_USERS}")
 
 
 def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-    good = (epsilons > 0) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
+    good = (epsilons >= MIN_LOCAL_EPSILON) & (epsilons <= MAX_LOCAL_EPSILON) & (deltas >= 0) & (deltas < 1)
     good &= (counts >= 1) & (counts <= MAX_USERS)
     if not good.all():
         first = int(np.argmin(good))

@@ -7,18 +7,29 @@ a curve is left to the randomizers, published figures to `published`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
-from accountant.bounds.density_blanket import SpanCurve
-from accountant.bounds.exact_binary import ExactBinaryCurve
-from accountant.bounds.profile import DeltaCurve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.density_blanket import SpanProfile
+from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_from_name
-from accountant.results import Certificate, Comparison, Grade, Guarantee, LowerBound, TierCertificate, check_count
+from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta
+from accountant.results import (
+    Certificate,
+    Comparison,
+    Grade,
+    Guarantee,
+    LowerBound,
+    TierCertificate,
+    round_up,
+)
 
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
@@ -26,7 +37,8 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
-LINKAGES = ("separate", "stratified")
+MAX_COMPOSED_ROUNDS = 1_000_000
+"""More rounds are only added up: their loss distribution would take gigabytes."""
 HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
 
 
@@ -45,6 +57,7 @@ class _Answer:
     slack: float
     method: str
     steps: tuple[str, ...]
+    curve: PrivacyProfile | None
 
 
 @dataclass(frozen=True)
@@ -94,11 +107,42 @@ def certify(
 
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
+    return certify_with_curves(
+        budgets,
+        randomizer,
+        delta=delta,
+        epsilon=epsilon,
+        dishonest=dishonest,
+        linkage=linkage,
+        rounds=rounds,
+        attack=attack,
+        compare_all=compare_all,
+        thorough=thorough,
+    )[0]
+
+
+def certify_with_curves(
+    budgets: Budgets | Iterable[float],
+    randomizer: Randomizer | str,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    dishonest: int = 0,
+    linkage: str = "separate",
+    rounds: int = 1,
+    attack: bool = True,
+    compare_all: bool = False,
+    thorough: bool = False,
+) -> tuple[Certificate, tuple[PrivacyProfile | None, ...]]:
+    """As `certify`, and for each of the certificate's tiers the curve of one round that its number was read from.
+
+    None where there is no such curve, or only one for a span of tiers, which says nothing away from the target.
+    """
     budgets = as_budgets(budgets)
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
     answers: list[_Answer] = []
-    for group in _groups(budgets, dishonest, linkage, thorough):
+    for group in _groups(budgets, randomizer, dishonest, linkage, thorough):
         answer = _answer(group, randomizer, delta, epsilon, rounds)
         answers.append(answer)
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -107,7 +151,7 @@ def certify(
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
     lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
-    return Certificate(
+    certificate = Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
@@ -128,38 +172,38 @@ def certify(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
-        steps=tuple(f"tier {a.tier.local_epsilon:g}: {step}" for a in answers for step in a.steps),
+        steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
     )
+    return certificate, tuple(answer.curve for answer in answers)
 
 
 def tier_curves(
     budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
-) -> list[tuple[Victim, DeltaCurve | None]]:
+) -> list[tuple[Victim, PrivacyProfile | None]]:
     """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
 
     Arguments as for `certify`, with separate linkage.
     """
-    found: list[tuple[Victim, DeltaCurve | None]] = []
-    for group in _groups(budgets, dishonest, "separate", False):
+    found: list[tuple[Victim, PrivacyProfile | None]] = []
+    for group in _groups(budgets, randomizer, dishonest, "separate", False):
         curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else None
-        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanCurve) else curve))
+        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanProfile) else curve))
     return found
 
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if (delta is None) == (epsilon is None):
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
-    if epsilon is not None and not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number >= 0")
+    if delta is not None:
+        check_target_delta(delta)
+    if epsilon is not None:
+        check_epsilon(epsilon)
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
-    if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
+    check_linkage(linkage)
 
 
-def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
+def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
     if linkage == "stratified":
         return _strata(budgets, dishonest, thorough)
@@ -171,18 +215,24 @@ def _groups(budgets: Budgets, dishonest: int, linkage: str, thorough: bool) -> l
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
     groups = []
     for index in np.unique(part):
-        members = part == index
-        mine = budgets.local_epsilon[members]
-        victim = Victim(float(mine.max()), float(budgets.local_delta[members].max()), float(mine.min()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), others))
+        members = np.flatnonzero(part == index)
+        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
+        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
+        hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
+        most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
+        groups.append(_Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others))
     return groups
 
 
 def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool) -> _Group:
     count = budgets.count.copy()
-    count[tier] -= 1
+    if budgets.num_users == 1:  # nobody else: as good as a twin that is dishonest
+        dishonest = max(1, dishonest)
+    else:
+        count[tier] -= 1
     kept = count > 0
     others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest, thorough)
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
@@ -195,49 +245,47 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
     groups = []
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
-        count = budgets.count[own] - 1
-        if count[0] == 0:
-            groups.append(_alone(budgets, np.array([tier])))
-            continue
-        others = Others(budgets.local_epsilon[own], budgets.local_delta[own], count, dishonest, thorough)
-        victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
-        groups.append(_Group(victim, int(budgets.count[tier]), others))
+        stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
+        groups.append(_single(stratum, 0, dishonest, thorough))
     if order.size > MAX_STRATA:
-        groups.append(_alone(budgets, order[MAX_STRATA:]))
+        members = order[MAX_STRATA:]
+        nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), nobody))
     return groups
 
 
-def _alone(budgets: Budgets, members: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> _Group:
-    nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
-    victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-    return _Group(victim, int(budgets.count[members].sum()), nobody)
-
-
 def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
-    victim = group.victim
+    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
-    curve: DeltaCurve | NoAmplification
-    if group.others.honest == 0 and delta is not None:
+    curve: PrivacyProfile | NoAmplification
+    if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
     else:
-        curve = randomizer.curve(victim, group.others, per_round)
+        curve = randomizer.curve(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     found = _basic(found, rounds)
-    if rounds > 1 and not isinstance(curve, NoAmplification | SpanCurve):
+    if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
-        local_epsilon=victim.local_epsilon,
+        local_epsilon=group.victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
         epsilon=found.epsilon,
         delta=found.delta,
     )
-    return _Answer(tier, found.slack, found.method, found.steps)
+    return _Answer(
+        tier,
+        found.slack,
+        found.method,
+        found.steps,
+        None if isinstance(curve, NoAmplification | SpanProfile) else curve,
+    )
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:
@@ -246,60 +294,69 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
         return one
     return replace(
         one,
-        epsilon=one.epsilon * rounds,
-        delta=min(1.0, one.delta * rounds),
+        epsilon=_times(one.epsilon, rounds),
+        delta=min(1.0, _times(one.delta, rounds)),
         slack=min(1.0, one.slack * rounds),
         method=f"{one.method}; basic composition over {rounds} rounds",
     )
 
 
+def _times(value: float, rounds: int) -> float:
+    """The product, rounded up."""
+    product = value * rounds
+    return product if Fraction(product) >= Fraction(value) * rounds else math.nextafter(product, math.inf)
+
+
 def _composed(
-    curve: DeltaCurve, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
+    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
 ) -> _Reached:
     """Composition of privacy loss distributions, or `basic` where it is of no use."""
-    from accountant.composition import LEAST_DELTA, ComposedCurve, Round
+    from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
+    if rounds > MAX_COMPOSED_ROUNDS:
+        return replace(basic, steps=(*basic.steps, f"more than {MAX_COMPOSED_ROUNDS:,} rounds: basic composition only"))
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
-    together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+    together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
         while target > LEAST_DELTA and bound.value < target / 10:  # far below what the tails were cut for
             target = max(LEAST_DELTA, bound.value / 2)
-            together = ComposedCurve([Round(curve, victim.local_epsilon, rounds)], target)
+            together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
         return _Reached(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
-    line = f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g} over {rounds} rounds"
+    reached = round_up(inverse.reached.value, 9)
+    line = f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {reached} over {rounds} rounds"
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
-def _epsilon_at(curve: DeltaCurve | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
+def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
     # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
     local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, NoAmplification):
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
-    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanCurve) else _search(curve, delta, victim)
+    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
     line = (
-        f"epsilon {inverse.epsilon:.9g} reaches delta {inverse.reached.value:.9g}, "
-        f"of which {inverse.reached.slack:.3g} is slack, after {inverse.evaluations} evaluations"
+        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
+        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
     )
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
 
 
-def _search(curve: DeltaCurve, delta: float, victim: Victim) -> Inverse:
-    if isinstance(curve, ExactBinaryCurve):
+def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
+    if isinstance(curve, ExactBinaryProfile):
         return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 
 
-def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
+def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
     """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
     first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
     for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
@@ -312,11 +369,11 @@ def _over_span(curve: SpanCurve, delta: float, victim: Victim) -> Inverse:
     return Inverse(ceiling, None, first.evaluations)
 
 
-def _delta_at(curve: DeltaCurve | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
+def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
     # All that is known without amplification: the hockey-stick of the local budget itself.
     local = victim.local_delta if spends else 0.0
     if epsilon < victim.local_epsilon:
-        local += (1 - local) * _pure_delta(victim.local_epsilon, epsilon)
+        local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
     steps = curve.explain()
     if not isinstance(curve, NoAmplification) and epsilon < victim.local_epsilon:
         bound = curve.delta(epsilon)
@@ -333,8 +390,8 @@ def _pure_delta(local_epsilon: float, epsilon: float) -> float:
 
 def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
     return Guarantee(
-        epsilon=float(budgets.local_epsilon[-1]) * rounds,
-        delta=min(1.0, float(budgets.local_delta.max()) * rounds) if randomizer.spends_local_delta else 0.0,
+        epsilon=_times(randomizer.shown(float(budgets.local_epsilon[-1])), rounds),
+        delta=min(1.0, _times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
         assumptions=("nobody but the client itself is honest",),

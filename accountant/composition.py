@@ -1,9 +1,9 @@
-"""Many rounds: the curve of one round, composed by dp-accounting's privacy loss distributions.
+"""Many rounds: the privacy profile of one round, composed by dp-accounting's privacy loss distributions.
 
-A curve of upper bounds on the hockey-stick divergence of one round, in both directions, is made into a dominating pair
-(pessimistic connect-the-dots), and the library composes it. What is cut or rounded on the way is added. Proofs are in
+A profile bounds the hockey-stick divergence of one round in both directions. It is made into a dominating pair
+(pessimistic connect-the-dots), and the library composes that. What is cut or rounded on the way is added. Proofs are in
 docs/accounting.md, section 5. Which of two composed guarantees is the smaller is left to `certify`; what a client has
-spent over its life is the ledger's business.
+spent over its life is left to the ledger.
 """
 
 from __future__ import annotations
@@ -15,43 +15,54 @@ from typing import Any
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
+from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.numerics.binomial import Floats
-from accountant.numerics.loss_sums import STAGE
-from accountant.results import check_count, check_epsilon
+from accountant.numerics.fourier import STAGE
+from accountant.ranges import check_count, check_epsilon, outside
 
-__all__ = ["LEAST_DELTA", "ComposedCurve", "Round", "privacy_profile"]
+__all__ = ["LEAST_DELTA", "ComposedProfile", "Round", "profile_nodes"]
 
 LEAST_DELTA = 1e-12
-"""Below it the library's tails are not to be trusted; rounds are then composed by basic composition."""
+"""Below it the library's tails are not relied on; rounds are then composed by basic composition."""
 POINTS = 128
-"""Evaluations of a one-round curve."""
+"""Evaluations of a one-round profile."""
 TRUNCATION = 1e-15
 """Mass the library may cut per composition; it adds it to the mass at infinity itself, once, and we do once more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """`count` rounds of which each has this curve; ceiling is the local budget, at which its delta needs no proof."""
+    """`count` rounds, each of this profile; ceiling is the local budget, at which its delta needs no proof."""
 
-    curve: DeltaCurve
+    profile: PrivacyProfile
     ceiling: float
     count: int = 1
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a ceiling or a count outside its range."""
         check_epsilon(self.ceiling, "ceiling")
         check_count(self.count, "count", 1)
 
 
-def privacy_profile(curve: DeltaCurve, step: float, points: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Floats]:
-    """Nodes of a convex function of e^epsilon that bounds the divergences of one round, for every real epsilon.
+def profile_nodes(
+    profile: PrivacyProfile, step: float, points: int
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Floats]:
+    """Returns the nodes of a convex function of e^epsilon that bounds one round's divergences, for every real epsilon.
 
-    Evaluates at epsilon = 0, step, ..., points * step; for negative epsilon by symmetry, H_{1/E} <= 1 - 1/E + u(E)/E
-    where u bounds both directions. The true profile is convex, so that it lies below the greatest convex minorant of
-    all these values. Returns (multiples of step, increasing; values there). At e^epsilon = 0 the profile is 1.
+    The profile is evaluated at epsilon = 0, step, ..., points * step; for negative epsilon by symmetry,
+    H_{1/E} <= 1 - 1/E + u(E)/E where u bounds both directions. The true profile is convex, so that it lies below the
+    greatest convex minorant of all these values. At e^epsilon = 0 it is 1.
+
+    Args:
+        profile: that of one round.
+        step: the distance of the nodes, > 0.
+        points: how many there are above 0.
+
+    Returns:
+        The nodes kept, as multiples of step, increasing; and the values there.
     """
     grid = np.arange(points + 1, dtype=np.int64)
-    above = np.array([curve.delta(float(j * step)).value for j in grid])
+    above = np.array([profile.delta(float(j * step)).value for j in grid])
     above = np.minimum.accumulate(above)
     below = -np.expm1(-grid[1:] * step) + np.exp(-grid[1:] * step) * above[1:]
     multiples = np.concatenate([-grid[:0:-1], grid])
@@ -73,12 +84,12 @@ def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, fl
 
 
 @dataclass(frozen=True, eq=False)
-class ComposedCurve:
-    """delta(epsilon) of all rounds together, adaptively chosen or not. See `DeltaCurve`.
+class ComposedProfile:
+    """The privacy profile of all rounds together, adaptively chosen or not. See `PrivacyProfile`.
 
     rounds: at least one. target: the smallest delta that will be asked for; LEAST_DELTA <= target < 1.
     Direction: never below. Source: dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10), connect-the-dots
-    (Doroshenko et al. 2022). Raises ValueError for a target outside its range.
+    (Doroshenko et al. 2022).
     """
 
     rounds: Sequence[Round]
@@ -87,12 +98,13 @@ class ComposedCurve:
     _slack: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Composes. Raises ValueError for a target outside its range or no rounds."""
         if not LEAST_DELTA <= self.target < 1:
-            raise ValueError(f"target is {self.target!r}; allowed is {LEAST_DELTA} <= target < 1")
+            raise outside("target", self.target, f"{LEAST_DELTA} <= target < 1")
         if not self.rounds:
-            raise ValueError("rounds is empty; allowed is at least one round")
+            raise ValueError("rounds is empty; it must hold at least one round")
         total = sum(part.count for part in self.rounds)
-        # Each curve is followed to where its delta is a small part of the target; the rest is mass at infinity.
+        # Each profile is followed to where its delta is a small part of the target; the rest is mass at infinity.
         reach = [self._reach(part, 1e-3 * self.target / total) for part in self.rounds]
         step = min(reach) / POINTS
         composed, slack = None, 0.0
@@ -107,14 +119,14 @@ class ComposedCurve:
 
     @staticmethod
     def _reach(part: Round, delta: float) -> float:
-        found = smallest_epsilon(part.curve, delta, part.ceiling, tolerance=0.02)
+        found = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
         return max(found.epsilon, 1e-9)
 
     @staticmethod
     def _several(part: Round, step: float, points: int) -> tuple[Any, float]:
         from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
-        multiples, values = privacy_profile(part.curve, step, points)
+        multiples, values = profile_nodes(part.profile, step, points)
         pmf = create_pmf_pessimistic_connect_dots(step, multiples, values).to_dense_pmf()
         if part.count == 1:
             return pmf, 0.0
@@ -125,23 +137,23 @@ class ComposedCurve:
     @property
     def method(self) -> str:
         """For the certificate: that of one round, composed."""
-        names = dict.fromkeys(part.curve.method for part in self.rounds)
+        names = dict.fromkeys(part.profile.method for part in self.rounds)
         total = sum(part.count for part in self.rounds)
         return f"{', '.join(names)}; privacy loss distributions composed over {total} rounds"
 
     def delta(self, epsilon: float) -> Bounded:
-        """See `DeltaCurve`. Raises ValueError for a negative or non-finite epsilon."""
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
         value = float(self._composed.get_delta_for_epsilon(epsilon))
         return Bounded(min(1.0, max(0.0, value) + self._slack), min(1.0, self._slack))
 
     def guess(self, delta: float) -> float:
         """As if every round were Gaussian: the root of the sum of squares."""
-        return math.sqrt(sum(part.count * part.curve.guess(delta) ** 2 for part in self.rounds))
+        return math.sqrt(sum(part.count * part.profile.guess(delta) ** 2 for part in self.rounds))
 
     def explain(self) -> tuple[str, ...]:
         """The steps of every round, and the composition."""
-        lines = [line for part in self.rounds for line in part.curve.explain()]
+        lines = [line for part in self.rounds for line in part.profile.explain()]
         total = sum(part.count for part in self.rounds)
         lines.append(
             f"{total} rounds composed: loss distribution of {self._composed.size} points, "
@@ -151,7 +163,10 @@ class ComposedCurve:
 
 
 def _round_off(pmf: Any, transforms: int) -> float:
-    """A bound on the 1-norm of the error of `transforms` Fourier products: root of the length times the 2-norm."""
+    """A bound on the 1-norm of the error of `transforms` Fourier products: root of the length times the 2-norm.
+
+    scipy chooses a length without prime factors above 11, to which STAGE applies (docs/accounting.md, section 3.1).
+    """
     probabilities = np.asarray(pmf._probs)
     length = 2 * probabilities.size + 2
     return transforms * STAGE * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(probabilities))

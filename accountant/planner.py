@@ -1,4 +1,4 @@
-"""The planner: what to ask of whom, so that a target is met.
+"""The planner: which local budgets to ask of how many users, so that a target is met.
 
 Given a number of users (or the shape of their budgets) and a target (epsilon, delta, rounds): the largest local
 budgets. Given budgets and a target: how many users. Given both: the accuracy to expect. Every answer is certified
@@ -15,11 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
-from accountant.budgets import MAX_LOCAL_EPSILON, MAX_USERS, Budgets, as_budgets
+from accountant.budgets import Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_from_name
-from accountant.results import Certificate, check_count
+from accountant.ranges import MAX_USERS, check_count, outside
+from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "standard_error"]
 
@@ -33,7 +34,9 @@ MOST_LOCAL_EPSILON = 20.0
 class Forward(Protocol):
     """The forward check: the certificate of these budgets, with or without an attack beside it."""
 
-    def __call__(self, candidate: Budgets, attack: bool = False) -> Certificate: ...
+    def __call__(self, candidate: Budgets, attack: bool = False) -> Certificate:
+        """Certifies the candidate."""
+        ...
 
 
 class Goal(StrEnum):
@@ -49,7 +52,7 @@ class Plan:
     """The answer: these budgets, certified; and the standard error of what is estimated from them.
 
     standard_error is that of a mean on a range of 1, of a share, or of one coordinate of a mean of unit vectors, from
-    the randomizers' noise alone, at the least favourable values. None where a randomizer does not tell.
+    the randomizers' noise alone, at the least favourable values. None where it is not known for the randomizer.
     """
 
     goal: Goal
@@ -77,8 +80,22 @@ def plan(
     * budgets and epsilon: the least number of users of these proportions.
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
-    Direction of error: the certificate of the answer holds (forward check); the answer itself may be up to 0.1 % from
-    the best. Raises ValueError where nothing is left to answer, or where no answer exists, naming the nearest setting.
+    Args:
+        randomizer: what every client runs.
+        delta: of the target, over all rounds, in (0, 1).
+        epsilon: of the target, over all rounds, > 0.
+        num_users: how many there are.
+        budgets: theirs, or only the proportions of them.
+        rounds: how many releases one client may take part in.
+        dishonest: how many of the other clients may collude with the observer.
+        linkage: as for `certify`.
+
+    Returns:
+        The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
+        answer itself may be up to 0.1 % from the best.
+
+    Raises:
+        ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     shape = None if budgets is None else as_budgets(budgets)
@@ -97,7 +114,7 @@ def plan(
             Goal.ACCURACY, shape if num_users is None else _resized(shape, num_users), randomizer, forward, None
         )
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed is a finite number > 0")
+        raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
@@ -108,7 +125,11 @@ def plan(
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
-    """Of an estimated mean (range 1) or share, from the randomizers' noise alone. Raises ValueError for a table."""
+    """Returns that of an estimated mean (range 1) or share, from the randomizers' noise alone.
+
+    Raises:
+        ValueError: the randomizer is a table, which does not say how it is read.
+    """
     gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
     return math.sqrt(float(variance @ budgets.count)) / float(gain @ budgets.count)
 
@@ -122,7 +143,7 @@ def _answer(
 ) -> Plan:
     certificate = forward(budgets, True)
     if target is not None and certificate.epsilon > target:
-        raise ValueError(f"the plan reaches epsilon {certificate.epsilon!r}; allowed is at most {target!r}")
+        raise ValueError(f"the plan reaches epsilon {certificate.epsilon!r}; it must be at most {target!r}")
     try:
         error = standard_error(budgets, randomizer)
     except ValueError:
@@ -146,7 +167,7 @@ def _scaled(budgets: Budgets, factor: float) -> Budgets:
 
 def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budgets:
     least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
-    high = min(MOST_LOCAL_EPSILON, MAX_LOCAL_EPSILON) / most
+    high = MOST_LOCAL_EPSILON / most
     low = min(LEAST_LOCAL_EPSILON / least, high)
     if forward(_scaled(shape, high)).epsilon <= epsilon:
         return _scaled(shape, high)
@@ -156,8 +177,8 @@ def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budget
     low = max(low, min(certain / rounds, high))
     if forward(_scaled(shape, low)).epsilon > epsilon:
         raise ValueError(
-            f"epsilon is {epsilon!r}; reached at local budgets up to {low * most:.3g} is "
-            f"{forward(_scaled(shape, low)).epsilon:.4g}: allowed is a larger epsilon or delta"
+            f"epsilon is {epsilon!r}; reached at local budgets up to {round_down(low * most, 3)} is "
+            f"{round_up(forward(_scaled(shape, low)).epsilon, 4)}: it takes a larger epsilon or delta"
         )
     while high > low * (1 + TOLERANCE):
         middle = math.sqrt(low * high)
@@ -176,8 +197,8 @@ def _fewest_users(shape: Budgets, forward: Forward, epsilon: float, dishonest: i
         if high > MAX_USERS // 8:
             reached = forward(_resized(shape, low))
             raise ValueError(
-                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {reached.epsilon:.4g}: allowed is a "
-                "larger epsilon or delta, or smaller budgets"
+                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {round_up(reached.epsilon, 4)}: "
+                "it takes a larger epsilon or delta, or smaller budgets"
             )
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2

@@ -8,10 +8,44 @@ signing and storing a certificate is left to the accountant service.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
 from typing import Any
+
+from accountant.ranges import check_count, check_delta, check_epsilon, outside
+
+__all__ = [
+    "Certificate",
+    "Comparison",
+    "Grade",
+    "Guarantee",
+    "LowerBound",
+    "Status",
+    "TierCertificate",
+    "round_down",
+    "round_up",
+]
+
+
+def round_up(value: float, digits: int = 6) -> str:
+    """A number >= 0 in so many significant digits, never below it: for every certified epsilon and delta that is shown.
+
+    A float stands for its shortest decimal form, so that 0.1 stays 0.1.
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 6) -> str:
+    """As `round_up`, never above it: for attacks, and for what is still allowed."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    exact = Decimal(repr(float(value)))
+    if exact.is_finite() and exact:
+        exact = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=direction)
+    return f"{float(exact):.{digits}g}"
 
 
 class Grade(StrEnum):
@@ -36,24 +70,6 @@ class Status(StrEnum):
     NOT_CHECKED = "not checked"
 
 
-def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    """Raises ValueError unless epsilon is a finite number >= 0."""
-    if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"{name} is {epsilon!r}; allowed is a finite number >= 0")
-
-
-def check_delta(delta: float, name: str = "delta") -> None:
-    """Raises ValueError unless 0 <= delta <= 1."""
-    if not (math.isfinite(delta) and 0 <= delta <= 1):
-        raise ValueError(f"{name} is {delta!r}; allowed is 0 <= {name} <= 1")
-
-
-def check_count(count: int, name: str, least: int = 0) -> None:
-    """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise ValueError(f"{name} is {count!r}; allowed is an integer >= {least}")
-
-
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta) with its grade, the method that gave it, and what it assumes. Neighbours: replace-one."""
@@ -65,12 +81,13 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.grade, Grade):
-            raise ValueError(f"grade is {self.grade!r}; allowed is {', '.join(Grade)}")
+            raise outside("grade", self.grade, f"one of {', '.join(Grade)}")
         if not self.method:
-            raise ValueError("method is empty; allowed is the name of the method that gave this number")
+            raise ValueError("method is empty; it must name the method that gave this number")
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,7 @@ class TierCertificate:
     delta: float
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
         check_epsilon(self.local_epsilon, "local_epsilon")
         check_delta(self.local_delta, "local_delta")
         check_count(self.count, "count", 1)
@@ -106,11 +124,12 @@ class Comparison:
     note: str = ""
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
         if not self.name or not self.reference:
-            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; allowed is both non-empty")
+            raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; both must be non-empty")
         if self.epsilon is None:
             if not self.note:
-                raise ValueError("note is empty; allowed without an epsilon is the reason why there is none")
+                raise ValueError("note is empty; without an epsilon it must say why there is none")
         else:
             check_epsilon(self.epsilon)
 
@@ -124,10 +143,11 @@ class LowerBound:
     attack: str
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not self.attack:
-            raise ValueError("attack is empty; allowed is a description of data set and statistic")
+            raise ValueError("attack is empty; it must describe data set and statistic")
 
 
 @dataclass(frozen=True)
@@ -158,19 +178,20 @@ class Certificate:
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
         Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
         check_count(self.num_users, "num_users", 1)
         check_count(self.dishonest, "dishonest")
         check_count(self.rounds, "rounds", 1)
         check_delta(self.numerical_slack, "numerical_slack")
         if not self.tiers:
-            raise ValueError("tiers is empty; allowed is at least one tier")
+            raise ValueError("tiers is empty; it must hold at least one tier")
         if sum(tier.count for tier in self.tiers) != self.num_users:
-            raise ValueError(f"tiers hold {sum(tier.count for tier in self.tiers)} users; allowed is {self.num_users}")
+            raise ValueError(f"tiers hold {sum(t.count for t in self.tiers)} users; they must hold {self.num_users}")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
-            raise ValueError(f"epsilon is {self.epsilon!r}; allowed is at least that of every tier")
+            raise outside("epsilon", self.epsilon, "at least that of every tier")
         if self.grade is not Grade.CERTIFIED:
-            raise ValueError(f"grade is {self.grade!r}; allowed in a certificate is {Grade.CERTIFIED}")
+            raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
 
     def to_json(self) -> dict[str, Any]:
         """The interface that other programs read: a dictionary of plain JSON values."""

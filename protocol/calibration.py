@@ -8,64 +8,99 @@ not. Needs nothing but the standard library, as clients do.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = ["ROUNDING", "gaussian_local_delta", "gaussian_sigma_steps", "unit_delta", "unit_sigma"]
+__all__ = [
+    "ROUNDING",
+    "gaussian_local_delta",
+    "gaussian_sigma_steps",
+    "unit_delta",
+    "unit_epsilon",
+    "unit_sigma",
+]
 
 ROUNDING = 1e-6
 """What rounding may add to the length of a clipped vector and to the sensitivity of a mean, as a share of either."""
 _MAX_SIGMA_STEPS = 1e6
 _MAX_UNIT_SIGMA = 1e9
-_DELTA_ERROR = 1e-12
-
-
-def _normal_terms(mu: float, epsilon: float) -> tuple[float, float]:
-    """The continuous mechanism: delta is Phi(-eps/mu + mu/2) less e^eps Phi(-eps/mu - mu/2) (Balle and Wang 2018)."""
-
-    def below(x: float) -> float:
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-
-    return below(-epsilon / mu + mu / 2), math.exp(epsilon) * below(-epsilon / mu - mu / 2)
-
-
-def _normal_delta(mu: float, epsilon: float) -> float:
-    first, second = _normal_terms(mu, epsilon)
-    return first - second
+_FAR = 25.0
+"""erfc(25) is 8e-274; epsilon is below 700 where upper, at least sqrt(epsilon), is below this."""
+_UNIT = 2.0**-52
+_UNDERFLOW = 1e-300
+"""More than erfc loses where it underflows."""
 
 
 def unit_delta(sigma: float, epsilon: float) -> float:
     """Returns the delta at epsilon of Gaussian noise on a vector of sensitivity 1, rounded up.
 
-    Exact in any dimension, with the 2-norm (Balle and Wang, ICML 2018, Theorem 8). Either term is good to 10^-12 of
-    itself, which is added: where delta is at least 10^-16 the argument x of erfc is at most 10, good to 4 ulp of 10,
-    and moves erfc by at most 2x + 1.2 times its own error.
+    Exact in any dimension, with the 2-norm: delta = Phi(-a + b) - e^epsilon Phi(-a - b), a = epsilon sigma and
+    b = 1/(2 sigma) (Balle and Wang, ICML 2018, Theorem 8). What is added bounds the rounding: an argument of erfc is
+    wrong by at most 4u (a + b), u = 2^-53, which moves erfc(x) by at most 2 max(x, 0) + 1.5 times that, relatively
+    (-erfc'(x)/erfc(x) <= x + sqrt(x^2 + 2) for x >= 0, and < 1.2 below), and erfc, exp and the products are good to
+    32u together (the C library's erfc is good to 8u). Far out, where erfc would underflow, what is subtracted is the
+    lower bound of it that the same inequality gives, erfc(x) >= 2 e^(-x^2)/(sqrt(pi) (x + sqrt(x^2 + 2))).
     """
-    first, second = _normal_terms(1 / sigma, epsilon)
-    return first - second + _DELTA_ERROR * (first + second)
+    a, b = epsilon * sigma, 1 / (2 * sigma)
+    lower, upper = (a - b) / math.sqrt(2), (a + b) / math.sqrt(2)
+    first = 0.5 * math.erfc(lower)
+    if upper < _FAR:
+        second, bend = 0.5 * math.exp(epsilon) * math.erfc(upper), upper
+    else:  # e^epsilon e^(-upper^2) = e^(-lower^2)
+        second = math.exp(-lower * lower) / (math.sqrt(math.pi) * (upper + math.sqrt(upper * upper + 2)))
+        bend = abs(lower)
+    moved = 2 * _UNIT * (a + b)
+    error = first * (moved * (2 * max(lower, 0.0) + 1.5) + 16 * _UNIT)
+    error += second * (moved * (2 * bend + 1.5) + 16 * _UNIT)
+    return min(1.0, max(0.0, first - second) + error + _UNDERFLOW)
 
 
 @lru_cache(maxsize=8192)
 def unit_sigma(epsilon: float, delta: float) -> float:
     """Returns a noise scale with which Gaussian noise makes a vector of sensitivity 1 (epsilon, delta)-private.
 
-    Analytic calibration, rounded up: `unit_delta` was evaluated at the scale that is returned.
+    Analytic calibration, rounded up: `unit_delta` was evaluated at the scale that is returned, and is above delta at
+    a scale smaller by 1e-12 of it.
 
     Raises:
-        ValueError: epsilon outside (0, 20], delta outside [1e-15, 0.1], or a scale above 10^9.
+        ValueError: epsilon outside (0, 500], delta outside (0, 1), or a scale above 10^9.
     """
-    if not 0 < epsilon <= 20 or not 1e-15 <= delta <= 0.1:
-        raise ValueError(f"local budget is ({epsilon}, {delta}); allowed are 0 < epsilon ≤ 20 and 1e-15 ≤ delta ≤ 0.1")
+    if not 0 < epsilon <= 500:
+        raise ValueError(f"local_epsilon is {epsilon}; it must be 0 < local_epsilon ≤ 500")
+    if not 0 < delta < 1:
+        raise ValueError(f"local_delta is {delta}; it must be 0 < local_delta < 1")
     low, high = 0.0, 1.0
     while unit_delta(high, epsilon) > delta:
         low, high = high, 2 * high
         if high > _MAX_UNIT_SIGMA:
             raise ValueError(
-                f"local budget is ({epsilon}, {delta}); allowed are those that noise of {_MAX_UNIT_SIGMA:g} times the "
+                f"local budget is ({epsilon}, {delta}); it must be one that noise of {_MAX_UNIT_SIGMA:g} times the "
                 "sensitivity is enough for"
             )
+    return _narrowed(lambda sigma: unit_delta(sigma, epsilon) <= delta, low, high)
+
+
+def unit_epsilon(sigma: float, delta: float) -> float:
+    """Returns an epsilon at which `unit_delta(sigma, epsilon)` is at most delta, the least one up to 1e-12 of it.
+
+    Raises:
+        ValueError: sigma is not a finite number > 0, or delta is outside (0, 1).
+    """
+    if not (0 < sigma < math.inf and 0 < delta < 1):
+        raise ValueError(f"sigma is {sigma} and delta {delta}; they must be a finite number > 0 and 0 < delta < 1")
+    if unit_delta(sigma, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1 / sigma
+    while unit_delta(sigma, high) > delta:
+        low, high = high, 2 * high
+    return _narrowed(lambda epsilon: unit_delta(sigma, epsilon) <= delta, low, high)
+
+
+def _narrowed(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Returns the upper end of a bracket of relative width 1e-12, where a monotone condition was seen to hold."""
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if unit_delta(middle, epsilon) > delta else (low, middle)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
@@ -79,9 +114,9 @@ def gaussian_local_delta(sigma: float, epsilon: float, steps: int) -> float:
         ValueError: sigma outside (0, 10^6], epsilon not above 0, or steps below 1.
     """
     if not 0 < sigma <= _MAX_SIGMA_STEPS:
-        raise ValueError(f"sigma is {sigma} lattice steps; allowed is 0 < sigma ≤ {_MAX_SIGMA_STEPS:g}")
+        raise ValueError(f"sigma is {sigma} lattice steps; it must be 0 < sigma ≤ {_MAX_SIGMA_STEPS:g}")
     if not epsilon > 0 or steps < 1:
-        raise ValueError(f"epsilon is {epsilon} and steps {steps}; allowed are epsilon > 0 and steps ≥ 1")
+        raise ValueError(f"epsilon is {epsilon} and steps {steps}; they must be epsilon > 0 and steps ≥ 1")
     scale = 1 / (2 * sigma * sigma)
     # p0 exceeds e^epsilon p1 exactly below this point, and falls from there on, faster than geometrically.
     top = math.ceil(steps / 2 - sigma * sigma * epsilon / steps) - 1
@@ -107,14 +142,8 @@ def gaussian_sigma_steps(epsilon: float, delta: float, steps: int) -> float:
         ValueError: epsilon or delta out of range, or so little privacy per lattice step that sigma exceeds 10^6 steps.
     """
     if not 0 < epsilon <= 20 or not 1e-15 <= delta < 1:
-        raise ValueError(f"local budget is ({epsilon}, {delta}); allowed are 0 < epsilon ≤ 20 and 1e-15 ≤ delta < 1")
-    low, high = 0.0, 1.0
-    while _normal_delta(1 / high, epsilon) > delta:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _normal_delta(1 / middle, epsilon) > delta else (low, middle)
-    sigma, margin = high * steps, 1e-9
+        raise ValueError(f"local budget is ({epsilon}, {delta}); it must be 0 < epsilon ≤ 20 and 1e-15 ≤ delta < 1")
+    sigma, margin = unit_sigma(epsilon, delta) * steps, 1e-9
     while gaussian_local_delta(sigma, epsilon, steps) > delta:
         sigma, margin = sigma * (1 + margin), 4 * margin
     return sigma

@@ -438,8 +438,10 @@ class GaussianVector(VectorMechanism):
         in floating point (client.vectors has the argument). m is records_per_client: a client with more adds too much.
 
         Raises:
-            ValueError: the budget is out of range.
+            ValueError: epsilon is outside (0, 20].
         """
+        if not 0 < epsilon <= 20:
+            raise ValueError(f"local budget is ({epsilon}, {self.local_delta}); it must be 0 < epsilon ≤ 20")
         sensitivity = 2 * self.vector.clipping_norm / self.records_per_client * (1 + ROUNDING)
         return sensitivity * unit_sigma(epsilon, self.local_delta)
 

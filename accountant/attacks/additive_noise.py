@@ -1,9 +1,9 @@
 """Attacks on Laplace and Gaussian noise: count the reports between two cuts, and choose the cuts well.
 
 The victim moves between 0 and 1 while the others all hold one value; a report lies between the cuts with a known
-chance, so that the count is a sum of independent bits. Cuts are compared by a saddle-point approximation on a few
-stand-ins for the others; what the best of them prove is left to `attack_games`. In R^d a report's distance from the
-axis on which everybody sits shows its noise scale, and sets other tiers apart.
+probability, so that the count is a sum of independent bits. Cuts are compared by a saddle-point approximation on a few
+stand-ins for the others; what the best of them prove is left to `event_tests`. In R^d a report's distance from the
+axis on which all values lie shows its noise scale, and sets other tiers apart.
 """
 
 from __future__ import annotations
@@ -15,18 +15,26 @@ from functools import cached_property
 
 import numpy as np
 
-from accountant.attacks.event_tests import NOTHING, Bet, Chance, CountGame, Goal, Scene, saddle_points
-from accountant.attacks.interval_probabilities import Noise
-from accountant.attacks.score_tests import MAX_SCORE_TIERS, score_game
+from accountant.attacks.event_tests import (
+    NO_WITNESS,
+    CountTest,
+    Population,
+    Probability,
+    Target,
+    Witness,
+    saddle_points,
+)
+from accountant.attacks.interval_probabilities import IntervalProbabilities
+from accountant.attacks.score_tests import MAX_SCORE_TIERS, score_test
 from accountant.numerics.binomial import Floats
-from accountant.numerics.poisson_binomial import bit_sum
+from accountant.numerics.poisson_binomial import poisson_binomial
 
-__all__ = ["Cuts", "NoiseAttacks", "Scores"]
+__all__ = ["AdditiveNoiseAttacks", "Cuts", "Scores"]
 
 MAX_STAND_INS = 24
 """The others are stood for by this many tiers while cuts are compared."""
 FINALISTS = 2
-"""That many of the cuts that looked best are played by default."""
+"""That many of the cuts that looked best are tested by default."""
 STARTS = 6
 """That many cuts of the coarse grid are refined."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
@@ -35,7 +43,7 @@ _RING_TAILS = (None, 1e-2, 1e-5)
 
 @dataclass(frozen=True)
 class Cuts:
-    """Counted are the reports between low and high (in R^d: along the axis), the others being at one value.
+    """The reports between low and high (in R^d: along the axis) are counted, the others being at one value.
 
     ring: in R^d, the share of the victim's own reports that may be lost on each side by counting only reports whose
     distance from the axis fits the victim's noise; None counts them all.
@@ -49,7 +57,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Scores:
-    """Added up are scores 0..levels of the reports, in `cells` cells from -reach to 1 + reach and two beyond."""
+    """Scores 0..levels of the reports are added up, in `cells` cells from -reach to 1 + reach and two beyond."""
 
     others_at: float
     reach: float
@@ -58,14 +66,14 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseAttacks:
+class AdditiveNoiseAttacks:
     """Data sets are `Cuts` or `Scores`. scales: float64 (T,), the others' noise scales, in the order of their tiers."""
 
-    scene: Scene
-    noise: Noise
+    population: Population
+    noise: IntervalProbabilities
     victim_scale: float
     scales: Floats
-    goal: Goal
+    target: Target
     dimension: int = 1
 
     def defaults(self) -> Iterator[Cuts | Scores]:
@@ -74,7 +82,7 @@ class NoiseAttacks:
         for ring in rings:
             yield from self._promising(1.0, ring)
         if 0 < self.scales.size <= MAX_SCORE_TIERS:
-            levels = int(np.clip(8_000 / math.sqrt(self.scene.others), 4, 32))
+            levels = int(np.clip(8_000 / math.sqrt(self.population.others), 4, 32))
             yield Scores(1.0, 1.5 * min(max(self.victim_scale, float(np.median(self.scales))), 30.0), 60, levels)
 
     def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
@@ -99,40 +107,44 @@ class NoiseAttacks:
         moved = Cuts(self.noise.cut(low), self.noise.cut(high), at, ring)
         return moved if moved.low < moved.high and math.isfinite(moved.high - moved.low + 1) else data
 
-    def play(self, data: Cuts | Scores, goal: Goal) -> Bet:
+    def test(self, data: Cuts | Scores, target: Target) -> Witness:
         """Counts the reports between the cuts, from above and from below; or adds up their scores."""
         if isinstance(data, Scores):
-            return self._by_scores(data, goal)
+            return self._by_scores(data, target)
         low, high = np.array([data.low]), np.array([data.high])
         inside, outside = self._between(self.scales, data.others_at, low, high, data.ring)
         flipped = inside > 0.5
-        share = np.clip(np.where(flipped, outside, inside), 0.0, 0.5)
-        others, constant = bit_sum(share, self.scene.others_count, flipped, self.noise.share_error)
-        chances = [self._victim(at, low, high, data.ring) for at in (0.0, 1.0)]
-        few, many = sorted(chances, key=lambda chance: chance.yes)
-        bet = CountGame(others, constant, many, few, self.noise.share_error).best_of_both(goal)
+        probability = np.clip(np.where(flipped, outside, inside), 0.0, 0.5)
+        others, constant = poisson_binomial(
+            probability, self.population.others_count, flipped, self.noise.probability_error
+        )
+        probabilities = [self._victim(at, low, high, data.ring) for at in (0.0, 1.0)]
+        few, many = sorted(probabilities, key=lambda probability: probability.event)
+        witness = CountTest(others, constant, many, few, self.noise.probability_error).best_of_both(target)
         ring = "" if data.ring is None else f" whose distance from the axis fits the victim's (all but {data.ring:.2g})"
-        at = "" if self.scene.others == 0 else f" all at {data.others_at:g}"
-        words = f"{self.scene}{at}, moving between 0 and 1; count of reports{ring} in [{data.low:.6g}, {data.high:.6g}]"
-        return Bet(bet.score, f"{words} {bet.event}")
+        at = "" if self.population.others == 0 else f" all at {data.others_at:g}"
+        words = f"{self.population}{at}, moving between 0 and 1; count of reports{ring}"
+        return Witness(witness.score, f"{words} in [{data.low:.6g}, {data.high:.6g}] {witness.event}")
 
-    def _by_scores(self, data: Scores, goal: Goal) -> Bet:
+    def _by_scores(self, data: Scores, target: Target) -> Witness:
         inner = np.linspace(-data.reach, 1 + data.reach, data.cells + 1).tolist()
         cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in inner), math.inf])
         low, high = cuts[:-1], cuts[1:]
         first, second = (self.noise.between(np.array([self.victim_scale]), at, low, high)[0] for at in (0.0, 1.0))
         others = self.noise.between(self.scales[:, None], data.others_at, low, high)[0]
-        game = score_game(first, second, others, self.scene.others_count, data.levels, self.noise.share_error)
-        if game is None:
-            return NOTHING
-        bet = game.best(goal)
-        words = f"{self.scene} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
+        test = score_test(
+            first, second, others, self.population.others_count, data.levels, self.noise.probability_error
+        )
+        if test is None:
+            return NO_WITNESS
+        witness = test.best(target)
+        words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
         where = f"likelihood ratio in {low.size} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
-        return Bet(bet.score, f"{words} ({where}) {bet.event}")
+        return Witness(witness.score, f"{words} ({where}) {witness.event}")
 
-    def _victim(self, at: float, low: Floats, high: Floats, ring: float | None) -> Chance:
+    def _victim(self, at: float, low: Floats, high: Floats, ring: float | None) -> Probability:
         inside, outside = self._between(np.array([self.victim_scale]), at, low, high, ring)
-        return Chance(float(inside[0]), float(outside[0]))
+        return Probability(float(inside[0]), float(outside[0]))
 
     def _between(
         self, scale: Floats, at: float, low: Floats, high: Floats, ring: float | None
@@ -159,7 +171,7 @@ class NoiseAttacks:
     @cached_property
     def _stand_ins(self) -> tuple[Floats, Floats]:
         """A few scales with counts that look like the others; for choosing only."""
-        count = self.scene.others_count.astype(np.float64)
+        count = self.population.others_count.astype(np.float64)
         if self.scales.size <= MAX_STAND_INS:
             return self.scales, count
         log = np.log(self.scales)
@@ -216,8 +228,8 @@ class NoiseAttacks:
             value = (np.log(total) * count).sum(2)
             slope = (grown / total * count).sum(2)
             curvature = (grown * rest / total**2 * count).sum(2)
-            chances = saddle_points(value, slope, curvature, tilts, first, second)
-            scores = np.maximum(scores, self.goal.score(*chances).max(1))
+            probabilities = saddle_points(value, slope, curvature, tilts, first, second)
+            scores = np.maximum(scores, self.target.score(*probabilities).max(1))
         return scores
 
 

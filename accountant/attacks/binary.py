@@ -2,7 +2,7 @@
 
 A one-bit mean is attacked at the two ends of its interval, a hemisphere mechanism by the sign of each report's
 projection on the victim's direction, the others all on that line: both are randomised response on a bit. What a count
-of ones proves is left to `attack_games`.
+of ones proves is left to `event_tests`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.attacks.event_tests import Bet, Chance, CountGame, Goal, Scene
+from accountant.attacks.event_tests import CountTest, Population, Probability, Target, Witness
 from accountant.numerics.binomial import Ints
-from accountant.numerics.poisson_binomial import bit_sum
+from accountant.numerics.poisson_binomial import poisson_binomial
 
-__all__ = ["BitAttacks", "bit_chance"]
+__all__ = ["BinaryAttacks", "keep_probability"]
 
 MAX_BLOCKS = 32
 """More tiers than this are split as this many blocks of neighbours."""
 MAX_SPLITS = 64
-"""Up to this many splits of the others into ones and zeros are all played at once."""
+"""Up to this many splits of the others into ones and zeros are all tested at once."""
 
 Split = tuple[int, ...]
 
 
-def bit_chance(local_epsilon: float) -> Chance:
-    """The chance that randomised response keeps its bit."""
+def keep_probability(local_epsilon: float) -> Probability:
+    """Returns the probability that randomised response keeps its bit."""
     decay = math.exp(-local_epsilon)
-    return Chance(1 / (1 + decay), decay / (1 + decay))
+    return Probability(1 / (1 + decay), decay / (1 + decay))
 
 
 @dataclass(frozen=True, eq=False)
-class BitAttacks:
+class BinaryAttacks:
     """Data sets are splits: how many users of each block of tiers hold a one, those of the smallest budgets first."""
 
-    scene: Scene
+    population: Population
     noun: str = "bits"
     statistic: str = "count of ones"
 
@@ -67,34 +67,36 @@ class BitAttacks:
             ones = min(most, max(0, ones + int(generator.integers(-reach, reach + 1))))
         return (*data[:block], ones, *data[block + 1 :])
 
-    def play(self, data: Split, goal: Goal) -> Bet:
+    def test(self, data: Split, target: Target) -> Witness:
         """Counts the ones, from above and from below."""
-        scene = self.scene
+        population = self.population
         ones = self._ones(data)
-        decay = np.exp(-scene.others_epsilon)
+        decay = np.exp(-population.others_epsilon)
         flip = decay / (1 + decay)
         held = ones > 0
-        share = np.concatenate([flip, flip[held]])
-        count = np.concatenate([scene.others_count - ones, ones[held]])
-        others, constant = bit_sum(share, count, np.arange(share.size) >= flip.size)
-        keep = bit_chance(scene.local_epsilon)
-        bet = CountGame(others, constant, keep, keep.complement()).best_of_both(goal)
+        probability = np.concatenate([flip, flip[held]])
+        count = np.concatenate([population.others_count - ones, ones[held]])
+        others, constant = poisson_binomial(probability, count, np.arange(probability.size) >= flip.size)
+        keep = keep_probability(population.local_epsilon)
+        witness = CountTest(others, constant, keep, keep.of_complement()).best_of_both(target)
         total = int(ones.sum())
         held_by = f"are 1 for {total:,} of them" if total else "are all 0"
         where = f" ({', '.join(f'{n:,}' for n in data)} by tier)" if total > 0 and len(data) > 1 else ""
-        return Bet(bet.score, f"{scene} whose {self.noun} {held_by}{where}; {self.statistic} {bet.event}")
+        return Witness(
+            witness.score, f"{population} whose {self.noun} {held_by}{where}; {self.statistic} {witness.event}"
+        )
 
     def _starts(self) -> Ints:
-        tiers = self.scene.others_count.size
+        tiers = self.population.others_count.size
         return np.unique(np.linspace(0, tiers, min(tiers, MAX_BLOCKS) + 1).astype(np.int64))[:-1]
 
     def _sizes(self) -> Ints:
-        if self.scene.others_count.size == 0:
+        if self.population.others_count.size == 0:
             return np.zeros(0, dtype=np.int64)
-        return np.add.reduceat(self.scene.others_count, self._starts())
+        return np.add.reduceat(self.population.others_count, self._starts())
 
     def _ones(self, data: Split) -> Ints:
-        count = self.scene.others_count
+        count = self.population.others_count
         if not any(data):
             return np.zeros(count.size, dtype=np.int64)
         starts = self._starts()

@@ -1,9 +1,9 @@
-"""The games an attacker plays on a shuffled batch: which events to bet on, and the two probabilities of each.
+"""From an event to a lower bound: tests of a shuffled batch, each with its two probabilities rounded the sound way.
 
 For every event S, H_{e^epsilon} >= Pr0[S] - e^epsilon Pr1[S]. So an attack is an event with Pr0 bounded from below and
-Pr1 from above, and every choice made on the way (thresholds, windows, tilts) may be approximate. Two games are here:
-`CountGame` (how many reports fall into a set) and `histogram_game` (everything a reader sees, for a handful of users);
-the counts of two letters are played in `pair_game`. Which data sets to try is left to `attacks`.
+Pr1 from above, and every choice made on the way (thresholds, windows, tilts) may be approximate. Two tests are here:
+`CountTest` (how many reports fall into a set) and `histogram_test` (all that the observer sees, for a handful of
+users). Tests by two counts and by scores have files of their own; which data sets to try is left to `lower_bound`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.poisson_binomial import BitSum, Window
+from accountant.numerics.poisson_binomial import PoissonBinomial, Window
+from accountant.ranges import check_epsilon, check_target_delta
 
-__all__ = ["NOTHING", "Bet", "Chance", "CountGame", "Family", "Goal", "Scene", "histogram_game", "saddle_points"]
+__all__ = [
+    "NO_WITNESS",
+    "Attacks",
+    "CountTest",
+    "Population",
+    "Probability",
+    "Target",
+    "Witness",
+    "histogram_test",
+    "saddle_points",
+]
 
 LEAST = 1e-290
 """A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
@@ -28,25 +39,27 @@ MAX_POINTS = 128
 
 
 @dataclass(frozen=True)
-class Goal:
-    """Either the largest epsilon at a delta, or the largest delta at an epsilon: exactly one is given."""
+class Target:
+    """What is to be made as large as possible: epsilon at a given delta, or delta at a given epsilon."""
 
     delta: float | None = None
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
+        """Raises ValueError unless exactly one of the two is given and in its range."""
         if (self.delta is None) == (self.epsilon is None):
             raise ValueError(f"delta is {self.delta!r} and epsilon is {self.epsilon!r}; give exactly one")
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise ValueError(f"delta is {self.delta!r}; allowed is 0 < delta < 1")
-        if self.epsilon is not None and not (math.isfinite(self.epsilon) and self.epsilon >= 0):
-            raise ValueError(f"epsilon is {self.epsilon!r}; allowed is a finite number >= 0")
+        if self.delta is not None:
+            check_target_delta(self.delta)
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
 
     def score(self, first: Floats, second: Floats) -> Floats:
-        """What events of Pr0 >= first and Pr1 <= second show: an epsilon (-inf for none) or a delta. Any shape."""
+        """What events of Pr0 >= first and Pr1 <= second prove: an epsilon (-inf for none) or a delta. Any shape."""
         second = np.maximum(second, LEAST)
         if self.delta is None:
-            found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            with np.errstate(over="ignore"):
+                found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
             return np.where(first > LEAST, found, -np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)
@@ -59,41 +72,42 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Bet:
-    """A proved score (see `Goal.score`) and the event that reaches it, in words."""
+class Witness:
+    """An event, in words, and the score that it proves (see `Target.score`)."""
 
     score: float
     event: str
 
 
-class Family(Protocol):
-    """The attacks on one kind of randomizer around one victim: data sets to play, and how to vary them.
+class Attacks(Protocol):
+    """The attacks on one kind of randomizer around one victim: data sets to test, and how to vary them.
 
-    A data set is an immutable object that only its own family looks into.
+    A data set is an immutable object that only its own attacks look into.
     """
 
     def defaults(self) -> Iterator[Any]:
-        """The data sets to play first, few and cheap."""
+        """The data sets to test first, few and cheap."""
         ...
 
     def vary(self, data: Any, generator: np.random.Generator) -> Any:
         """Another data set near one that did well."""
         ...
 
-    def play(self, data: Any, goal: Goal) -> Bet:
+    def test(self, data: Any, target: Target) -> Witness:
         """The best event on this data set; its words describe data set and statistic."""
         ...
 
 
-NOTHING = Bet(-math.inf, "no event")
+NO_WITNESS = Witness(-math.inf, "no event")
 
 
 def saddle_points(
     value: Floats, slope: Floats, curvature: Floats, tilts: Floats, high: Floats | float, low: Floats | float
 ) -> tuple[Floats, Floats]:
-    """Approximate Pr0 and Pr1 of {V + X > K'(tilt)}, V a bit with Pr0[V=1] = high and Pr1[V=1] = low, tilt > 0.
+    """Approximates Pr0 and Pr1 of {V + X > K'(tilt)}, V a bit with Pr0[V=1] = high and Pr1[V=1] = low, tilt > 0.
 
-    The saddle-point approximation from K, K' and K''; only for choosing where to look.
+    The lattice saddle-point approximation (Daniels 1987) from value = K, slope = K' and curvature = K'' at the tilts.
+    It only chooses where to look: no bound rests on it (docs/accounting.md, section 6).
     """
     from scipy.special import erfcx
 
@@ -111,8 +125,8 @@ def saddle_points(
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """One victim among honest others, as tiers: float64 (T,), float64 (T,), int64 (T,) with counts >= 1; T may be 0."""
+class Population:
+    """A victim and the honest others, as tiers: float64 (T,), float64 (T,), int64 (T,) with counts >= 1; T may be 0."""
 
     local_epsilon: float
     local_delta: float
@@ -126,119 +140,124 @@ class Scene:
         return int(self.others_count.sum())
 
     def __str__(self) -> str:
+        """For the description of an attack."""
         return f"victim of local ε {self.local_epsilon:g} among {self.others:,}"
 
 
 @dataclass(frozen=True)
-class Chance:
-    """A probability and its complement, each with a small relative error."""
+class Probability:
+    """The probabilities of an event and of its complement, each with a small relative error."""
 
-    yes: float
-    no: float
+    event: float
+    complement: float
 
-    def complement(self) -> Chance:
-        """The other way round."""
-        return Chance(self.no, self.yes)
+    def of_complement(self) -> Probability:
+        """The same, seen from the complement."""
+        return Probability(self.complement, self.event)
 
 
 @dataclass(frozen=True, eq=False)
-class CountGame:
-    """S = V + X: the victim's bit among the others' bits, X = others + constant; V = 1 with chance high or low.
+class CountTest:
+    """Events {S > t} of S = V + X: the victim's bit V, Pr[V=1] = high or low, and the others' X = others + constant.
 
     The others' sum is log-concave, so the likelihood ratio of S is monotone and {S > t} is the best kind of event.
     mirrored: S is the negative of what is counted.
     """
 
-    others: BitSum
+    others: PoissonBinomial
     constant: int
-    high: Chance
-    low: Chance
-    share_error: float = 8 * UNIT
+    high: Probability
+    low: Probability
+    probability_error: float = 8 * UNIT
     mirrored: bool = False
 
-    def reflected(self) -> CountGame:
+    def reflected(self) -> CountTest:
         """The same count seen from the other end, the victim's two values exchanged."""
-        return CountGame(
+        return CountTest(
             self.others.reflected(),
             -self.constant - 1,
-            self.low.complement(),
-            self.high.complement(),
-            self.share_error,
+            self.low.of_complement(),
+            self.high.of_complement(),
+            self.probability_error,
             not self.mirrored,
         )
 
-    def best_of_both(self, goal: Goal) -> Bet:
+    def best_of_both(self, target: Target) -> Witness:
         """The better of many and few."""
-        return max(self.best(goal), self.reflected().best(goal), key=lambda bet: bet.score)
+        return max(self.best(target), self.reflected().best(target), key=lambda witness: witness.score)
 
-    def tilts(self, goal: Goal) -> Floats:
+    def tilts(self, target: Target) -> Floats:
         """Tilts between which the best one lies."""
         _, _, curvature = self.others.cumulants(np.zeros(1))
         width = math.sqrt(max(float(curvature[0]), 1e-6))
-        reach = math.sqrt(2 * goal.log_odds) + 2
-        share = self.others.share
-        rarest = float(np.max(np.where(self.others.sign > 0, -np.log(share), -np.log1p(-share)), initial=1.0))
-        top = max(1.5 * reach / width, 1.0 if width > 30 else min(rarest, goal.log_odds) + 5.0)
+        reach = math.sqrt(2 * target.log_odds) + 2
+        probability = self.others.probability
+        rarest = float(
+            np.max(np.where(self.others.sign > 0, -np.log(probability), -np.log1p(-probability)), initial=1.0)
+        )
+        top = max(1.5 * reach / width, 1.0 if width > 30 else min(rarest, target.log_odds) + 5.0)
         return np.geomspace(0.05 / width, min(max(top, 0.1 / width), 500.0), 32)
 
-    def best(self, goal: Goal) -> Bet:
+    def best(self, target: Target) -> Witness:
         """The best threshold that was found."""
-        if self.high.yes <= self.low.yes:
-            return NOTHING
-        tilts = self.tilts(goal)
-        scores = goal.score(*saddle_points(*self.others.cumulants(tilts), tilts, self.high.yes, self.low.yes))
+        if self.high.event <= self.low.event:
+            return NO_WITNESS
+        tilts = self.tilts(target)
+        scores = target.score(*saddle_points(*self.others.cumulants(tilts), tilts, self.high.event, self.low.event))
         promising = {int(np.argmax(scores))}
-        if goal.delta is None:
-            # A difference of two chances that are hardly apart is beyond the approximation: look more than once.
+        if target.delta is None:
+            # A difference of two nearly equal probabilities is beyond the approximation: look more than once.
             promising |= {8, 14, 20, 26}
-        bets = [self._near(float(tilts[place]), goal) for place in sorted(promising)]
-        return max(bets, key=lambda bet: bet.score)
+        witnesses = [self._near(float(tilts[place]), target) for place in sorted(promising)]
+        return max(witnesses, key=lambda witness: witness.score)
 
-    def _near(self, tilt: float, goal: Goal) -> Bet:
+    def _near(self, tilt: float, target: Target) -> Witness:
         """The best threshold in the window of one tilted law."""
         window = self.others.window(tilt)
         low, high = window.low, min(window.low + window.length - 1, window.highest)
         step = max(1, -(-(high - low + 1) // MAX_POINTS))
-        best, at = self._points(window, goal, np.arange(low, high + 1, step, dtype=np.int64))
+        best, at = self._points(window, target, np.arange(low, high + 1, step, dtype=np.int64))
         while step > 1:
             around = np.arange(max(low, at - 2 * step), min(high, at + 2 * step) + 1, max(1, step // 64))
             step = max(1, step // 64)
-            better, place = self._points(window, goal, around)
+            better, place = self._points(window, target, around)
             if better > best:
                 best, at = better, place
         threshold = at + self.constant
-        return Bet(best, f"< {-threshold}" if self.mirrored else f"> {threshold}")
+        return Witness(best, f"< {-threshold}" if self.mirrored else f"> {threshold}")
 
-    def _points(self, window: Window, goal: Goal, t: Ints) -> tuple[float, int]:
+    def _points(self, window: Window, target: Target, t: Ints) -> tuple[float, int]:
         """The best score of the events {S > t + constant} and its t."""
         point, point_error, tail, tail_error = window.upper(t)
         scale, rounding = window.scale(t)
-        rounding = rounding + 2 * self.share_error + 8 * UNIT
-        first = self.high.yes * np.maximum(point - point_error, 0) + np.maximum(tail - tail_error, 0)
-        second = self.low.yes * (np.maximum(point, 0) + point_error) + np.maximum(tail, 0) + tail_error
-        scores = goal.score(first * scale * (1 - rounding), second * scale * (1 + rounding))
+        rounding = rounding + 2 * self.probability_error + 8 * UNIT
+        first = self.high.event * np.maximum(point - point_error, 0) + np.maximum(tail - tail_error, 0)
+        second = self.low.event * (np.maximum(point, 0) + point_error) + np.maximum(tail, 0) + tail_error
+        scores = target.score(first * scale * (1 - rounding), second * scale * (1 + rounding))
         best = int(np.argmax(scores))
         return float(scores[best]), int(t[best])
 
 
-def histogram_game(first: NDArray[np.float64], second: NDArray[np.float64], goal: Goal, users: int) -> float:
+def histogram_test(first: NDArray[np.float64], second: NDArray[np.float64], target: Target, users: int) -> float:
     """The best score from all that is seen: two laws over the same outcomes, made of `users` reports one by one.
 
     The best event at epsilon is {Pr0 > e^epsilon Pr1}; for a given delta the epsilon is found by Dinkelbach's steps.
+    The error of either probability is relative: only positive numbers are multiplied and added, a handful of rounded
+    operations per report, and numpy's pairwise sum adds fewer than 40.
     """
     error = (40 + 16 * users) * UNIT
 
-    def bet(epsilon: float) -> float:
+    def best(epsilon: float) -> float:
         event = first > math.exp(epsilon) * second
         return float(
-            goal.score(np.array(first[event].sum() * (1 - error)), np.array(second[event].sum() * (1 + error)))
+            target.score(np.array(first[event].sum() * (1 - error)), np.array(second[event].sum() * (1 + error)))
         )
 
-    if goal.epsilon is not None:
-        return bet(goal.epsilon)
+    if target.epsilon is not None:
+        return best(target.epsilon)
     epsilon = 0.0
     for _ in range(60):
-        found = bet(epsilon)
+        found = best(epsilon)
         if not found > epsilon * (1 + 1e-12) + 1e-15:
             return max(epsilon, found)
         epsilon = found

@@ -1,8 +1,8 @@
 """How likely a noisy report falls between two cuts, for Laplace and Gaussian noise of many scales at once.
 
 Cuts are numbers that no report hits: any number on the line, half-way points on a lattice. Every probability comes
-with its complement, both from forms without cancellation where they are small. Which cuts to use is left to
-`noise_attacks`.
+with its complement, both from forms without cancellation where they are small. Which cuts to use is left to the
+attacks on `additive_noise`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from typing import Protocol
 import numpy as np
 
 from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_sigma
 
-__all__ = ["GaussianNoise", "LaplaceNoise", "Noise", "gaussian_scales"]
+__all__ = ["GaussianIntervals", "IntervalProbabilities", "LaplaceIntervals"]
 
-EXACT_SCALES = 64
-"""Up to this many Gaussian scales are calibrated one by one, more by Newton's steps on all of them."""
 MAX_LATTICE_TERMS = 20_000_000
 """Sums of the discrete Gaussian over more terms than this, scales times lattice points, are refused."""
 
 
-class Noise(Protocol):
+class IntervalProbabilities(Protocol):
     """Additive noise on values in [0, 1]."""
 
     @property
-    def share_error(self) -> float:
+    def probability_error(self) -> float:
         """A bound on the relative error of the smaller of the two probabilities of `between`."""
         ...
 
@@ -56,18 +53,18 @@ def _lattice_value(place: float, lattice: int | None) -> float:
 
 
 @dataclass(frozen=True)
-class LaplaceNoise:
+class LaplaceIntervals:
     """Density proportional to e^(-|z|/scale), on the line or on the multiples of 1/lattice."""
 
     lattice: int | None = None
 
     @property
-    def share_error(self) -> float:
+    def probability_error(self) -> float:
         """A few ulp, and those of exponents up to 100."""
         return 5e-14
 
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """See `Noise.between`. Beyond a cut at distance x: e^(-x/scale)/(2 cosh(step/(2 scale)))."""
+        """See `IntervalProbabilities.between`. Beyond a cut at distance x: e^(-x/scale)/(2 cosh(step/(2 scale)))."""
         half = 0.0 if self.lattice is None else 0.5 / self.lattice
         cosh = np.cosh(np.minimum(half / scale, 300.0))
         excess = 2 * np.sinh(np.minimum(half / scale, 300.0) / 2) ** 2  # cosh - 1
@@ -90,18 +87,18 @@ class LaplaceNoise:
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianIntervals:
     """Density proportional to e^(-z^2/(2 scale^2)), on the line or on the multiples of 1/lattice."""
 
     lattice: int | None = None
 
     @property
-    def share_error(self) -> float:
+    def probability_error(self) -> float:
         """Calibration is good to 1e-12, erfc to a few ulp, and at most three digits cancel where they do."""
         return 1e-10
 
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """See `Noise.between`: error functions, or a sum over the lattice points."""
+        """See `IntervalProbabilities.between`: error functions, or a sum over the lattice points."""
         if self.lattice is not None:
             return self._on_lattice(scale, at, low, high, self.lattice)
         from scipy.special import erf, erfc
@@ -121,8 +118,8 @@ class GaussianNoise:
         size = math.ceil(12 * float(distinct.max()) * lattice) + lattice + 2
         if distinct.size * size > MAX_LATTICE_TERMS:
             raise ValueError(
-                f"{distinct.size} noise scales on a lattice of {lattice} steps; allowed is at most "
-                f"{MAX_LATTICE_TERMS} terms, {distinct.size * size} are needed"
+                f"{distinct.size} noise scales on a lattice of {lattice} steps need {distinct.size * size} terms; it "
+                f"must be at most {MAX_LATTICE_TERMS}"
             )
         steps = np.arange(size + 1) / lattice
         mass = np.exp(-((steps / distinct[:, None]) ** 2) / 2)
@@ -151,29 +148,3 @@ class GaussianNoise:
     def value(self, place: float) -> float:
         """On the lattice."""
         return _lattice_value(place, self.lattice)
-
-
-def gaussian_scales(local_epsilon: Floats, local_delta: Floats) -> Floats:
-    """`gaussian_sigma` of every tier, to 1e-11, shapes (T,). Raises ValueError unless every local_delta is > 0."""
-    if local_epsilon.size and not (local_delta > 0).all():
-        raise ValueError("local delta is 0.0 for some users; allowed with Gaussian noise is 0 < local delta < 1")
-    if local_epsilon.size <= EXACT_SCALES:
-        rows = zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
-        return np.array([gaussian_sigma(eps, delta) for eps, delta in rows], dtype=np.float64)
-    from scipy.special import log_ndtr
-
-    # Newton on ln delta as a function of ln mu, mu = 1/sigma; d delta/d mu = phi(-epsilon/mu + mu/2).
-    aim = np.log(local_delta)
-    mu = np.sqrt(2 * local_epsilon - 2 * aim) - np.sqrt(-2 * aim)
-    for _ in range(40):
-        x = -local_epsilon / mu + mu / 2
-        first, second = log_ndtr(x), local_epsilon + log_ndtr(x - mu)
-        log_delta = first + np.log(-np.expm1(np.minimum(second - first, -1e-300)))
-        slope = np.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mu
-        step = np.clip((aim - log_delta) / slope, -0.5, 0.5)
-        mu = mu * np.exp(step)
-        if float(np.abs(step).max()) < 1e-10:  # what is left after this step is its square, and rounding
-            return np.asarray(1 / mu)
-    raise ValueError(
-        f"Gaussian calibration moved by {float(np.abs(step).max()):.3g} at its last step; allowed is 1e-10"
-    )

@@ -2,7 +2,7 @@
 
 Grade LOWER_BOUND: one concrete pair of neighbouring data sets, one event, its two probabilities computed with their
 numerical error taken off. The certificates are the other side; where the two are close, both are nearly the truth.
-How an event becomes a bound is left to `attack_games`, which data sets exist to the families of attacks.
+How an event becomes a bound is left to `event_tests`, which data sets exist to the attacks on each mechanism.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from accountant.attacks.additive_noise import NoiseAttacks
-from accountant.attacks.binary import BitAttacks
-from accountant.attacks.event_tests import NOTHING, Bet, Family, Goal, Scene
-from accountant.attacks.interval_probabilities import GaussianNoise, LaplaceNoise, gaussian_scales
-from accountant.attacks.kary import LetterAttacks
+from accountant.attacks.additive_noise import AdditiveNoiseAttacks
+from accountant.attacks.binary import BinaryAttacks
+from accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
+from accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
+from accountant.attacks.kary import KaryAttacks
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.gaussian import GaussianMechanism
@@ -27,7 +27,8 @@ from accountant.mechanisms.kary import KaryRandomizedResponse
 from accountant.mechanisms.laplace import LaplaceMechanism
 from accountant.mechanisms.registry import randomizer_from_name
 from accountant.numerics.binomial import UNIT
-from accountant.results import LowerBound, check_count
+from accountant.ranges import check_count, check_linkage, outside
+from accountant.results import LowerBound
 
 __all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
 
@@ -37,8 +38,7 @@ Progress = Callable[[LowerBound, int], None]
 VICTIMS = 2
 """The largest tiers that are tried as the victim's."""
 MANY_TIERS = 64
-"""With more tiers only the largest is tried by default: its neighbours are no different."""
-LINKAGES = ("separate", "stratified")
+"""With more tiers only the largest is tried by default: its neighbours hardly differ."""
 _STALE = 300
 """After this many variations in a row that were tried before, a victim's search is over."""
 
@@ -63,16 +63,23 @@ def lower_bound(
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
         linkage: "separate", or "stratified" where a report shows its tier: only the victim's own tier is left.
-        seconds: search on for this long (>= 0) with other data sets, events and victims; None plays only the first few.
+        seconds: search on for this long (>= 0) with other data sets, events and victims; None tests only the first few.
         progress: called during the search.
 
-    Neighbouring relation: replace-one. Direction of error: rounded down, numerical errors included, for the randomizer
-    as declared. Source: docs/accounting.md, section 6. Raises ValueError for anything outside these ranges.
+    Returns:
+        The bound and a description of its data set and event. Neighbouring relation: replace-one. Direction of error:
+        rounded down, numerical errors included, for the randomizer as declared. Source: docs/accounting.md, section 6.
+
+    Raises:
+        ValueError: anything outside these ranges.
     """
-    goal = Goal(delta, epsilon)
+    target = Target(delta, epsilon)
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
-    scenes = [_scene(budgets, tier, dishonest, linkage) for tier in _victims(budgets, linkage, goal, seconds)]
-    return _search([(scene, _family(scene, randomizer, goal)) for scene in scenes], goal, seconds, progress)
+    populations = [
+        _population(budgets, tier, dishonest, linkage) for tier in _victims(budgets, linkage, target, seconds)
+    ]
+    victims = [(population, _attacks(population, randomizer, target)) for population in populations]
+    return _search(victims, target, seconds, progress)
 
 
 def is_attackable(randomizer: Randomizer) -> bool:
@@ -93,23 +100,38 @@ def tier_lower_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> LowerBound:
-    """As `lower_bound`, with a victim of the tier (local_epsilon, local_delta) only.
+    """As `lower_bound`, with a victim of one tier only.
 
-    local_delta may be left out where only one tier has this local_epsilon. Raises ValueError also where no user has
-    this budget.
+    Args:
+        budgets: the public multiset of local budgets.
+        randomizer: what every client runs.
+        local_epsilon: of the victim's tier.
+        local_delta: of the victim's tier; may be left out where only one tier has this local_epsilon.
+        delta: this and all that follow are those of `lower_bound`.
+        epsilon: see there.
+        dishonest: see there.
+        linkage: see there.
+        seconds: see there.
+        progress: see there.
+
+    Returns:
+        As `lower_bound`.
+
+    Raises:
+        ValueError: as `lower_bound`, or there is not exactly one such tier.
     """
-    goal = Goal(delta, epsilon)
+    target = Target(delta, epsilon)
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
     found = budgets.local_epsilon == local_epsilon
     if local_delta is not None:
         found &= budgets.local_delta == local_delta
     if int(found.sum()) != 1:
         raise ValueError(
-            f"local budget is ({local_epsilon!r}, {local_delta!r}), which {int(found.sum())} tiers have; allowed is "
-            "the budget of exactly one tier"
+            f"local budget is ({local_epsilon!r}, {local_delta!r}), which {int(found.sum())} tiers have; it must be "
+            "that of exactly one tier"
         )
-    scene = _scene(budgets, int(np.argmax(found)), dishonest, linkage)
-    return _search([(scene, _family(scene, randomizer, goal))], goal, seconds, progress)
+    population = _population(budgets, int(np.argmax(found)), dishonest, linkage)
+    return _search([(population, _attacks(population, randomizer, target))], target, seconds, progress)
 
 
 def _checked(
@@ -120,15 +142,14 @@ def _checked(
     seconds: float | None,
 ) -> tuple[Budgets, Randomizer]:
     check_count(dishonest, "dishonest")
-    if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; allowed is {', '.join(LINKAGES)}")
+    check_linkage(linkage)
     if seconds is not None and not 0 <= seconds < math.inf:
-        raise ValueError(f"seconds is {seconds!r}; allowed is a finite number >= 0, or None")
+        raise outside("seconds", seconds, "a finite number >= 0, or None")
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     return as_budgets(budgets), randomizer
 
 
-def _victims(budgets: Budgets, linkage: str, goal: Goal, seconds: float | None) -> list[int]:
+def _victims(budgets: Budgets, linkage: str, target: Target, seconds: float | None) -> list[int]:
     """The tiers whose members are attacked, the most promising first."""
     tiers = budgets.num_tiers
     if linkage == "separate":
@@ -137,12 +158,12 @@ def _victims(budgets: Budgets, linkage: str, goal: Goal, seconds: float | None) 
     # Stratified, a small tier may be worse off than a larger budget. The Gaussian limit of randomised response tells.
     decay = np.exp(-budgets.local_epsilon)
     hidden = np.maximum(budgets.count - 1, 1e-9) * 2 * decay / (1 + decay)
-    spread = 2 * np.tanh(budgets.local_epsilon / 2) / np.sqrt(hidden) * math.sqrt(2 * goal.log_odds)
+    spread = 2 * np.tanh(budgets.local_epsilon / 2) / np.sqrt(hidden) * math.sqrt(2 * target.log_odds)
     order = np.argsort(-np.minimum(spread, budgets.local_epsilon), kind="stable")
     return [int(tier) for tier in order[: 3 * VICTIMS]]
 
 
-def _scene(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Scene:
+def _population(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Population:
     if linkage == "stratified":
         kept = slice(tier, tier + 1)
         count, epsilons, deltas = budgets.count[kept] - 1, budgets.local_epsilon[kept], budgets.local_delta[kept]
@@ -152,41 +173,39 @@ def _scene(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Scene:
     before = np.cumsum(count) - count  # tiers are sorted: the smallest budgets hide best, and are the first to go
     count = count - np.clip(dishonest - before, 0, count)
     used = count > 0
-    return Scene(
+    return Population(
         float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]), epsilons[used], deltas[used], count[used]
     )
 
 
-def _bits(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
-    return BitAttacks(scene)
+def _bits(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population)
 
 
-def _rounded(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
-    return BitAttacks(scene, "values, at the ends of the interval,")
+def _rounded(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population, "values, at the ends of the interval,")
 
 
-def _directions(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
-    return BitAttacks(scene, "directions (along one line)", "count of reports on the positive side")
+def _directions(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    return BinaryAttacks(population, "directions (along one line)", "count of reports on the positive side")
 
 
-def _letters(scene: Scene, randomizer: KaryRandomizedResponse, goal: Goal) -> Family:
-    return BitAttacks(scene, "letters") if randomizer.k == 2 else LetterAttacks(scene, randomizer.k)
+def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
+    return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
 
-def _laplace(scene: Scene, randomizer: LaplaceMechanism, goal: Goal) -> Family:
-    noise = LaplaceNoise(randomizer.lattice)
-    return NoiseAttacks(scene, noise, 1 / scene.local_epsilon, 1 / scene.others_epsilon, goal)
+def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:
+    own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
+    return AdditiveNoiseAttacks(population, LaplaceIntervals(randomizer.lattice), own, scales, target)
 
 
-def _gaussian(scene: Scene, randomizer: GaussianMechanism, goal: Goal) -> Family:
-    own = gaussian_scales(np.array([scene.local_epsilon]), np.array([scene.local_delta]))
-    scales = gaussian_scales(scene.others_epsilon, scene.others_delta)
-    if randomizer.lattice is not None:  # a deployment's own calibration
-        own = 1 / np.sqrt(2 * randomizer.rates(np.array([scene.local_epsilon]), np.array([scene.local_delta])))
-        scales = 1 / np.sqrt(2 * randomizer.rates(scene.others_epsilon, scene.others_delta))
+def _gaussian(population: Population, randomizer: GaussianMechanism, target: Target) -> Attacks:
+    budget = np.array([population.local_epsilon]), np.array([population.local_delta])
+    (own,) = (1 / np.sqrt(2 * randomizer.rates(*budget))).tolist()
+    scales = 1 / np.sqrt(2 * randomizer.rates(population.others_epsilon, population.others_delta))
     # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
     dimension = 1 if randomizer.lattice is not None else randomizer.dimension
-    return NoiseAttacks(scene, GaussianNoise(randomizer.lattice), float(own[0]), scales, goal, dimension)
+    return AdditiveNoiseAttacks(population, GaussianIntervals(randomizer.lattice), own, scales, target, dimension)
 
 
 @dataclass(frozen=True)
@@ -196,9 +215,9 @@ class NoAttack:
     reason: str
 
 
-ATTACKS: dict[str, Callable[[Scene, Any, Goal], Family] | NoAttack] = {
+ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
     "rr": _bits,
-    "krr": _letters,
+    "krr": _categories,
     "onebit": _rounded,
     "laplace": _laplace,
     "gaussian": _gaussian,
@@ -208,26 +227,26 @@ ATTACKS: dict[str, Callable[[Scene, Any, Goal], Family] | NoAttack] = {
 """The attacks that exist on every kind of mechanism."""
 
 
-def _attack_on(randomizer: Randomizer) -> Callable[[Scene, Any, Goal], Family] | NoAttack:
+def _attack_on(randomizer: Randomizer) -> Callable[[Population, Any, Target], Attacks] | NoAttack:
     return ATTACKS.get(randomizer.kind, NoAttack("no attack on it is known"))
 
 
-def _family(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
+def _attacks(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
     """The attacks that exist on this randomizer. Raises ValueError where there are none."""
     attack = _attack_on(randomizer)
     if isinstance(attack, NoAttack):
         raise ValueError(f"randomizer is {randomizer.name!r}; {attack.reason}")
-    return attack(scene, randomizer, goal)
+    return attack(population, randomizer, target)
 
 
 def _search(
-    players: list[tuple[Scene, Family]], goal: Goal, seconds: float | None, progress: Progress | None
+    victims: list[tuple[Population, Attacks]], target: Target, seconds: float | None, progress: Progress | None
 ) -> LowerBound:
-    """Plays what comes first for every victim, then varies each one's best data set in turn until the time is over."""
+    """Tests the default data sets of every victim, then varies each one's best in turn until the time is over."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    best = _answer(players[0][0], NOTHING, goal)
-    for tried, (scene, bet) in enumerate(_turns(players, goal, deadline), 1):
-        answer = _answer(scene, bet, goal)
+    best = _answer(victims[0][0], NO_WITNESS, target)
+    for tried, (population, witness) in enumerate(_witnesses(victims, target, deadline), 1):
+        answer = _answer(population, witness, target)
         better = (answer.epsilon, answer.delta) > (best.epsilon, best.delta) or tried == 1
         best = answer if better else best
         if progress is not None and (better or deadline is not None):
@@ -235,56 +254,58 @@ def _search(
     return best
 
 
-def _turns(players: list[tuple[Scene, Family]], goal: Goal, deadline: float | None) -> Iterator[tuple[Scene, Bet]]:
+def _witnesses(
+    victims: list[tuple[Population, Attacks]], target: Target, deadline: float | None
+) -> Iterator[tuple[Population, Witness]]:
     searches = []
-    for scene, family in players:
+    for population, attacks in victims:
         data: Any = None
-        best = NOTHING
+        best = NO_WITNESS
         seen = set()
-        for one in family.defaults():
+        for one in attacks.defaults():
             if one in seen:
                 continue
             seen.add(one)
-            bet = family.play(one, goal)
-            if bet.score > best.score or data is None:
-                best, data = bet, one
-            yield scene, bet
-        searches.append(_vary(family, data, best.score, seen, goal))
+            witness = attacks.test(one, target)
+            if witness.score > best.score or data is None:
+                best, data = witness, one
+            yield population, witness
+        searches.append(_vary(attacks, data, best.score, seen, target))
     if deadline is None:
         return
-    scenes = [scene for scene, _ in players]
+    populations = [population for population, _ in victims]
     while searches:
         for place in range(len(searches) - 1, -1, -1):
             if time.monotonic() >= deadline:
                 return
-            bet = next(searches[place], NOTHING)
-            if bet is NOTHING:  # nothing new is left for this victim
-                del searches[place], scenes[place]
+            witness = next(searches[place], NO_WITNESS)
+            if witness is NO_WITNESS:  # nothing new is left for this victim
+                del searches[place], populations[place]
             else:
-                yield scenes[place], bet
+                yield populations[place], witness
 
 
-def _vary(family: Family, data: Any, score: float, seen: set[Any], goal: Goal) -> Iterator[Bet]:
+def _vary(attacks: Attacks, data: Any, score: float, seen: set[Any], target: Target) -> Iterator[Witness]:
     # Seeded: the same search finds the same attack. No secret depends on it.
     generator = np.random.default_rng(0)
     stale = 0
     while stale < _STALE:
-        one = family.vary(data, generator)
+        one = attacks.vary(data, generator)
         if one in seen:
             stale += 1
             continue
         stale = 0
         seen.add(one)
-        bet = family.play(one, goal)
-        if bet.score >= score:
-            score, data = bet.score, one
-        yield bet
+        witness = attacks.test(one, target)
+        if witness.score >= score:
+            score, data = witness.score, one
+        yield witness
 
 
-def _answer(scene: Scene, bet: Bet, goal: Goal) -> LowerBound:
+def _answer(population: Population, witness: Witness, target: Target) -> LowerBound:
     """Rounded down; never above the local budget of a pure randomizer, at which no event proves anything."""
-    score = max(0.0, bet.score)
-    words = bet.event if bet.score > 0 else f"{scene}: no event proves more than 0"
-    if goal.epsilon is not None:
-        return LowerBound(goal.epsilon, min(1.0, score * (1 - 4 * UNIT)), words)
-    return LowerBound(score * (1 - 4 * UNIT), float(goal.delta or 0.0), words)
+    score = max(0.0, witness.score)
+    words = witness.event if witness.score > 0 else f"{population}: no event proves more than 0"
+    if target.epsilon is not None:
+        return LowerBound(target.epsilon, min(1.0, score * (1 - 4 * UNIT)), words)
+    return LowerBound(score * (1 - 4 * UNIT), float(target.delta or 0.0), words)

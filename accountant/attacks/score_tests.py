@@ -2,8 +2,8 @@
 
 With the others at one value, the likelihood ratio of a shuffled batch is close to a sum over reports of
 (p0 - p1)/q, q the others' mean density. Reports are put into cells, cells get that ratio as an integer score, and the
-law of the sum is computed by Fourier inversion of its tilted law, as in `bit_sums` but with every frequency. Which
-cells to use is left to `noise_attacks`; how an event becomes a bound is said in `attack_games`.
+law of the sum is computed by Fourier inversion of its tilted law, as in `poisson_binomial` but with every frequency.
+Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.attacks.event_tests import NOTHING, Bet, Goal
+from accountant.attacks.event_tests import NO_WITNESS, Target, Witness
 from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.fourier import STAGE
+from accountant.numerics.roots import root_between
+from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_SCORE_TIERS", "ScoreGame", "score_game"]
+__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "score_test"]
 
 MAX_SCORE_TIERS = 64
 """Scores are added up for at most this many distinct laws among the others."""
@@ -28,64 +31,61 @@ _FLOOR = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreGame:
+class ScoreTest:
     """S = V + X: scores 0..m of the victim and of the others, each with its law over the scores.
 
     first, second: float64 (m+1,), the victim's law at its two values; others: float64 (T, m+1), one law for each tier
-    of count float64 (T,) users. Every entry has a relative error of at most share_error.
+    of count float64 (T,) users. Every entry has a relative error of at most probability_error.
     """
 
     first: Floats
     second: Floats
     others: Floats
     count: Floats
-    share_error: float
+    probability_error: float
 
-    def reflected(self) -> ScoreGame:
+    def reflected(self) -> ScoreTest:
         """The scores counted from the other end, the victim's values exchanged."""
-        return ScoreGame(self.second[::-1], self.first[::-1], self.others[:, ::-1], self.count, self.share_error)
+        return ScoreTest(self.second[::-1], self.first[::-1], self.others[:, ::-1], self.count, self.probability_error)
 
-    def best(self, goal: Goal) -> Bet:
+    def best(self, target: Target) -> Witness:
         """The better of many and few: events {S > t}, at a tilt that is moved twice to where the best event lies."""
-        many, few = self._best(goal), self.reflected()._best(goal)
+        many, few = self._best(target), self.reflected()._best(target)
         top = (self.first.size - 1) * (int(self.count.sum()) + 1)
         if many[0] >= few[0]:
-            return Bet(many[0], f"> {many[1]}")
-        return Bet(few[0], f"< {top - few[1]}")
+            return Witness(many[0], f"> {many[1]}")
+        return Witness(few[0], f"< {top - few[1]}")
 
-    def _best(self, goal: Goal) -> tuple[float, int]:
+    def _best(self, target: Target) -> tuple[float, int]:
         scores = np.arange(self.first.size, dtype=np.float64)
         mean = self.others @ scores
         variance = float(self.count @ (self.others @ scores**2 - mean**2))
         if not variance > 1e-9:
-            return NOTHING.score, 0
-        best, at = NOTHING.score, 0
-        height = 3.0 if goal.delta is None else math.sqrt(goal.log_odds)
-        target = float(self.count @ mean) + math.sqrt(variance) * height
+            return NO_WITNESS.score, 0
+        best, at = NO_WITNESS.score, 0
+        height = 3.0 if target.delta is None else math.sqrt(target.log_odds)
+        centre = float(self.count @ mean) + math.sqrt(variance) * height
         for _ in range(4):
-            found, place = self._at(self._tilt(target, math.sqrt(variance)), goal)
+            found, place = self._at(self._tilt(centre, math.sqrt(variance)), target)
             if found > best:
                 best, at = found, place
-            if abs(place - target) < 0.5 * math.sqrt(variance):
+            if abs(place - centre) < 0.5 * math.sqrt(variance):
                 break
-            target = float(place)
+            centre = float(place)
         return best, at
 
-    def _tilt(self, target: float, width: float) -> float:
-        """A tilt > 0 whose mean is about the target, where there is one."""
+    def _tilt(self, centre: float, width: float) -> float:
+        """A tilt > 0 whose mean is about `centre`, where there is one; any tilt is sound."""
         scores = np.arange(self.first.size, dtype=np.float64)
         high = min(20.0 / width + 1.0, 300.0 / float(scores[-1]))
-        low = min(0.01 / width, high / 2)
-        for _ in range(30):
-            middle = (low + high) / 2
-            weight = self.others * np.exp(middle * (scores - scores[-1]))
-            if float(self.count @ (weight @ scores / weight.sum(1))) < target:
-                low = middle
-            else:
-                high = middle
-        return low
 
-    def _at(self, tilt: float, goal: Goal) -> tuple[float, int]:
+        def excess(tilt: float) -> float:
+            weight = self.others * np.exp(tilt * (scores - scores[-1]))
+            return float(self.count @ (weight @ scores / weight.sum(1))) - centre
+
+        return root_between(excess, min(0.01 / width, high / 2), high)
+
+    def _at(self, tilt: float, target: Target) -> tuple[float, int]:
         """The best score of {S > t} over the window of the tilted law, and its t."""
         steps = np.arange(self.first.size, dtype=np.float64)
         top = steps.size - 1
@@ -97,11 +97,11 @@ class ScoreGame:
         mean = tilted @ steps
         variance = float(self.count @ (tilted @ steps**2 - mean**2))
         middle = float(self.count @ mean)
-        reach = top * _LOG_OUTSIDE / 3 + math.sqrt((top * _LOG_OUTSIDE / 3) ** 2 + 2 * _LOG_OUTSIDE * variance) + 1
+        reach = bernstein_radius(variance, _LOG_OUTSIDE, top)
         most = top * int(self.count.sum())
         low, high = max(0, math.floor(middle - reach)), min(most, math.ceil(middle + reach))
         if high - low + 1 > MAX_LENGTH:
-            return NOTHING.score, 0
+            return NO_WITNESS.score, 0
         # How far a relative change of every entry moves a transform: A without frequency, B per radian.
         distance = np.abs(steps - centre[:, None])
         still = (self.others * np.abs(np.expm1(tilt * (steps - centre[:, None])))).sum(1) / whole
@@ -110,17 +110,21 @@ class ScoreGame:
         place = np.arange(low, high + 1, dtype=np.int64)
         rounding = 8 * UNIT * (float(self.count @ (np.abs(np.log(whole)) + tilt * (centre + top))) + 1)
         scale = np.exp(np.minimum(log_scale - tilt * place, 600.0))
-        return self._threshold(place, mass, error, scale, rounding, goal)
+        return self._threshold(place, mass, error, scale, rounding, target)
 
     def _masses(self, tilted: Floats, low: int, high: int, still: Floats, turning: Floats) -> tuple[Floats, float]:
-        """The tilted law on low..high, and a bound on its absolute error, that of the scale's shares included."""
+        """The tilted law on low..high, and a bound on its absolute error, that of the scale's probabilities included.
+
+        A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
+        (docs/accounting.md, section 3.1); the rows have norm 1 up to the error of their own entries.
+        """
         from scipy.fft import irfft, next_fast_len, rfft
 
         length = int(next_fast_len(max(high - low + 1, tilted.shape[1]), real=True))
         angles = 2 * math.pi / length * np.arange(length // 2 + 1)
         log_phi = np.zeros(angles.size, dtype=np.complex128)
         majorant, relative = np.zeros(angles.size), np.zeros(angles.size)
-        step_error = 4 * UNIT * math.log2(length + 1) + 8 * UNIT * tilted.shape[1] ** 0.5
+        step_error = STAGE * math.log2(length + 1) + 8 * UNIT * tilted.shape[1] ** 0.5
         for row, users, fixed, turned in zip(
             tilted, self.count.tolist(), still.tolist(), turning.tolist(), strict=True
         ):
@@ -129,28 +133,28 @@ class ScoreGame:
             guarded = np.maximum(size, _FLOOR)
             log_phi += users * np.log(np.where(size > 1e-300, factor, 1e-300))
             majorant += users * np.log(guarded)
-            wrong = step_error + 2 * self.share_error * (fixed + turned * np.minimum(angles, 2.0))
+            wrong = step_error + 2 * self.probability_error * (fixed + turned * np.minimum(angles, 2.0))
             relative += users * wrong / guarded
         relative += 8 * UNIT * np.abs(log_phi)
         phi = np.exp(log_phi)
         wrong_phi = np.exp(majorant) * np.expm1(np.minimum(relative, 50.0))
         total = 2 * float(np.abs(phi).sum())
-        error = (2 * float(wrong_phi.sum()) + 8 * UNIT * math.log2(length + 1) * total) / length + 1e-20
+        error = (2 * float(wrong_phi.sum()) + STAGE * math.log2(length + 1) * total) / length + 1e-20
         mass: Floats = irfft(phi, n=length)
         return np.asarray(mass[np.arange(low, high + 1) % length]), error
 
     def _threshold(
-        self, place: Ints, mass: Floats, error: float, scale: Floats, rounding: float, goal: Goal
+        self, place: Ints, mass: Floats, error: float, scale: Floats, rounding: float, target: Target
     ) -> tuple[float, int]:
         """Pr[S > t] = sum over the victim's score s of law(s) Pr[X > t - s]; the tail beyond the window is `error`."""
-        rounding += place.size * UNIT + 2 * self.share_error + 16 * UNIT
+        rounding += place.size * UNIT + 2 * self.probability_error + 16 * UNIT
         least = np.maximum(mass - error, 0.0) * scale
         most = (np.maximum(mass, 0.0) + error) * scale
         # Index i stands for Pr[X >= place[0] + i].
         from_below = np.cumsum(least[::-1])[::-1]
         from_above = np.cumsum(most[::-1])[::-1] + error * scale[-1]
         first, second = self._with_victim(self.first, from_below), self._with_victim(self.second, from_above)
-        scores = goal.score(first * (1 - rounding), second * (1 + rounding))
+        scores = target.score(first * (1 - rounding), second * (1 + rounding))
         best = int(np.argmax(scores))
         return float(scores[best]), int(place[0]) + self.first.size - 2 + best
 
@@ -160,15 +164,24 @@ class ScoreGame:
         return np.asarray(np.convolve(tail, law, mode="valid"), dtype=np.float64)
 
 
-def score_game(
-    first: Floats, second: Floats, others: Floats, count: NDArray[np.int64], levels: int, share_error: float
-) -> ScoreGame | None:
-    """Cells to scores 0..levels by (first - second)/(the others' mean chance), linearly; None where nothing varies.
+def score_test(
+    first: Floats, second: Floats, others: Floats, count: NDArray[np.int64], levels: int, probability_error: float
+) -> ScoreTest | None:
+    """Cells to scores 0..levels by (first - second)/(the others' mean probability), linearly.
 
     The cells cover the line: every law is made to sum to 1, so that the errors of its entries cancel in the sum, and
     a tilt of 0 has none.
 
-    first, second: float64 (C,), the victim's chances of the cells; others: float64 (T, C).
+    Args:
+        first: float64 (C,), the victim's probabilities of the cells at one of its values.
+        second: the same at the other value.
+        others: float64 (T, C), those of the other users' tiers.
+        count: int64 (T,), the users of each tier.
+        levels: the largest score.
+        probability_error: a bound on the relative error of every probability.
+
+    Returns:
+        The test, or None where the score does not vary.
     """
     weight = count.astype(np.float64)
     mean = weight @ others / max(float(weight.sum()), 1.0)
@@ -186,4 +199,4 @@ def score_game(
         return np.asarray(total / total.sum())
 
     rows = np.array([grouped(row) for row in others], dtype=np.float64).reshape(len(others), levels + 1)
-    return ScoreGame(grouped(first), grouped(second), rows, weight, 2 * share_error + first.size * UNIT)
+    return ScoreTest(grouped(first), grouped(second), rows, weight, 2 * probability_error + first.size * UNIT)

@@ -1,9 +1,9 @@
-"""k-ary randomised response as a game: the counts of the victim's two letters, the others all at a third letter.
+"""A test of k-ary randomised response by two counts: those of the victim's two categories, the others all at a third.
 
-With the others at a third letter x2, whatever else they report is uniform on the remaining letters, so that the reader
-loses nothing by looking at h0 and h1 (the counts of the victim's letters) and d (all reports but those of x2). For
-equal budgets the attack meets the blanket certificate to six digits. See `attack_games` for how an event becomes a
-lower bound.
+With the others at a third category x2, whatever else they report is uniform on the remaining categories, so that the
+observer loses nothing by looking only at h0 and h1 (the counts of the victim's categories) and d (all reports but those
+of x2). For equal budgets the attack meets the blanket certificate to six digits. The laws and the best event are
+derived in docs/accounting.md, section 6.1; `event_tests` says how an event becomes a lower bound.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.attacks.event_tests import NOTHING, Bet, Goal
+from accountant.attacks.event_tests import NO_WITNESS, Target, Witness
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
-from accountant.numerics.poisson_binomial import SUM_ERROR, BitSum
+from accountant.numerics.poisson_binomial import SUM_ERROR, PoissonBinomial
+from accountant.numerics.roots import root_between
 
-__all__ = ["PairGame"]
+__all__ = ["TwoCountTest"]
 
 MAX_WINDOW = 2**20
-"""The pair game is not played where the count of the two letters takes more values than this."""
+"""There is no test where the count of the two categories takes more values than this."""
 MAX_CELLS = 50_000
-"""The count of all reports but those of the third letter is used as well where that makes at most this many cells."""
+"""The count of all reports outside the third category is used as well where that makes at most this many cells."""
 ROUGH_ROWS = 512
 """Thresholds are looked for on about this many rows before the sum over all of them."""
 
@@ -37,7 +38,7 @@ class _Law:
     far: float
 
     @classmethod
-    def of(cls, bits: BitSum, tilt: float) -> _Law | None:
+    def of(cls, bits: PoissonBinomial, tilt: float) -> _Law | None:
         """From the tilted law; None where the window is too long."""
         window = bits.window(tilt)
         if window.length > MAX_WINDOW:
@@ -50,8 +51,10 @@ class _Law:
         return cls(window.low, least, most, 1.0)
 
     def pairs(self) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-        """c = first+1 .. last, with bounds on Pr[X = c-1] (least > 0 throughout) and on Pr[X = c]; nothing is lost
-        by leaving the other c out of an event."""
+        """The c = first+1 .. last, with bounds on Pr[X = c-1] (least > 0 throughout) and on Pr[X = c].
+
+        Any other c may be left out of an event: that is only another event.
+        """
         c = self.first + 1 + np.arange(self.least.size - 1, dtype=np.int64)
         used = self.least[:-1] > 0
         parts = (self.least[:-1], self.most[:-1], self.least[1:], self.most[1:])
@@ -64,7 +67,8 @@ class _Rows:
     """Outcomes (row, h0) with Z Pr0 = B(c, h0) (alpha + beta (2/c) (e^v h0 + h1)), c = h0 + h1, B the fair binomial.
 
     Pr1 has h0 and h1 exchanged, Z = e^v + k - 1. For each row the likelihood ratio grows with h0: {h0 >= a(row)} is the
-    best event. All arrays have shape (R,), counts >= 1; alpha and beta from below and from above.
+    best event (docs/accounting.md, section 6.1). All arrays have shape (R,), counts >= 1; alpha and beta from below and
+    from above.
     """
 
     local_epsilon: float
@@ -76,15 +80,15 @@ class _Rows:
     beta_most: Floats
     error: float
 
-    def search(self, goal: Goal) -> float:
+    def search(self, target: Target) -> float:
         """The epsilon whose best event proves that epsilon (Dinkelbach's steps), on every few rows only."""
-        if goal.epsilon is not None:
-            return goal.epsilon
+        if target.epsilon is not None:
+            return target.epsilon
         step = max(1, self.counts.size // ROUGH_ROWS)
         epsilon = 0.0
         for _ in range(30):
             first, second = self.event(epsilon, step)
-            found = float(goal.score(np.array(first.sum() * step), np.array(second.sum() * step)))
+            found = float(target.score(np.array(first.sum() * step), np.array(second.sum() * step)))
             if not found > epsilon * (1 + 1e-9):
                 break
             epsilon = found
@@ -116,94 +120,90 @@ class _Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class PairGame:
-    """k-RR, k >= 3, the victim at one of two letters, all others at a third.
+class TwoCountTest:
+    """k-RR, k >= 3, the victim at one of two categories, all others at a third.
 
-    pair: the law of C, how many of the others' reports are one of the two letters: bits of 2/(e^eps_i + k - 1).
-    away: the law of D, how many are not the third letter: bits of (k-1)/(e^eps_i + k - 1).
+    pair: the law of how many of the others' reports are in one of the two: bits of 2/(e^eps_i + k - 1).
+    away: the law of how many are not in the third: bits of (k-1)/(e^eps_i + k - 1).
     """
 
-    pair: BitSum
-    away: BitSum
+    pair: PoissonBinomial
+    away: PoissonBinomial
     local_epsilon: float
     k: int
 
-    def best(self, goal: Goal) -> Bet:
+    def best(self, target: Target) -> Witness:
         """The best event that was found: by c alone, tilted to the counts that matter most, or by (d, c)."""
-        bet, centre = self._by_pair(0.0, goal)
+        witness, centre = self._by_pair(0.0, target)
         _, mean, variance = (float(x[0]) for x in self.pair.cumulants(np.zeros(1)))
         if centre > 0 and abs(centre - mean) > 1.5 * math.sqrt(variance):
-            again, _ = self._by_pair(_tilt_for(self.pair, centre), goal)
-            bet = max(bet, again, key=lambda one: one.score)
+            again, _ = self._by_pair(self._tilt(centre), target)
+            witness = max(witness, again, key=lambda one: one.score)
         if self.k > 3:
-            bet = max(bet, self._by_both(goal), key=lambda one: one.score)
-        return bet
+            witness = max(witness, self._by_both(target), key=lambda one: one.score)
+        return witness
 
-    def _by_pair(self, tilt: float, goal: Goal) -> tuple[Bet, float]:
+    def _by_pair(self, tilt: float, target: Target) -> tuple[Witness, float]:
         """The event by c = h0 + h1 alone, and the mean of the c that it wins by."""
         law = _Law.of(self.pair, tilt)
         if law is None:
-            return NOTHING, 0.0
+            return NO_WITNESS, 0.0
         c, before_least, before_most, at_least, at_most = law.pairs()
         k = self.k
         rows = _Rows(self.local_epsilon, k, c, (k - 2) * at_least, (k - 2) * at_most, before_least, before_most, 0.0)
-        return _bet(rows, goal, "counts of the victim's two letters")
+        return _witness(rows, target, "counts of the victim's two letters")
 
-    def _by_both(self, goal: Goal) -> Bet:
-        """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports tell the victim's apart."""
+    def _by_both(self, target: Target) -> Witness:
+        """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports may be the victim's, too."""
         _, _, variance = (float(x[0]) for x in self.away.cumulants(np.zeros(1)))
         if 20 * math.sqrt(variance) > MAX_CELLS**0.5 * 4:
-            return NOTHING
+            return NO_WITNESS
         law = _Law.of(self.away, 0.0)
         if law is None:
-            return NOTHING
+            return NO_WITNESS
         d, before_least, before_most, at_least, at_most = law.pairs()
         if d.size == 0:
-            return NOTHING
+            return NO_WITNESS
         p, k = 2 / (self.k - 1), self.k
         spread = 9 * math.sqrt(float(d[-1]) * p * (1 - p)) + 30
         low, high = max(1, math.floor(float(d[0]) * p - spread)), min(int(d[-1]), math.ceil(float(d[-1]) * p + spread))
         if d.size * (high - low + 1) > 8 * MAX_CELLS:
-            return NOTHING
+            return NO_WITNESS
         c = np.arange(low, high + 1, dtype=np.int64)
-        place, letter = np.nonzero((c <= d[:, None]) & (np.abs(c - d[:, None] * p) <= spread))
+        place, column = np.nonzero((c <= d[:, None]) & (np.abs(c - d[:, None] * p) <= spread))
         if place.size == 0 or place.size > MAX_CELLS:
-            return NOTHING
-        total, count = d[place], c[letter]
-        chance = binomial_pmf(count, total, p)
-        share = chance * (k - 1) / total
-        used = (chance > 0) & (before_least[place] * chance > 0)
+            return NO_WITNESS
+        total, count = d[place], c[column]
+        given = binomial_pmf(count, total, p)
+        share = given * (k - 1) / total
+        used = (given > 0) & (before_least[place] * given > 0)
         rows = _Rows(
             self.local_epsilon,
             k,
             count[used],
-            (chance * at_least[place] + share * (total - count) * before_least[place])[used],
-            (chance * at_most[place] + share * (total - count) * before_most[place])[used],
+            (given * at_least[place] + share * (total - count) * before_least[place])[used],
+            (given * at_most[place] + share * (total - count) * before_most[place])[used],
             (share * count / 2 * before_least[place])[used],
             (share * count / 2 * before_most[place])[used],
             pmf_error(spread) + 8 * UNIT,
         )
-        return _bet(rows, goal, "counts of the victim's two letters and of the third")[0]
+        return _witness(rows, target, "counts of the victim's two letters and of the third")[0]
+
+    def _tilt(self, centre: float) -> float:
+        """The tilt at which the mean of the pair's law is about `centre`; any tilt is sound."""
+
+        def excess(tilt: float) -> float:
+            return float(self.pair.cumulants(np.array([tilt]))[1][0]) - centre
+
+        return root_between(excess, -30.0, 30.0)
 
 
-def _bet(rows: _Rows, goal: Goal, event: str) -> tuple[Bet, float]:
+def _witness(rows: _Rows, target: Target, event: str) -> tuple[Witness, float]:
     if rows.counts.size == 0:
-        return NOTHING, 0.0
-    epsilon = rows.search(goal)
+        return NO_WITNESS, 0.0
+    epsilon = rows.search(target)
     first, second = rows.event(epsilon)
-    score = float(goal.score(np.array(first.sum()), np.array(second.sum())))
+    score = float(target.score(np.array(first.sum()), np.array(second.sum())))
     gain = np.maximum(first - math.exp(min(epsilon, 700.0)) * second, 0.0)
     total = float(gain.sum())
-    return Bet(score, event), float(gain @ rows.counts) / total if total > 0 else 0.0
-
-
-def _tilt_for(others: BitSum, target: float) -> float:
-    """The tilt whose mean is the target, by bisection; a few digits are enough."""
-    low, high = -30.0, 30.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        if float(others.cumulants(np.array([middle]))[1][0]) < target:
-            low = middle
-        else:
-            high = middle
-    return low
+    return Witness(score, event), float(gain @ rows.counts) / total if total > 0 else 0.0

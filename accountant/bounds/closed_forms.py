@@ -1,8 +1,8 @@
-"""delta(m) in closed form: binary and k-ary randomised response against m uniform messages.
+"""The delta(m) of binary and k-ary randomised response against m uniform messages, in closed form.
 
 delta(m) is the hockey-stick divergence between the victim's message hidden among m uniform ones, for the two values
 of the victim that are hardest to tell apart (docs/accounting.md). The formulas are written so that nothing cancels but
-one pair of tails, and the error of that pair is added. What the law of m is, is left to `blanket_count`.
+one pair of tails, and the error of that pair is added. The law of m is left to `count_law`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import math
 import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
+from accountant.numerics.tail_radii import bernstein_radius
+from accountant.ranges import outside
+
+__all__ = ["KaryTable", "binary_delta"]
 
 
 def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Floats, Floats]:
-    """delta(m) for randomised response on {0, 1} among m = counts uniform bits.
+    """Returns delta(m) for randomised response on {0, 1} among m = counts uniform bits.
 
     With w = e^v/(1+e^v), v = local_epsilon, N = m+1 and a* the least integer above
     N (e^epsilon w - (1-w)) / ((2w-1)(1+e^epsilon)):
@@ -58,15 +62,24 @@ class KaryTable:
     and delta(m) = k (e^v-1) / (Z N) times its mean over c, Z = e^v + k - 1. The weights of (c, N) do not depend on
     epsilon and are made once. For one c, the threshold a takes few values as N varies: the weights of the Ns that
     share it are added (positive numbers only), and each binomial tail is computed once.
-
-    Args of the constructor: local_epsilon in (0, 500]; k >= 3; counts int64 (L,) increasing, the values of m; mass
-    float64 (L,), their probabilities; tail in (0, 1), the mass of c that may be cut on each side, charged at the
-    largest value that the inner expectation can take, c. Raises ValueError for k < 3.
     """
 
     def __init__(self, local_epsilon: float, k: int, counts: Ints, mass: Floats, tail: float) -> None:
+        """Makes the weights.
+
+        Args:
+            local_epsilon: the victim's, in (0, 500].
+            k: at least 3.
+            counts: int64 (L,), increasing, the values of m.
+            mass: float64 (L,), their probabilities.
+            tail: in (0, 1), the mass of c that may be cut on each side, charged at the largest value that the inner
+                expectation can take, c.
+
+        Raises:
+            ValueError: k < 3.
+        """
         if k < 3:
-            raise ValueError(f"k is {k!r}; allowed here is k >= 3 (two values are binary randomised response)")
+            raise outside("k", k, ">= 3 here (two values are binary randomised response)")
         decay = math.exp(-local_epsilon)
         self._local_epsilon = local_epsilon
         self._inverse = decay / -math.expm1(-local_epsilon)  # 1/(e^v - 1), without overflow
@@ -74,7 +87,7 @@ class KaryTable:
         sizes = counts + 1
         least, most = int(sizes[0]), int(sizes[-1])
         p = 2.0 / k
-        reach = _bernstein(most * p * (1 - p), tail)
+        reach = bernstein_radius(most * p * (1 - p), -math.log(tail))
         low, high = max(1, math.floor(least * p - reach)), min(most, math.ceil(most * p + reach))
         self._sizes = sizes.astype(np.float64)
         self._hits = np.arange(low, high + 1, dtype=np.int64)
@@ -90,7 +103,7 @@ class KaryTable:
         self._rest_error = half_tail_error(high)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """The mean of delta(m) and a bound on its absolute error, for epsilon >= 0.
+        """Returns the mean of delta over the law of m, and a bound on its absolute error, for epsilon >= 0.
 
         A threshold misplaced by rounding leaves out or adds a term that vanishes at the exact threshold: its size is
         at most c * 1e-13 times the mass next to it, which is part of the error bound.
@@ -160,9 +173,3 @@ def _tails(threshold: Ints, trials: Ints, at: Floats, direct_error: float, mass_
     inside = (threshold >= 1) & (threshold <= trials[:, None])
     exact = np.where(threshold <= 0, 1.0, 0.0)
     return np.where(inside, np.maximum(tails, 0.0), exact), np.where(inside, error, 0.0)
-
-
-def _bernstein(variance: float, tail: float) -> float:
-    """A distance from the mean beyond which a sum of bits with this variance has mass at most `tail` on each side."""
-    log = -math.log(tail)
-    return log / 3 + math.sqrt(log * log / 9 + 2 * log * variance) + 1

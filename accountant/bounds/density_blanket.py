@@ -1,4 +1,4 @@
-"""Common blankets for randomizers with densities: which omega, what it leaves everybody, and the curve it gives.
+"""Common blankets for randomizers with densities: which omega, what it leaves each user, and the profile it gives.
 
 The output space is cut into cells; omega is constant on each, so that every user's weight
 gamma = min over cells of (least density of that user in the cell) / omega is exact arithmetic on cell values, and the
@@ -19,15 +19,20 @@ from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.loss_sums import LossAtoms, mean_excess
-from accountant.results import check_epsilon
+from accountant.ranges import check_epsilon
 
-__all__ = ["BlanketCurve", "Cells", "Crowd", "LossPair", "SpanCurve", "best_blanket"]
+__all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "SpanProfile", "best_blanket"]
+
+MASS_ERROR = 4e-12
+"""A bound on the relative error of the masses and densities in a `LossPair` (docs/accounting.md, section 3.2)."""
+WEIGHT_ERROR = 1e-11
+"""By this times 1 + |ln gamma| the logarithm of a weight is lowered: more than its rounding error (section 3.2)."""
 
 REPRESENTATIVES = 6
 """How many of the others' rates shape the blanket; every rate is counted in the end."""
 MAX_RATES = 28
 """More rates than this are put into as many bins, equally wide in ln rate."""
-NEGLIGIBLE = 1e-100
+NEGLIGIBLE = 1e-85
 """Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
 COUNT_BUCKETS = 100
 LOG_DELTA = 14.0
@@ -41,8 +46,9 @@ class LossPair:
     """Two densities of the victim, p0 and p1, on pieces of the output space, each inside one cell.
 
     cell: int64 (K,), which cell; width: reference measure of the piece. mass0/1: their integrals; low0/1, high0/1:
-    their least and largest density on the piece. tail0: the mass of p0 outside all cells. extra: what else has to be
-    added to delta, times e^epsilon (docs/accounting.md, worst pair).
+    their least and largest density on the piece; all of these to a relative error of MASS_ERROR. tail0: the mass of p0
+    outside all cells, rounded up. extra: what else has to be added to delta, times e^epsilon (docs/accounting.md,
+    section 2.3, worst pair).
     """
 
     cell: Ints
@@ -76,8 +82,8 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class BlanketCurve:
-    """delta(epsilon) of one victim among the others, under one omega. See `DeltaCurve`."""
+class BlanketProfile:
+    """The privacy profile of one victim among the others, under one omega. See `PrivacyProfile`."""
 
     cells: Cells
     omega: Floats
@@ -129,17 +135,17 @@ class BlanketCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class SpanCurve:
-    """delta(epsilon) for every victim whose rate lies in [least, most]: the largest over all of them.
+class SpanProfile:
+    """The largest of the privacy profiles of all victims whose rate lies in [least, most].
 
-    leader is the curve of the victim at `most`. between(low, high) is a curve that bounds every victim from low to
-    high. The span is walked from the leader down in parts as wide as they can be: those far below the leader have room.
+    leader is the profile of the victim at `most`. between(low, high) is one that bounds every victim from low to high.
+    The span is walked from the leader down in parts as wide as they can be: those far below the leader have room.
     """
 
-    leader: BlanketCurve
+    leader: BlanketProfile
     least: float
     most: float
-    between: Callable[[float, float], BlanketCurve]
+    between: Callable[[float, float], BlanketProfile]
     target: float | None
 
     @property
@@ -186,14 +192,15 @@ def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float
     )
     if pair.extra > 0:
         outside += gain * float(np.minimum(pair.mass0[~covered], pair.mass1[~covered]).sum())
+    outside += MASS_ERROR * float((pair.mass0[~covered] + gain * pair.mass1[~covered]).sum())
     pick = np.flatnonzero(covered)
     w = here[pick]
     mass = w * pair.width[pick]
     low = (pair.low0[pick] - gain * pair.high1[pick]) / w
     high = (pair.high0[pick] - gain * pair.low1[pick]) / w
     absolute = pair.mass0[pick] + gain * pair.mass1[pick]
-    mean = (pair.mass0[pick] - gain * pair.mass1[pick] + 1e-13 * absolute) / mass
-    blur = 1e-13 * absolute / mass
+    blur = MASS_ERROR * absolute / mass
+    mean = (pair.mass0[pick] - gain * pair.mass1[pick]) / mass + blur
     low, high = np.minimum(low, mean) - blur, np.maximum(high, mean) + blur
     return LossAtoms(low, high, mean, mass), outside
 
@@ -209,8 +216,8 @@ def _divergence(pair: LossPair, omega: Floats) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
-    """The other users by rate: count[b] of them between low[b] and high[b], mean[b] on average. float64/int64 (B,).
+class RateBins:
+    """The other users, binned by rate: count[b] from low[b] to high[b], mean[b] on average. float64/int64 (B,).
 
     Users in one bin are counted at the geometric mean of their weights, which is at least the chord of ln gamma at
     their mean rate; the number of blanket messages is then stochastically smallest (docs/accounting.md, section 3).
@@ -223,7 +230,7 @@ class Crowd:
     dishonest: int
 
     @classmethod
-    def of(cls, rates: Floats, count: Ints, dishonest: int) -> Crowd:
+    def of(cls, rates: Floats, count: Ints, dishonest: int) -> RateBins:
         """Users of the given rates; every rate is its own bin while there are few."""
         if rates.size <= MAX_RATES:
             return cls(rates, rates, rates, count, dishonest)
@@ -244,12 +251,12 @@ class Crowd:
         span = self.high - self.low
         part = np.where(span > 0, (self.mean - self.low) / np.where(span > 0, span, 1.0), 0.0)
         chord = at_low + part * (at_high - at_low)
-        gamma = np.minimum(1.0, np.exp(chord - 1e-11 * (1 + np.abs(chord))))
+        gamma = np.minimum(1.0, np.exp(chord - WEIGHT_ERROR * (1 + np.abs(chord))))
         expected = gamma * self.count
-        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # not worth their time
+        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # too few to be worth the time
         if not (span > 0).any():
             return _bucketed(blanket_count(*without_largest(gamma, self.count, self.dishonest), tail=tail), tail)
-        # A bin's users differ: whoever is removed took at most one blanket message along.
+        # The users of a bin differ: each one that is removed takes at most one blanket message along.
         law = _bucketed(blanket_count(gamma, self.count, tail=tail), tail)
         counts = np.maximum(law.counts - self.dishonest, 0)
         starts = np.flatnonzero(np.concatenate([[True], np.diff(counts) > 0]))
@@ -261,28 +268,38 @@ def _bucketed(law: CountLaw, tail: float) -> CountLaw:
 
 
 def best_blanket(
-    cells: Cells, coarse: Cells, crowd: Crowd, tail: float, description: str, start: Floats | None = None
-) -> BlanketCurve:
-    """The curve of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
+    cells: Cells, coarse: Cells, others: RateBins, tail: float, description: str, start: Floats | None = None
+) -> BlanketProfile:
+    """Returns the profile of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
 
     For given relative weights r_i, gamma_i proportional to r_i needs omega <= const * min_i floor_i / r_i; among those,
     the omega that minimises the integral of (p0 - p1)^2 / omega is the smaller of that and a multiple of |p0 - p1|. The
     r_i and the multiple are searched for on coarse cells with Bernstein's inequality; the result is evaluated on
-    the fine cells, and is sound whatever the search did. tail: mass of the blanket count that may be cut. start:
-    parameters of a curve for the same crowd and a victim nearby, which make the search short.
+    the fine cells, and is sound whatever the search did.
+
+    Args:
+        cells: the victim's, on which the profile is computed.
+        coarse: the same victim's in fewer cells, for the search.
+        others: the other users.
+        tail: mass of the blanket count that may be cut.
+        description: the first line of what the profile explains.
+        start: parameters of a profile for the same others and a victim nearby, which make the search short.
     """
-    representative, share = _representatives(crowd.mean, crowd.count)
+    representative, share = _representatives(others.mean, others.count)
     parameters = _search(coarse, representative, share, start)
-    omega = _cut(cells, cells.log_floor(representative), _wanted(cells), parameters)
+    omega = _at_least_one(_cut(cells, cells.log_floor(representative), _wanted(cells), parameters), cells.width)
 
     def weights(rates: Floats) -> Floats:
         return _log_weights(cells.log_floor(rates), omega)
 
     if (omega > 0).any():
-        gamma = np.exp(np.minimum(weights(crowd.mean), 0.0))
+        gamma = np.exp(np.minimum(weights(others.mean), 0.0))
         description = f"{description}; weights gamma {gamma.min():.6g} to {gamma.max():.6g}"
-    law = crowd.blanket_count(weights, tail) if (omega > 0).any() else blanket_count(np.zeros(0), np.zeros(0, np.int64))
-    return BlanketCurve(cells, omega, law, description, parameters)
+    if (omega > 0).any():
+        law = others.blanket_count(weights, tail)
+    else:
+        law = blanket_count(np.zeros(0), np.zeros(0, np.int64))
+    return BlanketProfile(cells, omega, law, description, parameters)
 
 
 def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
@@ -308,16 +325,33 @@ def _wanted(cells: Cells) -> Floats:
 
 
 def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) -> Floats:
-    """omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|. It integrates to 1, or is 0."""
+    """The omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|; it integrates to 1, or is 0."""
     limit = np.min(log_floor - parameters[:-1, None], axis=0)
-    omega = cells.shape(np.minimum(np.exp(limit - limit.max()), np.exp(parameters[-1]) * wanted))
-    omega = np.where(omega > NEGLIGIBLE * omega.max(), omega, 0.0)
-    total = float(omega @ cells.width)
+    if limit.max() == -np.inf:  # no output is common to all
+        return np.zeros(wanted.size)
+    with np.errstate(divide="ignore"):
+        cut = np.minimum(parameters[-1] + np.log(wanted), 0.0)
+    omega = cells.shape(np.exp(np.minimum(limit - limit.max(), cut)))
+    top = float(omega.max())
+    if top <= 0:
+        return omega
+    omega = omega / top  # floats near 0 have few digits: only now does it integrate to what its sum says
+    omega = np.where(omega > NEGLIGIBLE, omega, 0.0)
+    return omega / float(omega @ cells.width)
+
+
+def _at_least_one(omega: Floats, width: Floats) -> Floats:
+    """The same omega with an integral of at least 1, by rounding too.
+
+    An omega of integral 1 + e counts N losses (1 + e)^(N-1) times too much, and its weights 1 + e times too little:
+    both are sound for e >= 0 only.
+    """
+    total = math.fsum((omega * width).tolist()) * (1 - 4 * UNIT)
     return omega / total if total > 0 else omega
 
 
 def _log_weights(log_floor: Floats, omega: Floats) -> Floats:
-    """ln gamma: the minimum over the cells of floor/omega."""
+    """The logarithms of the weights gamma: the minimum over the cells of floor/omega."""
     used = omega > 0
     return np.asarray(np.min(log_floor[:, used] - np.log(omega[used])[None, :], axis=1))
 
@@ -333,7 +367,7 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
         pieces.append((pair.cell, difference**2 / pair.width, difference / pair.width))
 
     def cost(parameters: Floats) -> float:
-        """ln of epsilon by Bernstein's inequality: a term for the variance of the loss, one for its largest value."""
+        """The logarithm of epsilon by Bernstein's inequality: a term for the variance, one for the largest loss."""
         omega = _cut(coarse, log_floor, wanted, parameters)
         if not (omega > 0).any():
             return 1e9
@@ -348,7 +382,9 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
     level = -math.log(max(float(wanted.max()), 1e-300))
     starts: list[Floats] = []
     for index in range(rates.size):
-        excess = np.min(log_floor - log_floor[index][None, :], axis=1)
+        with np.errstate(invalid="ignore"):
+            excess = log_floor - log_floor[index][None, :]
+        excess = np.nan_to_num(np.min(excess, axis=1, where=~np.isnan(excess), initial=np.inf), posinf=0, neginf=-1e6)
         own = np.maximum(excess - excess.max(), -1e6)
         starts.extend(np.append(own, level + shift) for shift in (-2.0, 0.0, 2.0, 30.0))
     starts.extend(np.append(np.zeros(rates.size), level + shift) for shift in (0.0, 30.0))

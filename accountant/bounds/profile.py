@@ -1,7 +1,7 @@
-"""The contract between randomizers and the search for epsilon: a curve of certified upper bounds on delta.
+"""Privacy profiles: certified upper bounds on delta as a function of epsilon, and the search for epsilon on one.
 
-A randomizer turns (victim, others) into a `DeltaCurve`; `smallest_epsilon` inverts any of them. `CountCurve` is the
-curve of every randomizer with a closed form: delta(m) averaged over the law of the blanket count. Which tiers to ask
+A randomizer turns (victim, others) into a `PrivacyProfile`; `smallest_epsilon` inverts any of them. `CountProfile` is
+that of every randomizer with a closed form: delta(m) averaged over the law of the blanket count. Which tiers to ask
 for, and what the answer is called, is left to `certify`.
 """
 
@@ -15,7 +15,12 @@ from typing import Any, Protocol
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.results import check_delta, check_epsilon
+from accountant.ranges import check_delta, check_epsilon, check_target_delta
+
+__all__ = ["Bounded", "CountProfile", "Inverse", "Others", "PrivacyProfile", "Victim", "smallest_epsilon"]
+
+UNDERFLOW = 1e-290
+"""Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Bounded:
     slack: float
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a value or slack outside [0, 1]."""
         check_delta(self.value, "value")
         check_delta(self.slack, "slack")
 
@@ -34,17 +40,21 @@ class Bounded:
 class Victim:
     """The user whose data changes: the local budget that its report spends.
 
-    Where users are answered together, least_epsilon is the smallest local epsilon among them, and a curve has to hold
-    for every local epsilon from there to local_epsilon.
+    Where users are answered together, local_epsilon and local_delta are the largest among them, so that every member is
+    (local_epsilon, local_delta)-private by itself, and `span` holds the (epsilon, delta) of two members: the one whose
+    reports hide most and the one whose reports show most. A curve has to hold for every member.
     """
 
     local_epsilon: float
     local_delta: float = 0.0
-    least_epsilon: float | None = None
+    span: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a budget outside its range."""
         check_epsilon(self.local_epsilon, "local_epsilon")
         check_delta(self.local_delta, "local_delta")
+        if self.span is not None and any(e > self.local_epsilon or d > self.local_delta for e, d in self.span):
+            raise ValueError(f"span is {self.span!r}; its members must be within the largest epsilon and delta")
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class NoAmplification:
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """The other users: arrays of shape (T,), of whom the `dishonest` most helpful ones are not to be counted on."""
+    """The other users: arrays of shape (T,). The `dishonest` of them that hide the victim best cannot be relied on."""
 
     local_epsilon: Floats
     local_delta: Floats
@@ -69,17 +79,17 @@ class Others:
     thorough: bool = False
     """Whether seconds may be spent where a quick bound would be looser."""
     laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
-    """Count laws already computed for these users, by whoever computed them."""
-    crowds: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    """The users as a randomizer with densities sees them, made once."""
+    """Count laws already computed for these users, by randomizer and target."""
+    rate_bins: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    """These users binned by rate, by randomizer with a density; made once."""
 
     @property
     def honest(self) -> int:
-        """How many of them can be counted on."""
+        """How many of them can be relied on."""
         return max(0, int(self.count.sum()) - self.dishonest)
 
 
-class DeltaCurve(Protocol):
+class PrivacyProfile(Protocol):
     """Certified upper bounds on the hockey-stick divergence of one victim among the others, as epsilon varies."""
 
     @property
@@ -101,8 +111,8 @@ class DeltaCurve(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CountCurve:
-    """delta(epsilon) = E[delta(M)] under `law`, plus everything that was cut or rounded.
+class CountProfile:
+    """E[delta(M)] under `law`, as epsilon varies, plus everything that was cut or rounded.
 
     averaged(epsilon) returns that mean and a bound on its absolute error; delta(m) must be non-increasing in m.
     """
@@ -110,8 +120,10 @@ class CountCurve:
     law: CountLaw
     averaged: Callable[[float], tuple[float, float]]
     divergence: float
-    """The chi-square like integral of (p0 - p1)^2 / omega, for the first guess."""
+    """The integral of (p0 - p1)^2 / omega, for the first guess."""
     description: str
+    local_epsilon: float
+    """From there on delta is 0: the randomizers with a closed form are pure."""
 
     @property
     def method(self) -> str:
@@ -119,13 +131,13 @@ class CountCurve:
         return "personalised common blanket, closed form"
 
     def delta(self, epsilon: float) -> Bounded:
-        """See `DeltaCurve`. Raises ValueError for a negative or non-finite epsilon."""
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
         total, error = self.averaged(epsilon)
         relative = self.law.relative_error + self.law.counts.size * UNIT
-        slack = (total + error) * relative + error
-        if total > 0:  # where delta(m) is 0 for every m, no mass that was cut can add to it
-            slack += self.law.lost
+        slack = (total + error) * relative + error + self.law.lost + UNDERFLOW
         return Bounded(min(1.0, total + slack), min(1.0, slack))
 
     def guess(self, delta: float) -> float:
@@ -151,34 +163,40 @@ class Inverse:
     evaluations: int
 
 
-def smallest_epsilon(curve: DeltaCurve, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
-    """The upper end of a bracket around the least epsilon with curve.delta(epsilon) <= delta.
+def smallest_epsilon(profile: PrivacyProfile, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
+    """Returns the upper end of a bracket around the least epsilon with profile.delta(epsilon) <= delta.
+
+    Since sqrt(-2 ln delta(epsilon)) is nearly a straight line, secants on it converge in a few steps; bisection guards
+    them.
 
     Args:
+        profile: what is inverted.
         delta: target, in (0, 1).
         ceiling: an epsilon already known to be enough (the local budget); returned, with reached None, if none is
             found below it.
         tolerance: the bracket's relative width, or that of delta(epsilon) below its target, at which to stop.
 
-    Direction of error: the result is never too small; its own delta was evaluated. Since sqrt(-2 ln delta(epsilon)) is
-    nearly a straight line, secants on it converge in a few steps; bisection guards them.
+    Returns:
+        The epsilon, with the bound that was evaluated there. Direction of error: never too small.
+
+    Raises:
+        ValueError: ceiling is not a finite number >= 0, or delta is outside (0, 1).
     """
     check_epsilon(ceiling, "ceiling")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; allowed is 0 < delta < 1")
-    # A little below the target, so that the secants come to rest on the side that is allowed.
+    check_target_delta(delta)
+    # A little below the target, so that the secants come to rest on the sound side.
     aim = math.sqrt(-2 * math.log(delta) - 2 * math.log1p(-tolerance / 3))
-    at_zero = curve.delta(0.0)
+    at_zero = profile.delta(0.0)
     if at_zero.value <= delta:
         return Inverse(0.0, at_zero, 1)
     low, low_height = 0.0, _height(at_zero.value)
     high, high_height = ceiling, math.inf
     best: Bounded | None = None
-    point = curve.guess(delta)
+    point = profile.guess(delta)
     if not 0 < point < ceiling:
         point = ceiling / 2
     for evaluations in range(2, 200):
-        bound = curve.delta(point)
+        bound = profile.delta(point)
         width = high - low
         if bound.value <= delta:
             high, high_height, best = point, _height(bound.value), bound

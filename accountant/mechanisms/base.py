@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.numerics.binomial import Floats
 
 __all__ = ["Randomizer"]
@@ -79,8 +79,16 @@ class Randomizer(ABC):
         The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
         """
 
+    def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
+        """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
+        return local_epsilon
+
+    def shown(self, local_epsilon: float) -> float:
+        """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
+        return local_epsilon
+
     @abstractmethod
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
         delta is the target, if there is one: it only decides how finely to compute.

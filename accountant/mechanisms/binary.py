@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from accountant.bounds.closed_forms import binary_delta
-from accountant.bounds.exact_binary import ExactBinaryCurve, is_enumerable
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
@@ -58,13 +58,13 @@ class BitBlanket(ClosedFormRandomizer):
 class BitReports(BitBlanket):
     """Bits are all that users report: then the number of ones is all that a batch shows."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        few = victim.least_epsilon is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
+        few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
-            return ExactBinaryCurve(victim.local_epsilon, others.local_epsilon, count)
+            return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
         return super().curve(victim, others, delta)
 
 

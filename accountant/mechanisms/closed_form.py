@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import CountCurve, DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.profile import CountProfile, NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
@@ -48,7 +48,7 @@ class ClosedFormRandomizer(Randomizer):
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.curve`."""
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
@@ -57,7 +57,7 @@ class ClosedFormRandomizer(Randomizer):
         weights = self.gamma(others.local_epsilon)
         spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
         text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
-        return CountCurve(law, averaged, divergence, text)
+        return CountProfile(law, averaged, divergence, text, victim.local_epsilon)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""

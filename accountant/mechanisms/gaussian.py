@@ -7,13 +7,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
 from accountant.mechanisms.noisy_value import NoisyValue
 from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_sigma
-from accountant.results import check_count
-from protocol.calibration import gaussian_sigma_steps
+from accountant.ranges import check_count
+from protocol.calibration import gaussian_sigma_steps, unit_sigma
 
 __all__ = ["GaussianMechanism"]
 
@@ -54,13 +53,13 @@ class GaussianMechanism(NoisyValue):
         rates = []
         for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True):
             if self.lattice is None:
-                sigma = gaussian_sigma(epsilon, delta)
+                sigma = unit_sigma(epsilon, delta)
             else:
                 sigma = gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice
             rates.append(1 / (2 * sigma**2))
         return np.array(rates)
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""
         if self.dimension > 1:
             return NoAmplification(

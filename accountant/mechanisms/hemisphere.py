@@ -10,7 +10,7 @@ import numpy as np
 
 from accountant.mechanisms.binary import BitBlanket
 from accountant.numerics.binomial import Floats
-from accountant.results import check_count
+from accountant.ranges import check_count
 
 __all__ = ["HemisphereMechanism"]
 

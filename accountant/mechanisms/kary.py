@@ -14,7 +14,7 @@ from accountant.mechanisms.binary import BinaryRandomizedResponse
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
-from accountant.results import check_count
+from accountant.ranges import check_count
 
 __all__ = ["KaryRandomizedResponse"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.density_blanket import BlanketCurve, Crowd, SpanCurve, best_blanket
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.density_blanket import BlanketProfile, RateBins, SpanProfile, best_blanket
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.results import check_count
+from accountant.ranges import check_count
 
 __all__ = ["DEFAULT_DELTA", "NoisyValue"]
 
@@ -52,25 +52,25 @@ class NoisyValue(Randomizer):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.curve`."""
-        deltas = np.array([victim.local_delta])
-        (rate,) = self.rates(np.array([victim.local_epsilon]), deltas).tolist()
+        ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
+        rates = self.rates(ends[:, 0], ends[:, 1])
+        least, rate = float(rates[0]), float(rates[-1])
         leader = self._single(victim, rate, others, delta)
-        if victim.least_epsilon is None or victim.least_epsilon >= victim.local_epsilon:
+        if least >= rate:
             return leader
-        (least,) = self.rates(np.array([victim.least_epsilon]), deltas).tolist()
         latest = leader.parameters
 
-        def between(low: float, high: float) -> BlanketCurve:
+        def between(low: float, high: float) -> BlanketProfile:
             nonlocal latest
             curve = self._blanket(low, high, SPAN_SHARE, others, delta, latest)
             latest = curve.parameters
             return curve
 
-        return SpanCurve(leader, least, rate, between, delta)
+        return SpanProfile(leader, least, rate, between, delta)
 
-    def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketCurve:
+    def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
         tried = [self._blanket(rate, rate, share, others, delta, None) for share in TAIL_SHARES]
         target = DEFAULT_DELTA if delta is None else delta
@@ -79,7 +79,7 @@ class NoisyValue(Randomizer):
 
     def _blanket(
         self, least: float, rate: float, share: float, others: Others, delta: float | None, start: Floats | None
-    ) -> BlanketCurve:
+    ) -> BlanketProfile:
         target = DEFAULT_DELTA if delta is None else delta
         reach = max(self.noise.tail_at(share * target, least), 1e-3)
         fine = FINE if least == rate else SPAN_FINE
@@ -87,11 +87,11 @@ class NoisyValue(Randomizer):
         expected = 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
         cells, coarse = (interval_cells(self.noise, least, rate, reach, width, expected) for width in (fine, COARSE))
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
-        return best_blanket(cells, coarse, self._crowd(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
+        return best_blanket(cells, coarse, self._rate_bins(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
 
-    def _crowd(self, others: Others) -> Crowd:
-        if self not in others.crowds:
+    def _rate_bins(self, others: Others) -> RateBins:
+        if self not in others.rate_bins:
             rates = self.rates(others.local_epsilon, others.local_delta)
-            others.crowds[self] = Crowd.of(rates, others.count, others.dishonest)
-        crowd: Crowd = others.crowds[self]
-        return crowd
+            others.rate_bins[self] = RateBins.of(rates, others.count, others.dishonest)
+        bins: RateBins = others.rate_bins[self]
+        return bins

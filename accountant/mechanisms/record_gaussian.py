@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.results import check_count
+from accountant.ranges import check_count
 from protocol.calibration import unit_delta, unit_sigma
 
 __all__ = ["RecordGaussian"]
@@ -80,7 +80,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """No curve: the reason why."""
         return NoAmplification(
             f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "

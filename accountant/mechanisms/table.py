@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.density_blanket import MAX_RATES, Cells, Crowd, LossPair, best_blanket
-from accountant.bounds.profile import DeltaCurve, NoAmplification, Others, Victim
+from accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.budgets import Tier
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["TableMechanism"]
+
+TABLE_ROUNDING = 16 * UNIT
+"""What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
+TABLE_SUM = 5e-14
+"""How far the masses of a row may be from adding up to 1: half of what the bounds add for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +33,9 @@ class TableMechanism(Randomizer):
 
     tables: local epsilon -> float64 (inputs, outputs), rows adding up to 1. A density is a table once its outputs are
     cut into cells by a post-processing (rounding a report, for instance).
-    Raises ValueError for tables of different shapes, masses that do not add up, or a ratio above e^epsilon.
+    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING, and the local
+    budget that is certified is then what it shows. Rows stand for themselves divided by their sums.
+    Raises ValueError for tables of different shapes, rows that do not add up to 1, or a larger ratio.
     """
 
     kind: ClassVar[str] = "table"
@@ -38,12 +49,25 @@ class TableMechanism(Randomizer):
         if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
             raise ValueError(f"tables have shapes {sorted(shapes)}; allowed is one shape (inputs >= 2, outputs >= 2)")
         for epsilon, table in self.tables.items():
-            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-9, rtol=0)):
+            Tier(epsilon, 1)
+            if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=TABLE_SUM, rtol=0)):
                 raise ValueError(
                     f"table {epsilon!r} has rows {table.sum(axis=1)!r}; allowed is masses that add up to 1"
                 )
-            if (table.max(axis=0) > math.exp(epsilon) * table.min(axis=0) * (1 + 1e-9)).any():
-                raise ValueError(f"table {epsilon!r} has a ratio above e^epsilon; allowed is a pure local budget")
+            if self._shown[epsilon] > epsilon + TABLE_ROUNDING * (1 + epsilon):
+                raise ValueError(
+                    f"table {epsilon!r} has a ratio above e^epsilon, e^{self._shown[epsilon]!r}; "
+                    "it must be declared for that budget"
+                )
+
+    @cached_property
+    def _shown(self) -> dict[float, float]:
+        return {epsilon: _log_ratio(np.asarray(table, dtype=np.float64)) for epsilon, table in self.tables.items()}
+
+    def shown(self, local_epsilon: float) -> float:
+        """See `Randomizer.shown`."""
+        known = [max(epsilon, shown) for epsilon, shown in self._shown.items() if epsilon <= local_epsilon]
+        return max(known, default=local_epsilon)
 
     @property
     def name(self) -> str:
@@ -53,7 +77,7 @@ class TableMechanism(Randomizer):
     def statement(self) -> str:
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> DeltaCurve | NoAmplification:
+    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.curve`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
@@ -61,9 +85,9 @@ class TableMechanism(Randomizer):
         if others.local_epsilon.size > MAX_RATES:
             raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
         cells = self._cells(victim.local_epsilon)
-        crowd = Crowd.of(others.local_epsilon, others.count, others.dishonest)
+        bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return best_blanket(cells, cells, crowd, tail, f"blanket of {self.label}: the others' least masses")
+        return best_blanket(cells, cells, bins, tail, f"blanket of {self.label}: the others' least masses")
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""
@@ -74,7 +98,7 @@ class TableMechanism(Randomizer):
         if local_epsilon not in self.tables:
             return None
         table = self.tables[local_epsilon]
-        return float(table.min(axis=0).sum()) * (1 - (8 + len(table[0])) * UNIT)
+        return float(table.min(axis=0).sum()) * (1 - (8 + len(table[0])) * UNIT - 2 * TABLE_SUM)
 
     def _cells(self, local_epsilon: float) -> Cells:
         known = np.array(sorted(self.tables))
@@ -95,3 +119,18 @@ class TableMechanism(Randomizer):
             if first != second
         )
         return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)
+
+
+def _log_ratio(table: Floats) -> float:
+    """ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
+    rows = [[Fraction(mass) for mass in row] for row in table.tolist()]
+    shares = [[mass / total for mass in row] for row, total in ((row, sum(row)) for row in rows)]
+    worst = Fraction(1)
+    for column in zip(*shares, strict=True):
+        if max(column) > 0 == min(column):
+            return math.inf
+        worst = max(worst, max(column) / min(column) if max(column) > 0 else worst)
+    with localcontext() as context:
+        context.prec = 100  # sums of floats differ by more than 1e-40 of themselves, or not at all
+        logarithm = float((Decimal(worst.numerator) / Decimal(worst.denominator)).ln())
+    return math.nextafter(logarithm, math.inf) if logarithm > 0 else 0.0

@@ -3,7 +3,7 @@
 Masses use Loader's saddle-point form (C. Loader, "Fast and accurate computation of binomial probabilities", 2000),
 which has no cancellation; tails of Bin(n, 1/2) use scipy's incomplete beta function. Each comes with a bound on its
 relative error, which callers add in the direction that keeps an upper bound an upper bound. Sums over several
-binomials are left to `blanket_count`.
+binomials are left to `count_law`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = ["UNIT", "Floats", "Ints", "binomial_pmf", "half_tail", "half_tail_error", "pmf_error"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,7 +49,7 @@ def _stirling_error(n: Floats) -> Floats:
 
 
 def _deviance(x: Floats, mean: Floats | float) -> Floats:
-    """x ln(x/mean) + mean - x >= 0, without cancellation when x is near mean. x > 0."""
+    """Returns x ln(x/mean) + mean - x >= 0, without cancellation when x is near mean. x > 0."""
     difference = x - mean
     v = difference / (x + mean)
     near = np.abs(v) < 0.3
@@ -63,7 +65,7 @@ def _deviance(x: Floats, mean: Floats | float) -> Floats:
 
 
 def binomial_pmf(x: Ints, n: Ints | int, p: float) -> Floats:
-    """Pr[Bin(n, p) = x]; arrays broadcast, 0 outside 0..n. 0 < p < 1 (the float is taken as exact).
+    """Returns Pr[Bin(n, p) = x]; arrays broadcast, 0 outside 0..n. 0 < p < 1 (the float is taken as exact).
 
     Relative error at most `pmf_error(spread)`, where spread bounds |x - n p|. Underflows to 0 below 1e-300.
     """
@@ -86,17 +88,17 @@ def binomial_pmf(x: Ints, n: Ints | int, p: float) -> Floats:
 
 
 def pmf_error(spread: float) -> float:
-    """A bound on the relative error of `binomial_pmf` for |x - n p| <= spread and a mass above 1e-300.
+    """Returns a bound on the relative error of `binomial_pmf` for |x - n p| <= spread and a mass above 1e-300.
 
     The mean n p is rounded once, which moves the exponent by spread * UNIT. The deviances are free of cancellation
     where |x - n p| is below 0.3 (x + n p); beyond, x itself is below 3.4 * spread, and so is what cancels.
-    The constants were checked against 40-digit arithmetic (tests/accountant/test_binomial.py).
+    The constants were checked against 40-digit arithmetic (tests/accountant/numerics/test_binomial.py).
     """
     return UNIT * (300.0 + 10.0 * spread)
 
 
 def half_tail(a: Ints, n: Ints) -> Floats:
-    """Pr[Bin(n, 1/2) >= a]; arrays broadcast; 1 for a <= 0 and 0 for a > n. Relative error <= half_tail_error(n)."""
+    """Returns Pr[Bin(n, 1/2) >= a]; arrays broadcast, 1 for a <= 0, 0 for a > n. Relative error: half_tail_error(n)."""
     from scipy.special import betainc
 
     lower, size = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(n, dtype=np.float64))
@@ -108,5 +110,5 @@ def half_tail(a: Ints, n: Ints) -> Floats:
 
 
 def half_tail_error(n: float) -> float:
-    """A bound on the relative error of `half_tail`, ten times what 40-digit arithmetic shows for n up to 1e8."""
+    """Returns a bound on the relative error of `half_tail`, ten times what 40-digit arithmetic shows for n <= 1e8."""
     return 2e-13 + 4e-15 * math.sqrt(n)

@@ -10,7 +10,7 @@ stochastically smaller, and only that direction is ever used here:
 
 The laws of the groups are binomials and are added by direct convolution: only positive numbers are added and
 multiplied, so the relative error stays tiny however small the mass, without any Fourier transform. What a blanket
-count buys is left to the curves.
+count buys is left to the profiles.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
+from accountant.numerics.tail_radii import bernstein_radius
+from accountant.ranges import check_delta, check_target_delta, outside
+
+__all__ = ["CountLaw", "blanket_count", "without_largest"]
 
 MAX_GROUPS = 256
 """Up to this many distinct gammas are used exactly; more are grouped."""
@@ -45,16 +48,16 @@ class CountLaw:
     relative_error: float
 
     def __post_init__(self) -> None:
+        """Raises ValueError for shapes that differ, counts that do not increase, or a negative mass."""
         if self.counts.size == 0 or self.counts.shape != self.mass.shape:
             raise ValueError(
-                f"counts has shape {self.counts.shape}, mass {self.mass.shape}; allowed is equal, not empty"
+                f"counts has shape {self.counts.shape}, mass {self.mass.shape}; they must be equal and not empty"
             )
         if self.counts[0] < 0 or np.any(np.diff(self.counts) <= 0):
-            raise ValueError("counts are not increasing from at least 0; allowed is 0 <= counts[0] < counts[1] < ...")
+            raise ValueError("counts do not increase from 0 or more; they must be 0 <= counts[0] < counts[1] < ...")
         if not (self.mass >= 0).all():
-            raise ValueError(f"mass has a least value of {self.mass.min()!r}; allowed is >= 0")
-        if not 0 <= self.lost <= 1:
-            raise ValueError(f"lost is {self.lost!r}; allowed is 0 <= lost <= 1")
+            raise outside("mass.min()", float(self.mass.min()), ">= 0")
+        check_delta(self.lost, "lost")
 
     @property
     def mean(self) -> float:
@@ -108,12 +111,12 @@ def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLa
         count: int64 (T,), multiplicities >= 1. T = 0 gives the constant 0.
         tail: an upper limit for `lost`, in (0, 1). Nothing is lost where the whole support is kept.
 
-    Raises ValueError for a gamma outside [0, 1] or a tail outside (0, 1).
+    Raises:
+        ValueError: a gamma outside [0, 1] or a tail outside (0, 1).
     """
-    if not 0 < tail < 1:
-        raise ValueError(f"tail is {tail!r}; allowed is 0 < tail < 1")
+    check_target_delta(tail, "tail")
     if gamma.size and not ((gamma >= 0) & (gamma <= 1)).all():
-        raise ValueError(f"gamma spans {gamma.min()!r} to {gamma.max()!r}; allowed is 0 <= gamma <= 1")
+        raise ValueError(f"gamma spans {float(gamma.min())} to {float(gamma.max())}; it must be in [0, 1]")
     sure = int(count[gamma >= 1].sum())
     some = (gamma > 1e-300) & (gamma < 1)  # a gamma this small may be rounded down to 0
     gamma, count = _grouped(gamma[some], count[some])
@@ -159,16 +162,16 @@ def _grouped(gamma: Floats, count: Ints) -> tuple[Floats, Ints]:
 
 
 def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
-    """The masses of Bin(n, p) but for tails of at most `share` each, by Bernstein's inequality."""
+    """The masses of Bin(n, p) but for tails of at most `share` each."""
     mean, variance = n * p, n * p * (1 - p)
-    log = -math.log(share)
-    reach = log / 3 + math.sqrt(log * log / 9 + 2 * log * variance) + 1
+    reach = bernstein_radius(variance, -math.log(share))
     low, high = max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach))
     mass = binomial_pmf(np.arange(low, high + 1, dtype=np.int64), n, p)
     if high < n:
         mass[-1] += share
     # A mass below 1e-300 underflows; all of them together weigh less than n * 1e-300.
-    return _Node(low, 1, mass), (share if low > 0 else 0.0) + (n * 1e-300 if n > 500 else 0.0), max(reach, 1.0)
+    under = n * 1e-300 if float(mass.min()) < 1e-299 else 0.0
+    return _Node(low, 1, mass), (share if low > 0 else 0.0) + under, max(reach, 1.0)
 
 
 def _sum(left: _Node, right: _Node, share: float) -> tuple[_Node, float, float]:
@@ -199,8 +202,3 @@ def _halved(node: _Node) -> _Node:
     """The law on a lattice twice as coarse, every count rounded down."""
     mass = node.mass if node.mass.size % 2 == 0 else np.append(node.mass, 0.0)
     return _Node(node.offset, 2 * node.step, mass[0::2] + mass[1::2])
-
-
-def mean_and_variance(gamma: Floats, count: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean and variance of PB({gamma_t with multiplicity count_t}), for choosing where to look; not a bound."""
-    return float(gamma @ count), float((gamma * (1 - gamma)) @ count)

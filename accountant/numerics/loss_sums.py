@@ -1,10 +1,10 @@
-"""E[L_1 + ... + L_N]_+ for independent privacy-loss terms and a random N: certified from above, down to 1e-300.
+"""The mean of [L_1 + ... + L_N]_+ for independent privacy-loss terms and a random N: never below, down to 1e-300.
 
 Every blanket bound without a closed form is such a mean (docs/accounting.md, section 3). The law of one term comes as
 atoms: cells of which only the range, the mean and the mass are known. They are moved to a lattice so that the mean is
 kept (larger in convex order), tilted exponentially to where the sum is positive, multiplied in the Fourier domain for
 all N at once, and read off. Wrap-around, truncation and rounding are bounded and returned beside the value. Where atoms
-come from is left to `blankets`.
+come from is left to `bounds.density_blanket`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw
+from accountant.numerics.fourier import STAGE
+from accountant.numerics.roots import root_between
 
 __all__ = ["LossAtoms", "mean_excess"]
 
@@ -29,15 +31,14 @@ MAX_TERM_POINTS = 1 << 16
 """Most lattice points one term may span."""
 WRAP = 1e-9
 """What may wrap around, relative to the tilted mass. It is added to the error."""
-STAGE = 8 * UNIT
-"""A bound on the relative error of one radix-2 stage of a Fourier transform (Higham 2002, Theorem 24.2)."""
 
 
 @dataclass(frozen=True, eq=False)
 class LossAtoms:
     """One privacy-loss term, known cell by cell: with probability mass[i] it lies in [low[i], high[i]], mean mean[i].
 
-    float64 arrays of one shape (C,); the masses add up to 1. Direction: means may be too large, never too small.
+    float64 arrays of one shape (C,); the masses add up to 1, or a little more by rounding. Direction: means may be too
+    large, never too small.
     """
 
     low: Floats
@@ -46,20 +47,22 @@ class LossAtoms:
     mass: Floats
 
     def __post_init__(self) -> None:
+        """Raises ValueError for shapes that differ, empty ranges, or masses that do not add up to 1."""
         if not (self.low.shape == self.high.shape == self.mean.shape == self.mass.shape and self.low.ndim == 1):
-            raise ValueError("low, high, mean and mass differ in shape; allowed is four equal 1-D arrays")
+            raise ValueError("low, high, mean and mass differ in shape; they must be four equal 1-D arrays")
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all() and (self.low <= self.high).all()):
-            raise ValueError("a range is empty or infinite; allowed is low <= high, both finite")
+            raise ValueError("a range is empty or infinite; it must be low <= high, both finite")
         total = float(self.mass.sum())
         if not ((self.mass >= 0).all() and abs(total - 1) < 1e-9):
-            raise ValueError(f"masses add up to {total!r}; allowed is non-negative masses that add up to 1")
+            raise ValueError(f"masses add up to {total!r}; they must be >= 0 and add up to 1")
 
 
 @dataclass(frozen=True)
 class _Lattice:
     """The term as integer multiples `first + 0, 1, 2, ...` of `step`, its masses tilted and normalised.
 
-    tilted[j] = mass[j] * exp(theta (first + j)) / kappa, log_kappa the logarithm of the normalisation.
+    tilted[j] = mass[j] * exp(theta (first + j)) / kappa, log_kappa the logarithm of the normalisation. rounding: a
+    bound on the relative error of kappa * tilted, for every entry, that of the masses themselves included.
     """
 
     step: float
@@ -67,9 +70,10 @@ class _Lattice:
     tilted: Floats
     theta: float
     log_kappa: float
+    rounding: float
 
     def log_moment(self, tau: float) -> float:
-        """ln E[exp(tau K)] of the tilted term K, in lattice units."""
+        """Returns ln E[exp(tau K)] of the tilted term K, in lattice units."""
         k = self.first + np.arange(self.tilted.size)
         used = self.tilted > 0
         exponent = tau * k[used] + np.log(self.tilted[used])
@@ -78,14 +82,15 @@ class _Lattice:
 
 
 def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
-    """An upper bound on the sum over m of Pr[M=m]/(m+1) E[L_1 + ... + L_{m+1}]_+, and the error inside it.
+    """Bounds the sum over m of Pr[M=m]/(m+1) E[L_1 + ... + L_{m+1}]_+ from above.
 
     Args:
         atoms: the law of one term.
         law: a stochastic lower bound for M; `law.lost` and `law.relative_error` are the caller's to add.
 
-    Returns (value, error), 0 <= error: the exact figure for the atoms is at most value + error.
-    Direction: never below. Source: docs/accounting.md, section 3.
+    Returns:
+        (value, error), both >= 0: the exact figure for the atoms is at most value + error.
+        Direction: never below. Source: docs/accounting.md, section 3.
     """
     if float(atoms.high.max(initial=-math.inf)) <= 0:
         return 0.0, 0.0
@@ -110,15 +115,19 @@ def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
     gain = s * np.exp(-lattice.theta * s)
     value = float(sums[1:half] @ gain)
     error = _rounding(padded, transform, sizes, total, gain) + total * leak
-    factor = math.exp(scale) * lattice.step * (1 + 4 * biggest * UNIT)
-    return max(0.0, value) * factor, error * factor
+    # N terms multiply their errors; the weights are exponentials of numbers up to N |log kappa| + 700, the gains of
+    # numbers up to 700.
+    relative = biggest * (lattice.rounding + 2 * UNIT * abs(lattice.log_kappa)) + 4096 * UNIT
+    factor = math.exp(scale) * lattice.step * math.exp(relative)
+    return max(0.0, value) * factor, error * factor + 1e-290  # never 0 from underflow
 
 
 def _lattice(atoms: LossAtoms, terms: float) -> tuple[_Lattice, int, float]:
     """A lattice on which the sum of `terms` terms fits into a transform, half its length, and what leaks out of it."""
     centre = float(atoms.mass @ atoms.mean)
     reach = float(max(-atoms.low.min(), atoms.high.max()))
-    spread = math.sqrt(max(float(atoms.mass @ (atoms.mean - centre) ** 2), 1e-300))
+    furthest = max(float(np.abs(atoms.mean - centre).max()), 1e-150)
+    spread = furthest * math.sqrt(max(float(atoms.mass @ ((atoms.mean - centre) / furthest) ** 2), 1e-300))
     needed = 18 * POINTS_PER_DEVIATION * math.sqrt(terms)
     longest = min(MAX_LENGTH, max(USUAL_LENGTH, 4 * needed))
     step = max(spread / POINTS_PER_DEVIATION * max(1.0, needed / MAX_LENGTH), reach / MAX_TERM_POINTS)
@@ -132,17 +141,23 @@ def _lattice(atoms: LossAtoms, terms: float) -> tuple[_Lattice, int, float]:
 
 def _tilted(atoms: LossAtoms, step: float) -> _Lattice:
     """Moves the atoms to the multiples of `step` with means kept, and tilts the mean of the result to 0."""
-    first, mass = _on_lattice(atoms, step)
+    first, mass, rounding = _on_lattice(atoms, step)
     k = (first + np.arange(mass.size)).astype(np.float64)
     theta = _zero_tilt(k, mass)
     exponent = theta * k
     top = float(exponent[mass > 0].max())
     tilted = mass * np.exp(exponent - top)
     kappa = float(tilted.sum())
-    return _Lattice(step, first, tilted / kappa, theta, top + math.log(kappa))
+    log_kappa = math.log(kappa)
+    # Rounded: theta k, its distance from top, the exponential and the quotient; then ln kappa and its sum with top.
+    # (An error of kappa itself cancels in kappa * tilted.)
+    farthest = theta * float(max(abs(k[0]), abs(k[-1])))
+    rounding += UNIT * (4 + farthest + abs(top) + abs(log_kappa))
+    return _Lattice(step, first, tilted / kappa, theta, top + log_kappa, rounding)
 
 
-def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats]:
+def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats, float]:
+    """The first multiple, the masses from there on, and a bound on their relative error."""
     below = np.floor(atoms.low / step)
     above = np.maximum(np.ceil(atoms.high / step), below + 1)
     # The share of the upper point keeps the mean; it is raised by more than its rounding error.
@@ -150,13 +165,16 @@ def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats]:
     share = np.clip(share, 0.0, 1.0)
     first = int(below.min())
     size = int(above.max()) - first + 1
-    upper = np.bincount((above - first).astype(np.int64), weights=atoms.mass * share, minlength=size)
-    lower = np.bincount((below - first).astype(np.int64), weights=atoms.mass * (1 - share), minlength=size)
-    return first, np.asarray(upper + lower, dtype=np.float64)
+    to_upper, to_lower = (above - first).astype(np.int64), (below - first).astype(np.int64)
+    upper = np.bincount(to_upper, weights=atoms.mass * share, minlength=size)
+    lower = np.bincount(to_lower, weights=atoms.mass * (1 - share), minlength=size)
+    # bincount adds one after the other: half an ulp for every term, and a few for the products.
+    terms = int(max(np.bincount(to_upper).max(), np.bincount(to_lower).max()))
+    return first, np.asarray(upper + lower, dtype=np.float64), UNIT * (2 + terms / 2)
 
 
 def _zero_tilt(k: Floats, mass: Floats) -> float:
-    """theta >= 0 such that the mean of k under mass * exp(theta k) is about 0; 0 if the mean is not negative."""
+    """A theta >= 0 such that the mean of k under mass * exp(theta k) is about 0; 0 if the mean is not negative."""
     used = mass > 0
     k, mass = k[used], mass[used]
     if float(mass @ k) >= 0 or k[-1] <= 0:
@@ -170,15 +188,7 @@ def _zero_tilt(k: Floats, mass: Floats) -> float:
         low, high = high, 2 * high
         if high * float(k[-1]) > 500:
             return low
-    for _ in range(60):
-        middle = (low + high) / 2
-        if mean(middle) < 0:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-6 * high:
-            break
-    return low
+    return root_between(mean, low, high, absolute=1e-300, relative=1e-6)
 
 
 def _window(lattice: _Lattice, terms: float) -> tuple[int, float]:
@@ -233,7 +243,7 @@ def _rounding(
     total: float,
     gain: Floats,
 ) -> float:
-    """A bound on what rounding in the two transforms and the powers can do to sums @ gain."""
+    """A bound on what rounding in the two transforms and the powers can do to sums @ gain (docs, section 3.1)."""
     length = padded.size
     stages = STAGE * math.log2(length)
     point = stages * math.sqrt(length) * float(np.linalg.norm(padded)) + 4 * UNIT
@@ -242,7 +252,9 @@ def _rounding(
     alive = (least - 1) * np.log(bound) > -70  # all others together are below 1e-30 * length
     powered = bound[alive] ** (least - 1)
     growth = math.exp(min(50.0, biggest * point))
-    relative = biggest * (point / 1.0 + 8 * UNIT) + 4 * UNIT * sizes.size
+    # A power F^N by its logarithm: N times the error of F, and of a logarithm of at most 70 + i pi; a step of Horner's
+    # rule is one product and one sum of complex numbers.
+    relative = biggest * (point + 8 * UNIT) + 4 * UNIT * sizes.size
     whole = 2 * float(powered.sum()) / length
     direct = total * growth * (relative * whole + 1e-29) * float(gain.sum())
     energy = math.sqrt(2 * float((powered**2).sum()) / length)

@@ -1,12 +1,12 @@
 """The exact law of a sum of independent bits, from both sides: what attacks count, with a stated numerical error.
 
-`blanket_count` bounds such a law in one direction only, which is all that a certificate needs. An attack needs the law
+`count_law` bounds such a law in one direction only, which is all that a certificate needs. An attack needs the law
 itself: a mass from below and a tail from above. It is computed by Fourier inversion of the exponentially tilted law,
 
     Pr[X = t] = e^(K(theta) - theta t) (1/L) sum_j phi_theta(2 pi j/L) e^(-2 pi i j t/L),
 
 which needs some 40 frequencies at any number of users, since |phi_theta(w)| <= exp(-var (1 - cos w)). Tails are the
-same sum with a geometric factor. Which events are worth computing is left to `attack_games`.
+same sum with a geometric factor. Which events are worth computing is left to the attacks.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.fourier import STAGE, smooth_odd_length
+from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["BitSum", "Window", "bit_sum"]
+__all__ = ["SUM_ERROR", "PoissonBinomial", "Window", "poisson_binomial"]
 
 Complexes = NDArray[np.complex128]
 
 MAX_GROUPS = 1024
-"""Up to this many distinct shares each is used by itself; more are grouped around centres, with four moments each."""
+"""Up to this many distinct probabilities each is used by itself; more are grouped, with four moments for each group."""
 MAX_SINGLE = 2000
-"""Up to this many shares in (0.05, 0.95) stay by themselves even then: few of them can make a law narrow."""
+"""Up to this many probabilities in (0.05, 0.95) stay by themselves even then: few of them can make a law narrow."""
 SUM_ERROR = 40 * UNIT
 """Relative error of numpy's pairwise sums of terms that are good to a few ulp, relative to the sum of their sizes."""
 OUTSIDE = 1e-20
@@ -36,22 +38,22 @@ _FLOOR = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class BitSum:
+class PoissonBinomial:
     """X = sum of count_g bits with share_g, added where sign_g is +1 and taken away where it is -1.
 
-    share: float64 (G,), in (0, 1); count: float64 (G,), > 0; sign: float64 (G,).
-    moments: float64 (4, G), sums of (share - centre)^k of a group's members, k = 1..4; spread: float64 (G,), the
+    probability: float64 (G,), in (0, 1); count: float64 (G,), > 0; sign: float64 (G,).
+    moments: float64 (4, G), sums of (probability - centre)^k of a group's members, k = 1..4; spread: float64 (G,), the
     largest such distance, 0 where the members are equal. rounding: a bound on the relative error of moments[0].
-    share_error: a bound on the relative error of every single share.
+    probability_error: a bound on the relative error of every single probability.
     """
 
-    share: Floats
+    probability: Floats
     count: Floats
     sign: Floats
     moments: Floats
     spread: Floats
     rounding: float
-    share_error: float
+    probability_error: float
 
     @property
     def lowest(self) -> int:
@@ -63,7 +65,7 @@ class BitSum:
         """The largest value that X can take."""
         return int(self.count[self.sign > 0].sum())
 
-    def reflected(self) -> BitSum:
+    def reflected(self) -> PoissonBinomial:
         """The law of -X."""
         return replace(self, sign=-self.sign)
 
@@ -71,24 +73,26 @@ class BitSum:
         """K, K' and K'' of ln E[e^(tilt X)], each shaped like tilts (J,), |tilt| <= 600; good to a few digits."""
         power = tilts[:, None] * self.sign
         tilted = self._tilted(power)
-        value = np.where(power > 30, power + np.log(self.share), np.log1p(self.share * np.expm1(np.minimum(power, 30))))
+        value = np.where(
+            power > 30, power + np.log(self.probability), np.log1p(self.probability * np.expm1(np.minimum(power, 30)))
+        )
         variance = tilted * (1 - tilted) * self.count
         return (value * self.count).sum(1), (self.sign * tilted * self.count).sum(1), variance.sum(1)
 
     def _tilted(self, power: Floats) -> Floats:
         with np.errstate(over="ignore"):
-            return 1 / (1 + (1 - self.share) / self.share * np.exp(-power))
+            return 1 / (1 + (1 - self.probability) / self.probability * np.exp(-power))
 
     def window(self, tilt: float) -> Window:
         """The tilted law where its mass lies. |tilt| <= 600; raises ValueError beyond."""
         if not abs(tilt) <= 600:
-            raise ValueError(f"tilt is {tilt!r}; allowed is -600 <= tilt <= 600")
+            raise ValueError(f"tilt is {tilt!r}; it must be -600 <= tilt <= 600")
         power = tilt * self.sign
         tilted = self._tilted(power)
         mean = float((self.sign * tilted * self.count).sum())
         variance = float((tilted * (1 - tilted) * self.count).sum())
         low, high = self._range(mean, variance, power)
-        length = high - low + 1
+        length = smooth_odd_length(high - low + 1)
         most = (length - 1) // 2
         least = variance / 1.05 if self.spread.any() else variance
         if 2 * least > _LOG_OUTSIDE:
@@ -97,18 +101,17 @@ class BitSum:
         return self._inverted(tilt, low, length, angles)
 
     def _range(self, mean: float, variance: float, power: Floats) -> tuple[int, int]:
-        """An odd number of values around the mean that hold all but e^-50 of the tilted mass on each side."""
+        """The ends of a range around the mean that holds all but e^-50 of the tilted mass on each side."""
         if self.spread.any():
             # The members of a group tilt a little differently from its centre: that moves mean and variance.
             gain = np.exp(np.minimum(power, 600))
-            bend = np.abs(np.expm1(power)) * gain / (1 + self.share * np.expm1(power)) ** 3
-            mean_error = 1.1 * float((bend * self.moments[1]).sum()) + 1
+            bend = np.abs(np.expm1(power)) * gain / (1 + self.probability * np.expm1(power)) ** 3
+            mean_error = 1.1 * float((bend * self.moments[1]).sum())
             variance = 1.05 * variance + 1
         else:
-            mean_error = 1.0
-        reach = _LOG_OUTSIDE / 3 + math.sqrt((_LOG_OUTSIDE / 3) ** 2 + 2 * _LOG_OUTSIDE * variance) + mean_error
-        low, high = max(self.lowest, math.floor(mean - reach)), min(self.highest, math.ceil(mean + reach))
-        return low, high + (high - low) % 2
+            mean_error = 0.0
+        reach = bernstein_radius(variance, _LOG_OUTSIDE) + mean_error
+        return max(self.lowest, math.floor(mean - reach)), min(self.highest, math.ceil(mean + reach))
 
     def _inverted(self, tilt: float, low: int, length: int, angles: Floats) -> Window:
         power = tilt * self.sign
@@ -121,14 +124,16 @@ class BitSum:
         safe = np.maximum(size, 1e-300)
         log_size = np.where(lost < 0.5, 0.5 * np.log1p(-np.minimum(lost, 0.5)), np.log(safe))
         turn = np.arctan2(imaginary, real)
-        grown = np.where(power > 30, power + np.log(self.share), np.log1p(self.share * np.expm1(np.minimum(power, 30))))
+        grown = np.where(
+            power > 30, power + np.log(self.probability), np.log1p(self.probability * np.expm1(np.minimum(power, 30)))
+        )
         log_scale = float((grown * self.count).sum())
-        # Every factor as computed is within 8 ulp of the share's part in it and of its own logarithm.
+        # Every factor as computed is within 8 ulp of the probability's part in it and of its own logarithm.
         guarded = np.maximum(size, _FLOOR)
-        # |d ln E[e^(sX)]| per relative change of every share.
+        # |d ln E[e^(sX)]| per relative change of every probability.
         shift = tilted * (2 * np.sqrt(half) + np.abs(np.expm1(-power)))
         relative = SUM_ERROR * ((np.abs(log_size) + np.abs(turn)) * self.count).sum(1)
-        relative += (8 * UNIT + self.share_error) * (shift / guarded * self.count).sum(1)
+        relative += (8 * UNIT + self.probability_error) * (shift / guarded * self.count).sum(1)
         relative += SUM_ERROR * float((np.abs(grown) * self.count).sum()) + UNIT * (abs(low) * angles + 4)
         log_phi = (log_size * self.count).sum(1) + 1j * (turn * self.count).sum(1)
         majorant = (np.log(guarded) * self.count).sum(1)
@@ -146,7 +151,7 @@ class BitSum:
         """What the members' distances from their centre add to log E[e^(sX)], and a bound on what is left out."""
         used = self.spread > 0
         s = (tilt + 1j * angles)[:, None] * self.sign[used]
-        base = 1 + self.share[used] * np.expm1(tilt * self.sign[used])
+        base = 1 + self.probability[used] * np.expm1(tilt * self.sign[used])
         u = np.expm1(s) / (base * np.where(np.abs(factor[:, used]) < _FLOOR, _FLOOR, factor[:, used]))
         total = np.zeros(u.shape, dtype=np.complex128)
         power = np.ones(u.shape, dtype=np.complex128)
@@ -187,12 +192,12 @@ class Window:
         return 2 * float(np.abs(self.phi).sum())
 
     def masses(self) -> tuple[Floats, float]:
-        """y on the whole window, shape (length,), and a bound on its absolute error."""
+        """Returns y on the whole window, shape (length,), and a bound on its absolute error."""
         from scipy.fft import irfft
 
         padded = np.zeros(self.length // 2 + 1, dtype=np.complex128)
         padded[: self.phi.size] = self.phi.conj()
-        error = self.error + 4 * UNIT * math.log2(self.length + 1) * self._size / self.length
+        error = self.error + STAGE * math.log2(self.length + 1) * self._size / self.length
         return irfft(padded, n=self.length), error
 
     def scale(self, t: Ints) -> tuple[Floats, Floats]:
@@ -207,7 +212,7 @@ class Window:
         Multiplied by scale(t) they are Pr[X = t] and Pr[X > t]. Needs tilt > 0. Raises ValueError otherwise.
         """
         if not self.tilt > 0:
-            raise ValueError(f"tilt is {self.tilt!r}; allowed for an upper tail is a tilt > 0")
+            raise ValueError(f"tilt is {self.tilt!r}; for an upper tail it must be > 0")
         place = t - self.low
         # Whole turns are taken out in integers, so that the phase is good to an ulp.
         turns = (place[:, None] * np.arange(self.angles.size)[None, :]) % self.length
@@ -230,47 +235,56 @@ class Window:
         return point, np.full(t.size, self.error), tail, np.full(t.size, tail_error)
 
 
-def bit_sum(
-    share: Floats, count: Ints, flipped: NDArray[np.bool_] | None = None, share_error: float = 8 * UNIT
-) -> tuple[BitSum, int]:
-    """The sum of count_t bits of Pr[1] = share_t, or 1 - share_t where flipped, as (X, a) with the sum equal to X + a.
+def poisson_binomial(
+    probability: Floats, count: Ints, flipped: NDArray[np.bool_] | None = None, probability_error: float = 8 * UNIT
+) -> tuple[PoissonBinomial, int]:
+    """The sum of count_t bits that are 1 with probability_t, or with 1 - probability_t where flipped.
 
     Args:
-        share: float64 (T,), in [0, 1]; a share near 1 is better given as its complement, flipped.
+        probability: float64 (T,), in [0, 1]; a probability near 1 is better given as its complement, flipped.
         count: int64 (T,), >= 0.
-        share_error: a bound on the relative error of every share.
+        flipped: bool (T,), where the complement is given; None for nowhere.
+        probability_error: a bound on the relative error of every probability.
 
-    Raises ValueError for a share outside [0, 1].
+    Returns:
+        (X, a): the sum is X + a.
+
+    Raises:
+        ValueError: a probability outside [0, 1].
     """
-    if share.size and not ((share >= 0) & (share <= 1)).all():
-        raise ValueError(f"share spans {share.min()!r} to {share.max()!r}; allowed is 0 <= share <= 1")
-    flipped = np.zeros(share.shape, dtype=bool) if flipped is None else flipped
-    constant = int(count[flipped].sum()) + int(count[share >= 1].sum()) - 2 * int(count[(share >= 1) & flipped].sum())
-    used = (share > 0) & (share < 1) & (count > 0)
-    share, weight = share[used], count[used].astype(np.float64)
+    if probability.size and not ((probability >= 0) & (probability <= 1)).all():
+        raise ValueError(
+            f"probability spans {float(probability.min())} to {float(probability.max())}; it must be in [0, 1]"
+        )
+    flipped = np.zeros(probability.shape, dtype=bool) if flipped is None else flipped
+    sure = probability >= 1
+    constant = int(count[flipped].sum()) + int(count[sure].sum()) - 2 * int(count[sure & flipped].sum())
+    used = (probability > 0) & (probability < 1) & (count > 0)
+    probability, weight = probability[used], count[used].astype(np.float64)
     sign = np.where(flipped[used], -1.0, 1.0)
-    if share.size <= MAX_GROUPS:
-        zeros = np.zeros(share.size)
-        return BitSum(share, weight, sign, np.zeros((4, share.size)), zeros, 0.0, share_error), constant
-    return _grouped(share, weight, sign, share_error), constant
+    if probability.size <= MAX_GROUPS:
+        zeros = np.zeros(probability.size)
+        none = np.zeros((4, probability.size))
+        return PoissonBinomial(probability, weight, sign, none, zeros, 0.0, probability_error), constant
+    return _grouped(probability, weight, sign, probability_error), constant
 
 
-def _grouped(share: Floats, count: Floats, sign: Floats, share_error: float) -> BitSum:
-    log = np.log(share)
+def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error: float) -> PoissonBinomial:
+    log = np.log(probability)
     low = float(log.min())
     width = max(float(log.max()) - low, 1e-9) / (MAX_GROUPS // 2 - 1)
     label = 2 * ((log - low) / width).astype(np.int64) + (sign < 0)
-    single = (share > 0.05) & (share < 0.95)
+    single = (probability > 0.05) & (probability < 0.95)
     if int(single.sum()) <= MAX_SINGLE:
         label[single] = MAX_GROUPS + np.arange(int(single.sum()))
     total: Floats = np.bincount(label, weights=count).astype(np.float64)
     full = total > 0
-    centre: Floats = np.bincount(label, weights=count * share).astype(np.float64)
+    centre: Floats = np.bincount(label, weights=count * probability).astype(np.float64)
     centre[full] /= total[full]
     members = np.bincount(label, minlength=total.size)
-    # Members and centre lie in one cell of ln share; alone in its group, a share is its own centre up to rounding.
+    # Members and centre lie in one cell of ln probability; alone in its group, one is its own centre up to rounding.
     spread = np.where(members > 1, centre * math.expm1(width) * 1.001 + 1e-300, 0.0)
-    distance = share - centre[label]
+    distance = probability - centre[label]
     power, moments = count, []
     for _ in range(4):
         power = power * distance
@@ -278,12 +292,12 @@ def _grouped(share: Floats, count: Floats, sign: Floats, share_error: float) -> 
     signs = np.zeros(total.size)
     signs[label] = sign
     rounding = (int(members.max()) + 8) * UNIT
-    return BitSum(
+    return PoissonBinomial(
         centre[full],
         total[full],
         signs[full],
         np.array(moments, dtype=np.float64)[:, full],
         spread[full],
         rounding,
-        share_error,
+        probability_error,
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones, leftover_clones_delta
 from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
-from accountant.published.letters import biswas_krr_delta
+from accountant.published.kary_counts import biswas_krr_delta
 from accountant.published.likelihood_tests import likelihood_test_clones
 from accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
-from accountant.published.ranges import OutOfRangeError
 from accountant.published.table import compare
+from accountant.published.validity import OutOfRangeError
 
 __all__ = [
     "OutOfRangeError",

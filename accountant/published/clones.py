@@ -2,7 +2,7 @@
 
 The clone pair of a victim of local epsilon v among C clones is a bit of local epsilon v among C fair bits, that is
 binary randomised response, so that `binary_delta` evaluates it; only the law of C differs from paper to paper. The
-leftover pair gives the victim a third answer, that is its own value for nobody; no theorem stands behind it.
+leftover pair gives the victim a third answer, which is no user's own value; no theorem supports it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from accountant.bounds.closed_forms import binary_delta
-from accountant.bounds.profile import CountCurve, smallest_epsilon
+from accountant.bounds.profile import CountProfile, smallest_epsilon
 from accountant.budgets import Budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
 from accountant.numerics.count_law import CountLaw, blanket_count
-from accountant.published.ranges import largest_budget, need, need_delta, need_users, solve
+from accountant.numerics.tail_radii import bernstein_radius
+from accountant.published.validity import largest_budget, need, need_delta, need_users, solve
 
 __all__ = [
     "Pools",
@@ -87,10 +88,11 @@ class Pools:
 
 
 def clone_count(probability: Floats, count: Ints, delta: float) -> CountLaw:
-    """A law stochastically below C ~ PB(probability_t with multiplicity count_t), and close to it.
+    """Returns a law stochastically below C ~ PB(probability_t with multiplicity count_t), and close to it.
 
     Args:
-        probability: float64 (T,), in [0, 1], good to 16 ulp. count: int64 (T,), >= 1.
+        probability: float64 (T,), in [0, 1], good to 16 ulp.
+        count: int64 (T,), >= 1.
         delta: the target, which decides how much of the tail may be cut.
     """
     tail = max(1e-250, min(1e-15, delta * 1e-9))
@@ -106,15 +108,18 @@ def all_but_last(budgets: Budgets) -> Ints:
 
 
 def bit_clones(local: float, law: CountLaw, delta: float) -> float:
-    """epsilon at delta of a bit of local epsilon `local` among C ~ law fair bits, at most `local`. Never too small."""
+    """Returns epsilon at delta of a bit of local epsilon `local` among C ~ law fair bits; at most `local`.
+
+    Direction of error: never too small.
+    """
     need_delta(delta)
 
     def mean(epsilon: float) -> tuple[float, float]:
         value, error = binary_delta(local, epsilon, law.counts)
         return float(law.mass @ value), float(law.mass @ error)
 
-    curve = CountCurve(law, mean, 4 * math.tanh(local / 2) ** 2, "clone pair")
-    return smallest_epsilon(curve, delta, local).epsilon
+    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, "clone pair", local)
+    return smallest_epsilon(profile, delta, local).epsilon
 
 
 def fmt22_closed_form(budgets: Budgets, delta: float) -> float:
@@ -147,7 +152,9 @@ def fmt22_numeric(budgets: Budgets, delta: float) -> float:
 
 
 def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) -> float:
-    """delta of the pair with a leftover part (Feldman et al. 2023; Wang et al. 2022, "variation ratio"). No guarantee.
+    """Returns delta of the pair with a leftover part (Feldman et al. 2023; Wang et al. 2022, "variation ratio").
+
+    Not a guarantee.
 
     The victim shows its own value with probability alpha e^v, the other with alpha, and otherwise nothing, among
     C ~ Bin(n-1, 2 alpha) fair clones. With t messages seen, c_j = Pr[C = j], q = alpha (e^v + 1), E = e^eps,
@@ -166,7 +173,7 @@ def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) ->
     nothing = 1 - shown if shown < 1 - 1e-12 else 0.0
     chance = min(2 * alpha, 1 - 1e-15)
     mean, variance = (n - 1) * chance, (n - 1) * chance * (1 - chance)
-    reach = 31 + math.sqrt(31 * 31 + 184 * variance)  # Bernstein: a mass of 1e-40 on each side
+    reach = bernstein_radius(variance, 92.0)  # a mass of 1e-40 on each side
     low, high = max(1, math.floor(mean - reach)), min(n, math.ceil(mean + reach) + 1)
     stride = -(-(high - low + 1) // MAX_SEEN)
     seen = np.arange(low + stride // 2, high + 1, stride, dtype=np.int64)
@@ -183,7 +190,7 @@ def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) ->
 
 
 def leftover_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """epsilon of that pair, every user at the largest local epsilon v, at most v. No guarantee: refuted for k-RR.
+    """Returns epsilon of that pair, every user at the largest local epsilon v, at most v. Refuted for k-RR.
 
     alpha = beta/(e^v - 1), beta being the total variation of the randomizer: the mass that the blanket leaves, where it
     is known (for k-RR this makes alpha 1/(e^v + k - 1)), else the largest that v allows.

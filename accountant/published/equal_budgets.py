@@ -12,7 +12,7 @@ import math
 from accountant.budgets import Budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT
-from accountant.published.ranges import OutOfRangeError, common_budget, need, need_delta, solve
+from accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
 
 __all__ = ["bbgn_bennett", "bbgn_hoeffding", "efmrtt", "least_mass"]
 

@@ -20,7 +20,7 @@ from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.kary import KaryRandomizedResponse
 from accountant.numerics.binomial import Floats
 from accountant.published.clones import Pools, all_but_last, clone_count
-from accountant.published.ranges import OutOfRangeError, need, need_delta, need_users, solve
+from accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
 
 __all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
 
@@ -29,7 +29,7 @@ MAX_SIGMAS = 256
 
 
 def laplace_errors(local_epsilon: Floats, largest: float) -> Floats:
-    """p_i = min(Pr[R_i(1) in U0], Pr[R_i(1) in U1]) for Laplace noise against a victim of the largest budget.
+    """Returns p_i = min(Pr[R_i(1) in U0], Pr[R_i(1) in U1]) for Laplace noise, the victim at the largest budget.
 
     U0 and U1 are where the victim's density around 0, or around 1, is the larger of its two and at least that of R_i.
     local_epsilon: float64 (T,), in (0, largest]. At the largest budget p = e^(-v/2)/2.
@@ -46,7 +46,7 @@ def laplace_errors(local_epsilon: Floats, largest: float) -> Floats:
 
 
 def gaussian_errors(sigma: Floats, local_delta: Floats, narrowest: float) -> Floats:
-    """The same for Gaussian noise on [0, 1] against a victim of scale `narrowest`, less the failure set delta_i/2.
+    """Returns the same for Gaussian noise on [0, 1], the victim at scale `narrowest`, less the failure set delta_i/2.
 
     sigma: float64 (T,), >= narrowest > 0.
     """
@@ -70,7 +70,7 @@ def _bit_errors(randomizer: Randomizer, epsilons: Floats, deltas: Floats) -> Flo
     return np.asarray(decay / (1 + decay))
 
 
-def _letter_errors(randomizer: KaryRandomizedResponse, epsilons: Floats, deltas: Floats) -> Floats:
+def _category_errors(randomizer: KaryRandomizedResponse, epsilons: Floats, deltas: Floats) -> Floats:
     decay = np.exp(-epsilons)
     return np.asarray(decay / (1 + (randomizer.k - 1) * decay))
 
@@ -80,7 +80,7 @@ def _laplace_errors(randomizer: Randomizer, epsilons: Floats, deltas: Floats) ->
 
 
 def _gaussian_errors(randomizer: GaussianMechanism, epsilons: Floats, deltas: Floats) -> Floats:
-    need(randomizer.dimension == 1, f"randomizer {randomizer.name}", ", ".join(_ERRORS))
+    need(randomizer.dimension == 1, f"randomizer {randomizer.name}", "gaussian noise on a number")
     least = float(deltas.min())
     need(least > 0, f"local delta {least:g}", "gaussian noise has a local delta > 0")
     need(epsilons.size <= MAX_SIGMAS, f"{epsilons.size} tiers", f"at most {MAX_SIGMAS} tiers of gaussian noise")
@@ -93,7 +93,7 @@ _ERRORS: dict[str, Callable[[Any, Floats, Floats], Floats]] = {
     "rr": _bit_errors,
     "onebit": _bit_errors,
     "hemisphere": _bit_errors,
-    "krr": _letter_errors,
+    "krr": _category_errors,
     "laplace": _laplace_errors,
     "gaussian": _gaussian_errors,
 }
@@ -101,7 +101,7 @@ _ERRORS: dict[str, Callable[[Any, Floats, Floats], Floats]] = {
 
 
 def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """epsilon at delta of Liu et al. 2024, Theorem 2, for the victim of the largest budget; at most that budget.
+    """Returns epsilon at delta of Liu et al. 2024, Theorem 2, for the victim of the largest budget; at most its budget.
 
     With w = p_1 and C ~ PB(2 p_i): delta(eps) = (1 - 2w) H_F(P0 || Q0), F = (e^eps - 2w)/(1 - 2w), where P0 and Q0
     hide a certain 0 or 1 among C fair bits. That is the supremum over t of their Eq. (5), which their t_eps approaches

@@ -1,7 +1,7 @@
 """Bounds that take personal budgets: GSPA's Theorems 1 and 2, Definition 6 of the same paper, and Echo.
 
 Theorem 1 is proved for randomizers that are bits among fair bits and evaluated without loss; Theorem 2 is asymptotic.
-Definition 6 is no bound: it says whose data a budget protects. What each is worth is said in `table`.
+Definition 6 is not a bound: it says whose data a budget protects. What each is worth is said in `table`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from accountant.budgets import Budgets
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
-from accountant.published.ranges import OutOfRangeError, largest_budget, need, need_delta, need_users
+from accountant.published.validity import OutOfRangeError, largest_budget, need, need_delta, need_users
 
 __all__ = ["echo", "gspa_asymptotic", "gspa_mu", "gspa_numeric", "gspa_positions"]
 
 
 def _log_flip(epsilon: Floats) -> Floats:
-    """ln(1/(1 + e^epsilon)), concave and decreasing."""
+    """Returns ln(1/(1 + e^epsilon)), concave and decreasing."""
     return np.asarray(-epsilon - np.log1p(np.exp(-epsilon)))
 
 
@@ -41,7 +41,7 @@ def gspa_numeric(budgets: Budgets, delta: float) -> float:
 
 
 def gspa_mu(budgets: Budgets) -> float:
-    """mu = sqrt(2 / (sum p_i - max p_i)) with p_i = (1 - delta_i)/(1 + e^epsilon_i).
+    """Returns mu = sqrt(2 / (sum p_i - max p_i)) with p_i = (1 - delta_i)/(1 + e^epsilon_i).
 
     Raises OutOfRangeError for a single user.
     """
@@ -63,7 +63,7 @@ def gspa_positions(budgets: Budgets, delta: float) -> float:
     """The local guarantee of a person under GSPA's Definition 6: the largest local epsilon.
 
     The definition permutes the data and keeps the randomizers in place, so that a budget belongs to a position: a
-    person's report may be made with anybody's. Raises OutOfRangeError for a delta below the largest local delta.
+    person's report may be made with any of them. Raises OutOfRangeError for a delta below the largest local delta.
     """
     need_delta(delta)
     spent = float(budgets.local_delta.max())

@@ -17,7 +17,7 @@ from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftov
 from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
 from accountant.published.likelihood_tests import likelihood_test_clones
 from accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
-from accountant.published.ranges import OutOfRangeError, need
+from accountant.published.validity import OutOfRangeError, need
 from accountant.results import Comparison, Grade, Status
 
 __all__ = ["compare"]

@@ -16,11 +16,25 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from accountant.bounds.profile import Bounded, DeltaCurve, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedCurve, Round
-from accountant.results import Grade, Guarantee, check_count, check_delta, check_epsilon
+from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.ranges import check_count, check_delta, check_epsilon
+from accountant.results import Grade, Guarantee, round_down, round_up
 
-__all__ = ["ANY_TIER", "PROFILE_POINTS", "Entry", "Ledger", "Limit", "ProfileCurve", "Spent", "profile_of"]
+__all__ = [
+    "ANY_TIER",
+    "PROFILE_POINTS",
+    "Entry",
+    "Ledger",
+    "Limit",
+    "Profile",
+    "RecordedProfile",
+    "Spent",
+    "profile_of",
+]
+
+Profile = tuple[tuple[float, float], ...]
+"""Points (epsilon, delta) of a certified profile."""
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
@@ -71,7 +85,7 @@ class Entry:
     count: int
     epsilon: float
     delta: float
-    profile: tuple[tuple[float, float], ...] = ()
+    profile: Profile = ()
 
     def __post_init__(self) -> None:
         check_epsilon(self.local_epsilon, "local_epsilon")
@@ -94,8 +108,8 @@ class Spent:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileCurve:
-    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `DeltaCurve`.
+class RecordedProfile:
+    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `PrivacyProfile`.
 
     A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
     """
@@ -122,7 +136,7 @@ class ProfileCurve:
         return (f"stored profile of {len(self.profiles)} tiers",)
 
 
-def profile_of(curve: DeltaCurve, epsilon: float, local_epsilon: float) -> tuple[tuple[float, float], ...]:
+def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:
     """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
 
     For pure randomizers. epsilon: the certified one, > 0.
@@ -207,7 +221,7 @@ class Ledger:
 
         found = []
         for tier in tiers:
-            name = f"local ε {tier[0]:g}" + (f", δ {tier[1]:g}" if tier[1] else "")
+            name = f"local ε {round_up(tier[0])}" + (f", δ {round_up(tier[1])}" if tier[1] else "")
             mine = {
                 round_id: chosen
                 for round_id, entries in rounds.items()
@@ -222,15 +236,16 @@ class Ledger:
         before, after = _composed(others, limit.delta), _composed([*others, list(entries)], limit.delta)
         if after is not None and after.epsilon <= limit.epsilon:
             return None
-        spent = "no bound" if before is None else f"{before.epsilon:.6g}"
+        spent = "no bound" if before is None else round_up(before.epsilon)
         remaining = 0.0 if before is None else max(0.0, limit.epsilon - before.epsilon)
         requested = max(entry.epsilon for entry in entries)
-        reached = "no bound" if after is None else f"{after.epsilon:.6g}"
-        excess = "" if after is None else f", {after.epsilon - limit.epsilon:.3g} too much"
+        reached = "no bound" if after is None else round_up(after.epsilon)
+        excess = "" if after is None else f", {round_up(after.epsilon - limit.epsilon, 3)} too much"
         return (
-            f"the ledger would reach epsilon {reached} at delta {limit.delta:g} after {len(others) + 1} rounds, "
-            f"allowed is {limit.epsilon:.6g}{excess}: requested {requested:.6g}, spent {spent}, "
-            f"remaining {remaining:.6g}"
+            f"the ledger would reach epsilon {reached} at delta {round_up(limit.delta)} "
+            f"after {len(others) + 1} rounds, "
+            f"allowed is {round_down(limit.epsilon)}{excess}: requested {round_up(requested)}, spent {spent}, "
+            f"remaining {round_down(remaining)}"
         )
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
@@ -260,10 +275,13 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
-            Round(ProfileCurve([e.profile for e in entries]), max(e.profile[-1][0] for e in entries))
+            Round(
+                RecordedProfile(tuple(dict.fromkeys(e.profile for e in entries))),
+                max(e.profile[-1][0] for e in entries),
+            )
             for entries in rounds
         ]
-        curve = ComposedCurve(parts, delta)
+        curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling for part in parts))
         if inverse.reached is not None:
             found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))

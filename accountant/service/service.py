@@ -18,13 +18,14 @@ from typing import Any
 
 import grpc.aio
 
+from accountant.bounds.profile import PrivacyProfile
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify, tier_curves
+from accountant.certification import HONEST_SHUFFLER, certify, certify_with_curves
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
-from accountant.results import Certificate, Grade
-from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, profile_of
+from accountant.results import Certificate, Grade, round_down, round_up
+from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, Profile, profile_of
 from protocol.batches import read_commitments
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
@@ -80,8 +81,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             return
         terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
         first = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"")
-        certificate = _after_turns(terms, pb.Certificate.FromString(first.payload), 0)
-        entries = _entries(terms, certificate, with_profiles=_limit(terms) is not None)
+        _, entries = _after_turns(terms, pb.Certificate.FromString(first.payload), 0)
         Ledger(tx.connection).amend(terms.round_id, entries)
 
     # ------------------------------------------------------------- certify
@@ -93,23 +93,24 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
-        certificate = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        certificate, entries = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
-            outcome = await self._enter(terms, certificate, watch)
+            outcome = await self._enter(terms, certificate, entries, watch)
         self.metrics.certificate(outcome)
         self.metrics.invalid_budgets(invalid)
         self.metrics.stage("certify", watch.read()[0])
         await self.store.erase_log()
 
-    async def _enter(self, terms: RoundTerms, certificate: pb.Certificate, watch: Stopwatch) -> str:
+    async def _enter(
+        self, terms: RoundTerms, certificate: pb.Certificate, entries: Sequence[Entry], watch: Stopwatch
+    ) -> str:
         """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate.
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
         outcome = "granted" if certificate.granted else "policy"
         limit = _limit(terms)
-        entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
@@ -203,10 +204,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _certify_turns(self, terms: RoundTerms, first: pb.Certificate, report: pb.TurnsReport) -> bytes:
         """Returns the signed last certificate, which is durable; the ledger has what it says then."""
-        certificate = await asyncio.to_thread(_after_turns, terms, first, report.num_answers)
+        certificate, entries = await asyncio.to_thread(_after_turns, terms, first, report.num_answers)
         limit = _limit(terms)
         async with self._ledger_turn:
-            entries = await asyncio.to_thread(_entries, terms, certificate, with_profiles=limit is not None)
             if limit is not None:
                 refusal = await self.store.run(
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
@@ -246,8 +246,8 @@ def _certificate(
     chain: Mapping[pb.Lane.ValueType, Sequence[pb.Commitment]],
     budgets: Counter[float],
     invalid: int,
-) -> pb.Certificate:
-    """Returns the certificate of a released batch, granted or refused, with every reason against it."""
+) -> tuple[pb.Certificate, list[Entry]]:
+    """Returns the certificate of a released batch, with every reason against it, and what it costs each tier."""
     manifest = terms.manifest
     last = chain[pb.LANE_REPORT][-1]
     # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
@@ -268,10 +268,10 @@ def _certificate(
     )
     if not budgets:
         message.refusals.append("no budget of this batch is on the grid")
-        return message
-    _certify_into(message, terms, sorted(budgets.items()))
+        return message, []
+    entries = _certify_into(message, terms, sorted(budgets.items()))
     message.granted = not message.refusals
-    return message
+    return message, entries
 
 
 def _most_missing(terms: RoundTerms, num_users: int) -> int:
@@ -279,8 +279,10 @@ def _most_missing(terms: RoundTerms, num_users: int) -> int:
     return max(0, num_users - terms.manifest.min_batch_size)
 
 
-def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> pb.Certificate:
+def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the certificate of a round in turns for those who answered, from the one that it was granted with.
+
+    And what it costs each tier.
 
     Hop 1 has said how many; the analyzer publishes nothing unless it has learnt from as many.
     """
@@ -295,19 +297,22 @@ def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> 
         commitments=first.commitments,
         num_answers=num_answers,
     )
-    _certify_into(message, terms, [(tier.local_epsilon, tier.count) for tier in first.tiers])
+    entries = _certify_into(message, terms, [(tier.local_epsilon, tier.count) for tier in first.tiers])
     message.granted = not message.refusals
-    return message
+    return message, entries
 
 
-def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> None:
-    """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it."""
+def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
+    """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
+
+    Returns what the round costs each tier, as the ledger keeps it.
+    """
     manifest, dishonest = terms.manifest, message.dishonest
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    certificate, curves = certify_with_curves(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
     if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
         message.assumptions.remove(HONEST_SHUFFLER)
@@ -321,14 +326,17 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
-        message.refusals.append(f"certified delta is {certificate.delta:.3g}, allowed is {manifest.delta:.3g}")
+        message.refusals.append(
+            f"certified delta is {round_up(certificate.delta, 3)}, allowed is {round_down(manifest.delta, 3)}"
+        )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
         nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
         message.refusals.append(
-            f"certified epsilon is {certificate.epsilon:.6g}, allowed is {manifest.epsilon_max:.6g}, "
-            f"{excess:.3g} too much; {nearest}"
+            f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
+            f"{round_up(excess, 3)} too much; {nearest}"
         )
+    return _entries(multiset, randomizer, certificate, curves, with_profiles=_limit(terms) is not None)
 
 
 def _assumptions_in_turns(terms: RoundTerms, message: pb.Certificate) -> list[str]:
@@ -344,27 +352,40 @@ def _assumptions_in_turns(terms: RoundTerms, message: pb.Certificate) -> list[st
     ]
 
 
-def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: bool) -> list[Entry]:
-    """Returns what the round costs each of its tiers, as the ledger keeps it."""
-    if not certificate.tiers:
-        return []
-    budgets = Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers])
-    randomizer = randomizer_of(terms.question.mechanism)
-    curves = {}
-    if with_profiles and not randomizer.spends_local_delta:
-        found = tier_curves(budgets, randomizer, certificate.delta, int(certificate.dishonest))
-        curves = {victim.local_epsilon: curve for victim, curve in found}
+def _entries(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    certificate: Certificate,
+    curves: Sequence[PrivacyProfile | None],
+    *,
+    with_profiles: bool,
+) -> list[Entry]:
+    """Returns what the round costs every budget, as the ledger keeps it.
+
+    The profiles are those of the curves that the certificate was read from. Nothing is computed from its tiers: very
+    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's name promises.
+    """
+    profiles: dict[int, Profile] = {}
     entries = []
-    for tier in certificate.tiers:
-        curve = curves.get(tier.local_epsilon)
-        known = curve is not None and 0 < tier.epsilon < tier.local_epsilon
-        profile = profile_of(curve, tier.epsilon, tier.local_epsilon) if known and curve is not None else ()
-        if with_profiles and not profile:
-            profile = randomizer.local_profile(tier.local_epsilon, tier.local_delta, PROFILE_POINTS)
-        entries.append(
-            Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, certificate.delta, profile)
-        )
+    for budget in budgets.tiers:
+        group = _answered(certificate, budget.local_epsilon)
+        tier, curve = certificate.tiers[group], curves[group]
+        if group not in profiles:
+            profiles[group] = ()
+            pure = with_profiles and not randomizer.spends_local_delta
+            if pure and curve is not None and 0 < tier.epsilon < tier.local_epsilon:
+                profiles[group] = profile_of(curve, tier.epsilon, tier.local_epsilon)
+        profile = profiles[group]
+        if with_profiles:
+            local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
+            profile = local or profile
+        entries.append(Entry(budget.local_epsilon, budget.local_delta, budget.count, tier.epsilon, tier.delta, profile))
     return entries
+
+
+def _answered(certificate: Certificate, local_epsilon: float) -> int:
+    """Returns the place of the tier in which this budget was answered: the first that is not below it."""
+    return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
 def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
@@ -376,7 +397,7 @@ def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: fl
             randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
-        found.append(f"local budgets {share:.3g} times as large (at most {share * largest:.3g})")
+        found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
@@ -395,9 +416,8 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     message.numerical_slack = certificate.numerical_slack
     message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
-    answered = sorted(certificate.tiers, key=lambda tier: tier.local_epsilon)
     for tier in budgets.tiers:
-        group = next(one for one in answered if one.local_epsilon >= tier.local_epsilon)
+        group = certificate.tiers[_answered(certificate, tier.local_epsilon)]
         message.tiers.add(
             local_epsilon=tier.local_epsilon, local_delta=tier.local_delta, count=tier.count, epsilon=group.epsilon
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from accountant.results import round_down, round_up
+
 __all__ = ["TightnessRow", "tightness_page", "tightness_rows"]
 
 Tiers = tuple[tuple[float, int], ...]
@@ -81,7 +83,7 @@ def tightness_page(rows: Sequence[TightnessRow], seconds: float) -> str:
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
         lines.append(
-            f"| {row.randomizer} | {row.tiers} | {row.delta:.0e} | {row.certified:.6g} | {row.attack:.6g} | {ratio} | "
-            f"{row.method} |"
+            f"| {row.randomizer} | {row.tiers} | {row.delta:.0e} | {round_up(row.certified)} | "
+            f"{round_down(row.attack)} | {ratio} | {row.method} |"
         )
     return "\n".join(lines) + "\n"

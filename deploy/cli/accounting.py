@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accountant.results import round_down, round_up
 from deploy.cli.console import Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def curve(
         from deploy.show.plots import plot_privacy_curve
         from deploy.show.tables import privacy_curve_table
 
-        found = accountant.privacy_curve(
+        found = accountant.privacy_profile(
             accountant.read_budgets_csv(budgets),
             randomizer_of(randomizer, k, lattice, dimension),
             dishonest=dishonest,
@@ -155,15 +156,15 @@ def audit(
         with progress_bar(transient=True) as move:
 
             def report(best: LowerBound, tried: int) -> None:
-                move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {best.epsilon:.6g}")
+                move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
 
             found = run_audit(
                 multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
             )
         attack, certificate = found.attack, found.certificate
-        line = f"LOWER_BOUND ε ≥ {attack.epsilon:.6g} at δ = {delta:g}: {attack.attack}"
+        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(delta)}: {attack.attack}"
         close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
-        certified = f"CERTIFIED ε = {certificate.epsilon:.6g} at δ = {delta:g}"
+        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(delta)}"
         show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}")
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from accountant.results import round_up
+
 __all__ = ["plot_answers", "plot_privacy_curve", "plot_throughput", "plot_training"]
 
 _CERTIFIED, _MEASURED, _COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
@@ -111,10 +113,10 @@ def _draw_budgets(certificate: dict[str, Any], axes: Any) -> None:
     axes.barh([row + 0.2 for row in rows], local, 0.36, color=_COMPARED, label="local ε")
     axes.barh([row - 0.2 for row in rows], central, 0.36, color=_CERTIFIED, label=f"central ε, {certificate['grade']}")
     for row, epsilon in zip(rows, central, strict=True):
-        axes.text(epsilon, row - 0.2, f" {epsilon:.4f}", va="center", fontsize="small")
+        axes.text(epsilon, row - 0.2, f" {round_up(epsilon, 4)}", va="center", fontsize="small")
     axes.set_yticks(list(rows), [f"{tier['count']} users" for tier in tiers])
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"ε at δ = {certificate['delta']:g}")
+    axes.set_xlabel(f"ε at δ = {round_up(certificate['delta'])}")
     axes.legend(loc="lower right")
 
 

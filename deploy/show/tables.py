@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from accountant.results import round_down, round_up
+
 if TYPE_CHECKING:
     from accountant import Comparison, Plan
 
@@ -45,7 +47,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _epsilon(bound: dict[str, Any]) -> str:
-    return "out of range" if bound["epsilon"] is None else f"{bound['epsilon']:.4f}"
+    return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
 def answers_table(result: dict[str, Any]) -> Table:
@@ -71,7 +73,7 @@ def answers_table(result: dict[str, Any]) -> Table:
 def privacy_cost_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central epsilon of each question of a demonstration, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
-    table = Table(title=f"what it cost one participant: ε at δ = {delta:g}, replacing one answer")
+    table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
     if len(result["questions"]) > 1:
         table.caption = "each question by itself; several together cost at most the sum of the ε, at the sum of the δ"
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
@@ -81,8 +83,8 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
         other = certificate["comparison"][0] if certificate["comparison"] else None
         table.add_row(
             question["name"],
-            ", ".join(f"{tier['local_epsilon']:g}" for tier in certificate["tiers"]),
-            f"{certificate['epsilon']:.4f} {certificate['grade']}",
+            ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
+            f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
             f"{_epsilon(other)} {other['grade']}" if other else "",
             f"{question['users_per_s']:.0f}",
         )
@@ -103,32 +105,35 @@ def stage_seconds_table(result: dict[str, Any]) -> Table:
 
 def certificate_table(certificate: dict[str, Any]) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
-    table = Table(title=f"ε = {certificate['epsilon']:.6g} at δ = {certificate['delta']:.3g}   {certificate['grade']}")
+    epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
+    table = Table(title=f"ε = {epsilon} at δ = {delta}   {certificate['grade']}")
     table.add_column("statement")
     table.add_column("ε", justify="right")
     table.add_column("grade")
     grade = certificate["grade"]
     for tier in certificate["tiers"][:_MOST_TIERS]:
         table.add_row(
-            f"{counted(tier['count'], 'user')} of local ε {tier['local_epsilon']:g}", f"{tier['epsilon']:.6g}", grade
+            f"{counted(tier['count'], 'user')} of local ε {round_up(tier['local_epsilon'])}",
+            round_up(tier["epsilon"]),
+            grade,
         )
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
     table.add_section()
-    table.add_row(_trust(certificate), f"{certificate['epsilon']:.6g}", grade)
+    table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
-    local_delta = f", at its local δ = {alone['delta']:g}" if alone["delta"] else ""
-    table.add_row(f"everyone else colludes{local_delta}", f"{alone['epsilon']:.6g}", "CERTIFIED")
+    local_delta = f", at its local δ = {round_up(alone['delta'])}" if alone["delta"] else ""
+    table.add_row(f"everyone else colludes{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
-        table.add_row(f"attack: {lower['attack']}", f"≥ {lower['epsilon']:.6g}", "LOWER_BOUND")
+        table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
         refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
         verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
         table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
-    table.caption = f"{certificate['method']}; numerical slack in δ {certificate['numerical_slack']:.1e}"
+    table.caption = f"{certificate['method']}; numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
     return table
 
 
@@ -150,7 +155,9 @@ def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
 def plan_line(plan: Plan) -> str:
     """Returns the answer of a plan in one line."""
     low, high = float(plan.budgets.local_epsilon[0]), float(plan.budgets.local_epsilon[-1])
-    spread = f"local ε {high:.4g}" if low == high else f"local ε {low:.4g} to {high:.4g}"
+    spread = (
+        f"local ε {round_down(high, 4)}" if low == high else f"local ε {round_down(low, 4)} to {round_down(high, 4)}"
+    )
     error = "unknown" if plan.standard_error is None else f"{plan.standard_error:.3g} of the range"
     return f"{plan.goal}: {plan.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
 
@@ -180,8 +187,8 @@ def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
     for point in points:
         lower = point["lower_bound"]["epsilon"]
         ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
-        attack = "" if lower is None else f"{lower:.6g}"
-        table.add_row(f"{point['delta']:.0e}", f"{point['epsilon']:.6g}", attack, ratio)
+        attack = "" if lower is None else round_down(lower)
+        table.add_row(round_up(point["delta"]), round_up(point["epsilon"]), attack, ratio)
     return table
 
 
@@ -235,10 +242,10 @@ def services_table(services: Sequence[dict[str, Any]]) -> Table:
 
 def spent_table(document: dict[str, Any]) -> Table:
     """Returns what all rounds together have cost, by tier."""
-    table = Table("participants with", "rounds", f"total ε at δ = {document['delta']:g}, CERTIFIED")
+    table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
     for one in document["spent"]:
         table.add_row(
-            one["tier"], str(one["rounds"]), "no bound" if one["epsilon"] is None else f"{one['epsilon']:.4g}"
+            one["tier"], str(one["rounds"]), "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
         )
     return table
 
@@ -248,7 +255,7 @@ def tightness_table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table("randomizer", "users × local ε", "δ", "certified ε", "attack ε ≥", "ratio")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.4f}"
-        numbers = (f"{row['delta']:.0e}", f"{row['certified']:.6g}", f"{row['attack']:.6g}", ratio)
+        numbers = (f"{row['delta']:.0e}", round_up(row["certified"]), round_down(row["attack"]), ratio)
         table.add_row(row["randomizer"], row["tiers"], *numbers)
     return table
 
@@ -269,18 +276,22 @@ def training_table(result: dict[str, Any]) -> Table:
     cost = "ε of one record" if result["setting"]["unit"] == "record" else "central ε"
     table = Table(title=f"{result['title']}{simulated}\n{done}")
     table.add_column("statement")
-    table.add_column(cost if certificate is None else f"{cost} at δ = {certificate['delta']:g}", justify="right")
+    table.add_column(
+        cost if certificate is None else f"{cost} at δ = {round_up(certificate['delta'])}", justify="right"
+    )
     table.add_column("grade")
     if certificate is None:
         table.add_row("no noise", "∞", "not private")
         return table
     grade, tiers = certificate["grade"], certificate["tiers"]
     for tier in tiers if len(tiers) <= 8 else [*tiers[:4], *tiers[-4:]]:
-        table.add_row(f"clients of local ε {tier['local_epsilon']:g} per epoch", f"{tier['epsilon']:.4f}", grade)
-    table.add_row("if everyone else colludes", f"{certificate['everyone_else_colludes']:.4f}", grade)
+        table.add_row(
+            f"clients of local ε {round_up(tier['local_epsilon'])} per epoch", round_up(tier["epsilon"], 4), grade
+        )
+    table.add_row("if everyone else colludes", round_up(certificate["everyone_else_colludes"], 4), grade)
     for bound in certificate["comparison"]:
         if bound["epsilon"] is not None:
-            table.add_row(f"{bound['name']} (no guarantee)", f"{bound['epsilon']:.4f}", bound["grade"])
+            table.add_row(f"{bound['name']} (no guarantee)", round_up(bound["epsilon"], 4), bound["grade"])
     return table
 
 
@@ -290,4 +301,4 @@ def training_assumptions(result: dict[str, Any]) -> str:
     if certificate is None:
         return ""
     lines = [f"  · {line}" for line in certificate["assumptions"]]
-    return "\n".join([f"At δ {certificate['delta']:g}, assuming that", *lines])
+    return "\n".join([f"At δ {round_up(certificate['delta'])}, assuming that", *lines])

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from accountant.results import round_up
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_training
 from deploy.training.privacy import Spending
@@ -70,7 +71,7 @@ class TrainingOutcome:
         """Returns what stands above the lines; they fit into 80 columns."""
         spent = self.spending[-1]
         above = f"each ε: for {self.basis};\nall assumptions stand at the end\n" if spent and self.basis else ""
-        quantity = "" if spent is None else f"{self.quantity} at δ = {spent.delta:g}"
+        quantity = "" if spent is None else f"{self.quantity} at δ = {round_up(spent.delta)}"
         cost = "" if spent is None else f"  {quantity:<28}  if everyone else colludes"
         return f"{above}epoch    loss  accuracy{cost}"
 
@@ -79,8 +80,8 @@ class TrainingOutcome:
         record, spent = self.records[-1], self.spending[-1]
         cost = "not private"
         if spent is not None:
-            worth = f"{spent.epsilon:.4f} {spent.grade}{', simulated' if self.simulated else ''}"
-            cost = f"{worth:<28}  {spent.everyone_else_colludes:.4g}"
+            worth = f"{round_up(spent.epsilon, 4)} {spent.grade}{', simulated' if self.simulated else ''}"
+            cost = f"{worth:<28}  {round_up(spent.everyone_else_colludes, 4)}"
         return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
 
     def document(self) -> dict[str, Any]:

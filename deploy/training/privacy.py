@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
 from accountant.certification import tier_curves
-from accountant.composition import ComposedCurve, Round
+from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade
-from accountant.service.ledger import ProfileCurve, profile_of
+from accountant.service.ledger import RecordedProfile, profile_of
+from protocol.calibration import unit_epsilon, unit_sigma
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
@@ -212,11 +213,11 @@ class UserSpending(TrainingCost):
                 rounds[profiles] += count
         # A profile ends at the largest local budget that it speaks for, where its delta is 0.
         parts = [
-            Round(ProfileCurve(tuple(profiles)), max(one[-1][0] for one in profiles), count)
+            Round(RecordedProfile(tuple(profiles)), max(one[-1][0] for one in profiles), count)
             for profiles, count in rounds.items()
         ]
         # Never more than every local budget together.
-        return smallest_epsilon(ComposedCurve(parts, self.delta), self.delta, local * rounds.total()).epsilon
+        return smallest_epsilon(ComposedProfile(parts, self.delta), self.delta, local * rounds.total()).epsilon
 
     def _asymptotic(self, alike: Counter[frozenset[Batch]]) -> float | None:
         try:
@@ -256,22 +257,24 @@ class SiloSpending(TrainingCost):
         """Takes (epsilon, delta) of every client for one answer, the training's delta, and the conditions."""
         self.delta = delta
         self.conditions = conditions
-        self._mu = {pair: 1 / gaussian_sigma(*pair) for pair in dict.fromkeys(local)}
+        self._sigma = {pair: unit_sigma(*pair) for pair in dict.fromkeys(local)}
         self._gspa = gspa_mu(Budgets.from_tiers([(epsilon, 1, local_delta) for epsilon, local_delta in local]))
 
     def noise(self, epsilon: float, delta: float) -> float:
         """Returns sigma for sensitivity 1, by analytic calibration."""
-        return 1 / self._mu[epsilon, delta]
+        return self._sigma[epsilon, delta]
 
     def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
-        """Returns what is spent after that many epochs, at least one; mu grows with the root of their number.
+        """Returns what is spent after that many epochs, at least one; sigma falls with the root of their number.
 
         Args:
             epochs: counted only: the guarantee does not depend on the other clients.
             unreleased: further answers that were never opened; no other party is trusted, so they cost the same.
         """
         root = math.sqrt(len(epochs) + unreleased)
-        tiers = tuple((pair[0], gaussian_epsilon(mu * root, self.delta)) for pair, mu in sorted(self._mu.items()))
+        # Lowered by more than the quotient is rounded by.
+        noise = {pair: sigma / root * (1 - 1e-15) for pair, sigma in self._sigma.items()}
+        tiers = tuple((pair[0], unit_epsilon(sigma, self.delta)) for pair, sigma in sorted(noise.items()))
         headline = max(epsilon for _, epsilon in tiers)
         return Spending(
             epsilon=headline,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from accountant.results import round_up
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_training
 from deploy.training.config import StepRule
@@ -150,8 +151,8 @@ def _row(setting: Setting, outcome: TrainingOutcome) -> str:
     reached = f"{100 * last.accuracy:.2f} %"
     if spent is None:
         return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | not private | |"
-    asymptotic = "" if spent.asymptotic is None else f"{spent.asymptotic:.3g}"
-    cost = f"{spent.epsilon:.4g} {spent.grade}"
+    asymptotic = "" if spent.asymptotic is None else round_up(spent.asymptotic, 3)
+    cost = f"{round_up(spent.epsilon, 4)} {spent.grade}"
     return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {cost} | {asymptotic} |"
 
 

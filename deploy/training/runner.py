@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from accountant.results import round_up
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.processes import temporary_deployment
 from deploy.operator.rounds import RoundSettings
@@ -146,8 +147,8 @@ class _Training:
         if not affordable:
             first = cost.after([self._epoch])
             raise ValueError(
-                f"epsilon_limit is {limit:g}; it must be more than one epoch costs, {first.epsilon:.4g} ({first.grade} "
-                f"at δ {first.delta:g})"
+                f"epsilon_limit is {limit:g}; it must be more than one epoch costs, {round_up(first.epsilon, 4)} "
+                f"({first.grade} at δ {round_up(first.delta)})"
             )
         if affordable < self._epochs:
             following = cost.after([self._epoch] * (affordable + 1)).epsilon
@@ -157,8 +158,8 @@ class _Training:
     def _stop_after(self, epoch: int, following: float, basis: str) -> None:
         """Says why there is no further epoch."""
         self.outcome.stopped = (
-            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost {following:.4g} "
-            f"({basis}), above the limit of {self._config.epsilon_limit:g}"
+            f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost "
+            f"{round_up(following, 4)} ({basis}), above the limit of {self._config.epsilon_limit:g}"
         )
 
     def _add(self, record: EpochRecord, spent: Spending | None) -> None:

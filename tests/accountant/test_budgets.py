@@ -1,4 +1,4 @@
-"""Budgets: the multiset from floats, tiers and files, and every refusal with its place and the allowed range."""
+"""Budgets: the multiset from floats, tiers and files, and every refusal with its place and the range."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_a_file_with_one_column(tmp_path: Path) -> None:
         ("", "line 1.*epsilon"),
         ("eps\n1\n", "line 1.*epsilon"),
         ("epsilon\n", "at least one user"),
-        ("epsilon\n1\n0\n", r"line 3: local epsilon is 0\.0; allowed is 0 < epsilon"),
+        ("epsilon\n1\n0\n", r"line 3: local epsilon is 0\.0; it must be 1e-100 <= epsilon"),
         ("epsilon\n-1\n", r"line 2: local epsilon is -1\.0"),
         ("epsilon\nnan\n", "line 2: local epsilon is nan"),
         ("epsilon\ninf\n", "line 2: local epsilon is inf"),
         ("epsilon\nabc\n", "line 2: local epsilon is 'abc'"),
-        ("epsilon,delta\n1,1\n", r"line 2: local delta is 1\.0; allowed is 0 <= delta < 1"),
+        ("epsilon,delta\n1,1\n", r"line 2: local delta is 1\.0; it must be 0 <= delta < 1"),
         ("epsilon,delta\n1,-0.1\n", "line 2: local delta is -0.1"),
         ("epsilon,count\n1,-5\n", "line 2: count is -5"),
         ("epsilon,count\n1,0\n", "line 2: count is 0"),
@@ -68,13 +68,13 @@ def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")], [501.0]])
 def test_bad_sequences_are_refused(bad: list[float]) -> None:
-    with pytest.raises(ValueError, match="allowed"):
+    with pytest.raises(ValueError, match="must"):
         Budgets.from_epsilons(bad)
 
 
 @pytest.mark.parametrize("bad", [(1.0,), (1.0, 0), (1.0, -3), (0.0, 1), (1.0, 1, 1.0), (1.0, True)])
 def test_bad_tiers_are_refused(bad: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="allowed"):
+    with pytest.raises(ValueError, match="must"):
         Budgets.from_tiers([bad])
 
 

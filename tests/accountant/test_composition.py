@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.bounds.exact_binary import ExactBinaryCurve
+from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.profile import Bounded
-from accountant.composition import ComposedCurve, Round, privacy_profile
+from accountant.composition import ComposedProfile, Round, profile_nodes
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier import Budgets, LaplaceMechanism, certify
-from tests.accountant.accounting_oracle import count_law
+from tests.accountant.oracles.from_definitions import count_law
 
 
 class GaussianCurve:
@@ -39,14 +39,14 @@ class GaussianCurve:
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("rounds", [1, 2, 30])
 def test_gaussian_rounds_compose_to_a_gaussian(mu: float, rounds: int) -> None:
-    composed = ComposedCurve([Round(GaussianCurve(mu), 50.0, rounds)], 1e-7)
+    composed = ComposedProfile([Round(GaussianCurve(mu), 50.0, rounds)], 1e-7)
     for delta in (1e-6, 1e-3):
         epsilon = gaussian_epsilon(mu * math.sqrt(rounds), delta)
         assert delta * (1 - 1e-9) <= composed.delta(epsilon).value <= delta * 1.02
 
 
 def test_different_rounds_compose() -> None:
-    composed = ComposedCurve([Round(GaussianCurve(0.3), 50.0, 4), Round(GaussianCurve(0.05), 50.0, 9)], 1e-7)
+    composed = ComposedProfile([Round(GaussianCurve(0.3), 50.0, 4), Round(GaussianCurve(0.05), 50.0, 9)], 1e-7)
     epsilon = gaussian_epsilon(math.sqrt(4 * 0.3**2 + 9 * 0.05**2), 1e-5)
     assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
 
@@ -61,11 +61,11 @@ def product_delta(p: np.ndarray, q: np.ndarray, rounds: int, epsilon: float) -> 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4])
 @pytest.mark.parametrize("budgets", [(1.0, 1.0, 1.0), (0.5, 0.5, 2.0), (3.0, 0.2)])
-def test_composed_bits_are_never_below_the_product_of_any_data_set(budgets: tuple[float, ...], rounds: int) -> None:
+def test_composed_bits_are_never_below_any_product(budgets: tuple[float, ...], rounds: int) -> None:
     victim, others = budgets[-1], budgets[:-1]
     levels, counts = np.unique(others, return_counts=True)
-    one = ExactBinaryCurve(victim, levels, counts)
-    composed = ComposedCurve([Round(one, victim, rounds)], 1e-6)
+    one = ExactBinaryProfile(victim, levels, counts)
+    composed = ComposedProfile([Round(one, victim, rounds)], 1e-6)
     keep = 1 / (1 + math.exp(-victim))
     for epsilon in (0.05, 0.4, 1.0):
         worst = 0.0
@@ -82,12 +82,12 @@ def test_composed_bits_are_never_below_the_product_of_any_data_set(budgets: tupl
 
 @given(st.floats(0.02, 2.0), st.sampled_from([1e-10, 1e-6, 1e-2]), st.integers(2, 40))
 @settings(max_examples=15, deadline=None)
-def test_profiles_are_convex_and_lie_above_the_truth_between_their_nodes(mu: float, delta: float, points: int) -> None:
+def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: float, points: int) -> None:
     curve = GaussianCurve(mu)
     step = gaussian_epsilon(mu, delta) / points
     if step <= 0:
         return
-    multiples, values = privacy_profile(curve, step, points)
+    multiples, values = profile_nodes(curve, step, points)
     gains = np.exp(multiples * step)
     slopes = np.diff(values) / np.diff(gains)
     assert np.all(np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]))
@@ -109,11 +109,11 @@ def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str) -> None
     assert back.delta == pytest.approx(1e-6, rel=0.05)
 
 
-def test_deltas_that_the_library_cannot_carry_are_composed_by_adding() -> None:
+def test_tiny_deltas_are_composed_by_adding() -> None:
     certificate = certify([1.0] * 500, "rr", delta=1e-13, rounds=3)
     assert "basic composition over 3 rounds" in certificate.method
-    with pytest.raises(ValueError, match="allowed is 1e-12"):
-        ComposedCurve([Round(GaussianCurve(1.0), 5.0, 2)], 1e-13)
+    with pytest.raises(ValueError, match="must be 1e-12"):
+        ComposedProfile([Round(GaussianCurve(1.0), 5.0, 2)], 1e-13)
 
 
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
@@ -125,6 +125,6 @@ def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
 
 def test_no_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one round"):
-        ComposedCurve([], 1e-6)
+        ComposedProfile([], 1e-6)
     with pytest.raises(ValueError, match="count is 0"):
         Round(GaussianCurve(1.0), 1.0, 0)

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 
 from accountant.certification import tier_curves
 from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
-from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, ProfileCurve, profile_of
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.results import round_down, round_up
+from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, RecordedProfile, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.calibration import unit_sigma
 
@@ -89,7 +90,7 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
 def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
     for (_, curve), entry in zip(tier_curves(BUDGETS, BinaryRandomizedResponse(), DELTA), entries_of(), strict=True):
         assert curve is not None
-        stored = ProfileCurve([entry.profile])
+        stored = RecordedProfile([entry.profile])
         for step in range(60):
             epsilon = step / 40 * entry.epsilon
             assert stored.delta(epsilon).value >= curve.delta(epsilon).value * (1 - 1e-9) - 1e-18
@@ -121,8 +122,9 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
         assert ledger.refusal("b", entries, limit) is None  # entered already
         refusal = ledger.refusal("c", entries, limit)
     assert refusal is not None
-    for part in (f"requested {top:.6g}", f"spent {2 * top:.6g}", f"remaining {0.5 * top:.6g}", "after 3 rounds"):
+    for part in (f"requested {round_up(top)}", f"spent {round_up(2 * top)}", "after 3 rounds"):
         assert part in refusal
+    assert f"remaining {round_down(limit.epsilon - 2 * top)}" in refusal
 
 
 def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
@@ -212,7 +214,7 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
         after = Ledger(connection).spent(1e-5)[-1].guarantee
     assert before is not None
     assert after is not None
-    alone = gaussian_epsilon(1 / gaussian_sigma(2.0, 1e-6), 1e-5)
+    alone = gaussian_epsilon(1 / unit_sigma(2.0, 1e-6), 1e-5)
     assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone
 
 

@@ -1,4 +1,4 @@
-"""The planner: every answer is certified, and hardly more would be allowed."""
+"""The planner: every answer is certified, and hardly more would meet the target."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def test_what_cannot_be_reached_is_said() -> None:
     """Alone, one has its local budget, and no number of users with budget 400 reaches 0.1."""
     single = plan("rr", delta=1e-6, epsilon=0.1, num_users=1)
     assert single.budgets.local_epsilon[0] == pytest.approx(0.1, rel=2e-3)
-    with pytest.raises(ValueError, match="allowed is a larger epsilon"):
+    with pytest.raises(ValueError, match="takes a larger epsilon"):
         plan("rr", delta=1e-6, epsilon=0.1, budgets=[400.0])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import croupier
+from accountant.results import round_down, round_up
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify
 
 
@@ -38,7 +42,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
     assert any("dishonest" in line for line in found["assumptions"])
 
 
-def test_a_published_figure_stands_beside_the_certificate_with_its_grade() -> None:
+def test_a_published_figure_carries_its_grade() -> None:
     (row,) = (c for c in certify([4.0] * 1000, "rr", delta=1e-6).comparison if c.name == "GSPA Thm 2")
     assert row.grade is Grade.ASYMPTOTIC
     assert row.epsilon == pytest.approx(1.44938, abs=1e-4)
@@ -76,7 +80,7 @@ def test_certificates_are_frozen_and_checked() -> None:
     ],
 )
 def test_nonsense_cannot_be_built(build: Any) -> None:
-    with pytest.raises(ValueError, match="allowed"):
+    with pytest.raises(ValueError, match="must"):
         build()
 
 
@@ -102,3 +106,17 @@ def test_certifying_loads_neither_rpc_nor_storage() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@given(st.floats(0.0, 1e300), st.integers(1, 9))
+def test_what_is_shown_of_a_certified_number_is_never_below_it(value: float, digits: int) -> None:
+    assert float(round_down(value, digits)) <= value <= float(round_up(value, digits))
+    assert float(round_up(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) + 5e-324
+    assert len(round_up(value, digits).split("e")[0].replace(".", "").strip("0")) <= digits
+
+
+def test_numbers_that_need_no_rounding_are_shown_as_they_are() -> None:
+    for value in (0.0, 0.1, 1e-6, 0.5, 20.0, 123456.0):
+        assert round_up(value) == round_down(value) == f"{value:g}"
+    assert (round_up(0.03566412), round_down(0.03566472)) == ("0.0356642", "0.0356647")
+    assert round_up(math.inf) == "inf"

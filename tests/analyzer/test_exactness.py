@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from accountant.numerics.gaussian import gaussian_sigma
 from analyzer.estimators import Estimate, estimate, project_on_simplex
+from protocol.calibration import unit_sigma
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
 
@@ -110,7 +110,7 @@ def test_gaussian_reports_are_averaged_and_their_error_is_that_of_their_noise() 
     question = Question("g", Gaussian(low=-2.0, high=6.0, lattice=80, local_delta=1e-6))
     one = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
     assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
-    noise = sum(count * gaussian_sigma(budget, 1e-6) ** 2 for budget, count in [(0.5, 2), (2.0, 1), (8.0, 1)])
+    noise = sum(count * unit_sigma(budget, 1e-6) ** 2 for budget, count in [(0.5, 2), (2.0, 1), (8.0, 1)])
     assert one.standard_errors == pytest.approx((8 * math.sqrt(noise + 4 * 0.25 / 80**2) / 4,), rel=1e-3)
 
 

@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_epsilon
 from client.submission import Participant, new_client_key, seal_one, send
+from protocol.calibration import unit_sigma
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
@@ -74,7 +75,7 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
     assert (publication.num_reports, list(publication.drops), list(publication.notes)) == (40, [], [])
     assert_close(publication, true_mean(data))
     sensitivity = 2 * CLIPPING_NORM / RECORDS
-    variance = sum(20 * (sensitivity * gaussian_sigma(epsilon, DELTA)) ** 2 for epsilon in (0.5, 2.0))
+    variance = sum(20 * (sensitivity * unit_sigma(epsilon, DELTA)) ** 2 for epsilon in (0.5, 2.0))
     assert publication.vector_standard_error == pytest.approx(math.sqrt(variance) / 40, rel=2e-6)
 
     assert certificate.granted
@@ -124,7 +125,7 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
 @pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
     """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
-    mu = 1 / gaussian_sigma(0.5, DELTA)
+    mu = 1 / unit_sigma(0.5, DELTA)
     two, three = (gaussian_epsilon(math.sqrt(rounds) * mu, 1e-4) for rounds in (2, 3))
     limit = f"\n[privacy_limit]\ntotal_epsilon = {(two + three) / 2}\ntotal_delta = 1e-4\n"
     async with table(tmp_path, 1, limit) as at:

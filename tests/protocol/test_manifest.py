@@ -45,7 +45,7 @@ def test_the_encoding_and_its_hash_are_golden() -> None:
     terms = parse_terms(canonical(golden()))
     assert len(terms.payload) == 374
     assert hashlib.sha256(b"croupier/v1/manifest\0" + terms.payload).digest() == terms.hash
-    assert terms.hash.hex() == "7a55069c266f150e8d9b4b4333fc9f56730575b1b0c76ff12f36daf2eee78039"
+    assert terms.hash.hex() == "8a431aefa791fd68d0a0ac2fc78ebd6b12b55a1b8a6e7fbdb9ce3e7af643be2c"
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -129,7 +129,7 @@ def _no_key(manifest: pb.Manifest) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("protocol_version", 1), "protocol_version is 1; this software speaks 2"),
+        (_set("protocol_version", 2), "protocol_version is 2; this software speaks 1"),
         (_set("deployment", ""), "deployment is empty"),
         (_set("round_id", ""), "round_id is ''"),
         (_set("round_id", "x" * 129), "must have 1..128 bytes"),

@@ -247,7 +247,7 @@ async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: 
         with pytest.raises(ValueError, match="belongs to another deployment that is also called 'local'"):
             other.resume()
         (run.out / "checkpoint.pt").write_bytes(b"an older version's")
-        with pytest.raises(ValueError, match="is no checkpoint of this version"):
+        with pytest.raises(ValueError, match="must be a checkpoint of this version"):
             other.resume()
 
 

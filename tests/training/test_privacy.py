@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.results import Grade
 from croupier import certify
 from deploy.training.privacy import Batch, Conditions, SiloSpending, UserSpending
+from protocol.calibration import unit_sigma
 
 EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 
@@ -102,9 +103,9 @@ def test_silos_spend_their_local_budget_composed() -> None:
     local = [(0.5, 1e-5), (2.0, 1e-5)] * 50
     spending = SiloSpending(local, 1e-5)
     assert spending.after([()]).epsilon == pytest.approx(2.0, rel=1e-6)
-    assert spending.noise(0.5, 1e-5) == pytest.approx(gaussian_sigma(0.5, 1e-5), rel=1e-9)
+    assert spending.noise(0.5, 1e-5) == pytest.approx(unit_sigma(0.5, 1e-5), rel=1e-9)
     found = spending.after([()] * 49, unreleased=1)
-    mu = math.sqrt(50) / gaussian_sigma(2.0, 1e-5)
+    mu = math.sqrt(50) / unit_sigma(2.0, 1e-5)
     assert found.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
     assert gaussian_delta(mu, found.epsilon) <= 1e-5 * (1 + 1e-9)
     # The paper's figure is another one, and no bound for these reports: see the attack below.
@@ -121,7 +122,7 @@ def test_the_length_of_a_report_shows_whose_noise_it_carries(dimension: int) -> 
     """
     rng = np.random.default_rng(4)
     epsilons = np.array([0.5, 0.6, 0.75, 1.0])
-    sigmas = np.array([2 * 2.0 * gaussian_sigma(float(epsilon), 1e-5) for epsilon in epsilons])
+    sigmas = np.array([2 * 2.0 * unit_sigma(float(epsilon), 1e-5) for epsilon in epsilons])
     tiers = rng.integers(0, 4, 2000)
     gradients = rng.normal(size=(2000, dimension))
     gradients *= 2.0 / np.linalg.norm(gradients, axis=1)[:, None]

@@ -1,6 +1,6 @@
-"""The privacy curve: delta as a function of epsilon, certified from above and attacked from below.
+"""The privacy profile of a release at several deltas: certified from above and attacked from below.
 
-What `certify` says at one point, for many; made for plots and for composing elsewhere. Drawing is left to the callers.
+What `certify` says at one delta, for many; made for plots and for composing elsewhere. Drawing is left to the callers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_from_name
 from accountant.results import Certificate, LowerBound
 
-__all__ = ["CurvePoint", "PrivacyCurve", "privacy_curve"]
+__all__ = ["CertifiedProfile", "ProfilePoint", "privacy_profile"]
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class ProfilePoint:
     """One delta: the certificate there, with its lower bound and the published figures."""
 
     delta: float
@@ -38,14 +38,14 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class PrivacyCurve:
-    """delta(epsilon) at some points, in decreasing order of delta: epsilon does not decrease along it."""
+class CertifiedProfile:
+    """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it."""
 
     randomizer: str
-    points: tuple[CurvePoint, ...]
+    points: tuple[ProfilePoint, ...]
 
 
-def privacy_curve(
+def privacy_profile(
     budgets: Budgets | Iterable[float],
     randomizer: Randomizer | str,
     *,
@@ -53,14 +53,18 @@ def privacy_curve(
     dishonest: int = 0,
     linkage: str = "separate",
     rounds: int = 1,
-) -> PrivacyCurve:
-    """The certificate at every one of `deltas` (each in (0, 1)). Raises ValueError as `certify` does, or if empty."""
+) -> CertifiedProfile:
+    """Returns the certificate at every one of `deltas`; all other arguments are those of `certify`.
+
+    Raises:
+        ValueError: as `certify`, or deltas is empty.
+    """
     if not deltas:
-        raise ValueError("deltas is empty; allowed is at least one number in (0, 1)")
+        raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
     multiset = as_budgets(budgets)
     family = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     points = [
-        CurvePoint(
+        ProfilePoint(
             delta,
             certify(
                 multiset,
@@ -74,4 +78,4 @@ def privacy_curve(
         )
         for delta in sorted(deltas, reverse=True)
     ]
-    return PrivacyCurve(family.name, tuple(points))
+    return CertifiedProfile(family.name, tuple(points))

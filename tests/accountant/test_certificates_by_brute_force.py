@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, OneBitMean, certify, lower_bound
-from tests.accountant.accounting_oracle import worst_delta
+from tests.accountant.oracles.from_definitions import worst_delta
 
 Law = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import pytest
 
 from accountant.published import gspa_asymptotic
 from croupier import BinaryRandomizedResponse, Budgets, KaryRandomizedResponse, OneBitMean, certify
-from tests.accountant.accounting_oracle import count_law
+from tests.accountant.oracles.from_definitions import count_law
 
 REFUTED: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "accounting.json").read_text())[
     "refuted_published"
@@ -58,7 +58,7 @@ def test_the_attack_of_equal_budgets_comes_close() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize("k", [3, 5])
-def test_the_deltas_of_letters_are_nearly_attained(k: int, epsilon: float) -> None:
+def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
     """k-RR where the others hold a third letter, at n = 60: the certificate is never below, for k = 3 hardly above.
 
     For k = 3 the counts of the victim's two letters are all that the reader sees; for k = 5 they are a part of it.

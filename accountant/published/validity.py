@@ -1,7 +1,7 @@
-"""What every published bound needs: the error that names a validity range, and the inversion of a printed formula.
+"""What every published bound needs: the error that names its validity range, and the inversion of a printed formula.
 
-A bound says nothing outside its range, so the checks live in one place and all speak alike: the offending value, then
-"valid:" and the range. The formulas themselves are left to the other files.
+A bound says nothing outside its range, so the checks live in one place and their messages have one form: the offending
+value, then "valid:" and the range. The formulas themselves are left to the other files.
 """
 
 from __future__ import annotations
@@ -32,18 +32,22 @@ def need_delta(delta: float) -> None:
 
 
 def need_users(budgets: Budgets) -> None:
-    """Raises OutOfRangeError for a single user, who has nobody to hide among."""
+    """Raises OutOfRangeError for a single user: there are no others to hide among."""
     need(budgets.num_users >= 2, f"{budgets.num_users} users", "at least 2 users")
 
 
 def common_budget(budgets: Budgets) -> tuple[float, int]:
-    """(local epsilon, n) of equal budgets without a local delta; raises OutOfRangeError for any other."""
+    """Returns (local epsilon, n) of equal budgets without a local delta; raises OutOfRangeError for any other."""
     need(budgets.num_tiers == 1, f"{budgets.num_tiers} different budgets", "equal budgets")
     return largest_budget(budgets)
 
 
 def largest_budget(budgets: Budgets) -> tuple[float, int]:
-    """(largest local epsilon, n): personalised budgets, taken as if all had the largest, without a local delta."""
+    """Returns (largest local epsilon, n): personalised budgets, taken as if all had the largest, without a local delta.
+
+    Raises:
+        OutOfRangeError: a local delta is not 0.
+    """
     worst = float(budgets.local_delta.max())
     need(worst == 0, f"local delta {worst:g}", "pure local budgets")
     return float(budgets.local_epsilon[-1]), budgets.num_users
@@ -51,7 +55,7 @@ def largest_budget(budgets: Budgets) -> tuple[float, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Formula:
-    """delta(epsilon) of a published formula, as something `smallest_epsilon` can search."""
+    """A published formula as a privacy profile, for `smallest_epsilon`."""
 
     function: Callable[[float], float]
     first: float
@@ -70,14 +74,19 @@ class _Formula:
 
 
 def solve(delta_at: Callable[[float], float], delta: float, ceiling: float, first: float) -> float:
-    """The upper end of a bracket, of relative width 1e-6, around the least epsilon <= ceiling with delta_at <= delta.
+    """Returns the upper end of a bracket, 1e-6 wide, around the least epsilon <= ceiling with delta_at <= delta.
 
     Args:
-        delta_at: epsilon >= 0 -> delta; whatever rounding it suffers, it has to add itself.
+        delta_at: epsilon >= 0 -> delta, its own rounding added.
+        delta: the target.
         ceiling: an epsilon known to be enough, the local budget: returned where nothing below it is.
         first: where to look first.
 
-    Direction of error: never too small. Raises OutOfRangeError unless 0 < delta < 1.
+    Returns:
+        An epsilon that is never too small.
+
+    Raises:
+        OutOfRangeError: delta is outside (0, 1).
     """
     need_delta(delta)
     return smallest_epsilon(_Formula(delta_at, first), delta, ceiling).epsilon

@@ -1,4 +1,4 @@
-"""Randomizers with densities: sums of losses, cells, blankets, certificates, against sums from the definitions."""
+"""Randomizers with densities: cells, blankets and certificates, against sums from the definitions."""
 
 from __future__ import annotations
 
@@ -7,111 +7,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.attacks.lower_bound import tier_lower_bound
-from accountant.bounds.density_blanket import BlanketCurve, Crowd, LossPair, best_blanket
+from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
-from accountant.numerics.count_law import CountLaw, blanket_count
-from accountant.numerics.gaussian import gaussian_delta, gaussian_sigma
-from accountant.numerics.loss_sums import LossAtoms, mean_excess
+from accountant.numerics.gaussian import gaussian_delta
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
-from tests.accountant.accounting_oracle import VECTORS, count_law
-
-# ------------------------------------------------------------------ sums of losses
-
-
-def certain(count: int) -> CountLaw:
-    return CountLaw(np.array([count]), np.array([1.0]), 0.0, 0.0)
-
-
-def exact_excess(values: Sequence[float], masses: Sequence[float], terms: int) -> Any:
-    """E[L_1 + ... + L_N]_+ / N over all multisets of outcomes, in 40 digits."""
-    with mpmath.workdps(40):
-        total = mpmath.mpf(0)
-        for counts in itertools.product(range(terms + 1), repeat=len(values)):
-            if sum(counts) != terms:
-                continue
-            excess = sum(mpmath.mpf(v) * c for v, c in zip(values, counts, strict=True))
-            if excess > 0:
-                ways = mpmath.factorial(terms)
-                for mass, c in zip(masses, counts, strict=True):
-                    ways *= mpmath.mpf(mass) ** c / mpmath.factorial(c)
-                total += ways * excess
-        return total / terms
-
-
-def point_atoms(values: Sequence[float], masses: Sequence[float]) -> LossAtoms:
-    at = np.array(values)
-    return LossAtoms(at, at, at, np.array(masses))
-
-
-@pytest.mark.parametrize("terms", [1, 2, 9, 40])
-@pytest.mark.parametrize(
-    ("values", "masses"),
-    [
-        ((0.9, -1.3, -0.05), (0.2, 0.25, 0.55)),
-        ((3.0, -0.5, -0.1), (0.01, 0.5, 0.49)),
-        ((0.5, -2.0, 0.0), (0.3, 0.3, 0.4)),
-        ((0.2, -30.0, 0.1), (0.5, 0.25, 0.25)),
-        ((-0.1, -0.2, -0.3), (0.5, 0.25, 0.25)),
-    ],
-)
-def test_mean_excess_is_never_below_and_close(values: Sequence[float], masses: Sequence[float], terms: int) -> None:
-    exact = exact_excess(values, masses, terms)
-    value, error = mean_excess(point_atoms(values, masses), certain(terms - 1))
-    assert value + error >= exact * (1 - mpmath.mpf(10) ** -15)
-    assert value + error <= exact * 1.02 + 1e-280
-
-
-def test_mean_excess_keeps_its_digits_far_out() -> None:
-    """delta near 1e-60: fair bits against a drift, summed exactly by the binomial law."""
-    terms, up, down = 400, 1.0, -3.0
-    with mpmath.workdps(50):
-        exact = (
-            sum(
-                mpmath.binomial(terms, k) * mpmath.mpf(2) ** -terms * (k * up + (terms - k) * down)
-                for k in range(terms + 1)
-                if k * up + (terms - k) * down > 0
-            )
-            / terms
-        )
-    assert exact < 1e-24
-    value, error = mean_excess(point_atoms((up, down), (0.5, 0.5)), certain(terms - 1))
-    assert exact <= value + error <= exact * 1.001
-    assert error < 1e-6 * value
-
-
-def test_mean_excess_averages_over_the_counts() -> None:
-    law = blanket_count(np.array([0.3, 0.8]), np.array([4, 3]))
-    values, masses = (0.9, -1.1, -0.1), (0.3, 0.3, 0.4)
-    exact = sum(mass * exact_excess(values, masses, int(m) + 1) for m, mass in zip(law.counts, law.mass, strict=True))
-    value, error = mean_excess(point_atoms(values, masses), law)
-    assert exact * (1 - 1e-14) <= value + error <= exact * 1.01
-
-
-def test_a_wider_atom_gives_more() -> None:
-    """Knowing less about a term cannot make the bound smaller."""
-    masses = np.array([0.3, 0.3, 0.4])
-    mean = np.array([0.9, -1.1, -0.1])
-    narrow = sum(mean_excess(LossAtoms(mean, mean, mean, masses), certain(20)))
-    wide = sum(mean_excess(LossAtoms(mean - 0.4, mean + 0.4, mean, masses), certain(20)))
-    assert narrow < wide < 2 * narrow
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "mass"), [((0.0,), (-1.0,), (1.0,)), ((0.0,), (math.inf,), (1.0,)), ((0.0,), (1.0,), (0.9,))]
-)
-def test_bad_atoms_are_refused(low: tuple[float], high: tuple[float], mass: tuple[float]) -> None:
-    with pytest.raises(ValueError, match="allowed"):
-        LossAtoms(np.array(low), np.array(high), np.array(low), np.array(mass))
-
-
-# ------------------------------------------------------------------ cells
+from protocol.calibration import unit_sigma
+from tests.accountant.oracles.from_definitions import VECTORS, count_law
 
 NOISES: list[tuple[AdditiveNoise, float]] = [
     (LaplaceNoise(), 0.7),
@@ -254,7 +161,7 @@ def test_laplace_agrees_with_the_vectors(row: dict[str, Any]) -> None:
             assert interval_attack(tiers, certificate.epsilon, threshold) <= row["delta"]
 
 
-def test_a_coarse_lattice_of_two_points_is_binary_randomised_response_with_noise_beyond() -> None:
+def test_two_lattice_points_are_randomised_response_and_more() -> None:
     """Folding every report to the nearer end is a post-processing, so the lattice is at least as revealing."""
     coarse = certify([1.0] * 2000, LaplaceMechanism(1), delta=1e-6).epsilon
     folded = 1 / (1 + math.exp(-1.0))  # Pr[report <= 0 | value 0] for the discrete Laplace of rate 1
@@ -300,28 +207,28 @@ def test_the_two_ends_are_the_worst_pair_of_values(noise: AdditiveNoise, epsilon
     rate, reach = (1.0, 12.0) if isinstance(noise, LaplaceNoise) else (0.1, 9.0)
     cells = interval_cells(noise, rate, rate, reach, 0.02)
     rates = np.array([rate, 0.6 * rate])
-    curve = best_blanket(cells, cells, Crowd.of(rates, np.array([150, 150]), 0), 1e-15, "")
+    curve = best_blanket(cells, cells, RateBins.of(rates, np.array([150, 150]), 0), 1e-15, "")
     ends = curve.delta(epsilon).value
     for values in [(0.0, 0.5), (0.25, 0.75), (0.0, 0.9), (0.9, 0.0), (1.0, 0.0), (0.5, 0.0), (0.4, 1.0), (0.6, 0.55)]:
         inner = shifted_pair(noise, rate, values, reach)
         changed = type(cells)(cells.width, cells.log_floor, (inner,), cells.shape, cells.pool)
-        other = BlanketCurve(changed, curve.omega, curve.law, "", curve.parameters)
+        other = BlanketProfile(changed, curve.omega, curve.law, "", curve.parameters)
         assert other.delta(epsilon).value <= ends * 1.002  # both are discretised, upwards
 
 
 # ------------------------------------------------------------------ tables, spans, monotonicity
 
 
-def letters(epsilon: float, k: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def krr_table(epsilon: float, k: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     table = np.full((k, k), 1 / (math.exp(epsilon) + k - 1))
     np.fill_diagonal(table, math.exp(epsilon) / (math.exp(epsilon) + k - 1))
     return table
 
 
 @pytest.mark.parametrize("counts", [(3, 1, 1), (40, 50, 60), (3000, 4000, 3000)])
-def test_a_table_of_letters_agrees_with_their_closed_form(counts: tuple[int, int, int]) -> None:
+def test_a_table_of_krr_agrees_with_the_closed_form(counts: tuple[int, int, int]) -> None:
     budgets = Budgets.from_tiers(list(zip((0.5, 1.0, 2.0), counts, strict=True)))
-    table = TableMechanism({e: letters(e, 4) for e in (0.5, 1.0, 2.0)})
+    table = TableMechanism({e: krr_table(e, 4) for e in (0.5, 1.0, 2.0)})
     for epsilon in (0.03, 0.2):
         closed = certify(budgets, KaryRandomizedResponse(4), epsilon=epsilon)
         for ours, exact in zip(certify(budgets, table, epsilon=epsilon).tiers, closed.tiers, strict=True):
@@ -334,7 +241,7 @@ def test_a_table_of_letters_agrees_with_their_closed_form(counts: tuple[int, int
         ({}, "empty"),
         ({1.0: np.ones((2, 2))}, "add up"),
         ({1.0: np.array([[0.9, 0.1], [0.1, 0.9]])}, "ratio"),
-        ({1.0: letters(1.0, 2), 0.5: letters(0.5, 3)}, "shapes"),
+        ({1.0: krr_table(1.0, 2), 0.5: krr_table(0.5, 3)}, "shapes"),
     ],
 )
 def test_bad_tables_are_refused(tables: dict[float, Any], match: str) -> None:
@@ -344,7 +251,7 @@ def test_bad_tables_are_refused(tables: dict[float, Any], match: str) -> None:
 
 def test_a_budget_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"0\.7 has no table"):
-        certify([0.7] * 5, TableMechanism({1.0: letters(1.0, 3)}), delta=1e-3)
+        certify([0.7] * 5, TableMechanism({1.0: krr_table(1.0, 3)}), delta=1e-3)
 
 
 def test_a_span_covers_every_victim_in_it() -> None:
@@ -377,10 +284,10 @@ def test_rates_between_two_are_a_mixture_up_to_the_remainder(noise: AdditiveNois
         assert above.sum() < 1.02  # and the remainder is of second order
 
 
-def test_bins_of_a_crowd_lie_stochastically_below() -> None:
+def test_rate_bins_lie_stochastically_below() -> None:
     rng = np.random.default_rng(2)
     rates = rng.uniform(0.1, 3.0, 500)
-    crowd = Crowd.of(rates, np.ones(500, dtype=np.int64), 3)
+    crowd = RateBins.of(rates, np.ones(500, dtype=np.int64), 3)
 
     def weights(at: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Any:
         return -0.2 * at * at - 0.1  # concave in the rate, as ln gamma is
@@ -441,5 +348,5 @@ def test_gaussian_users_without_a_local_delta_are_refused() -> None:
 
 def test_analytic_calibration_is_tight() -> None:
     for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6)]:
-        sigma = gaussian_sigma(epsilon, delta)
+        sigma = unit_sigma(epsilon, delta)
         assert gaussian_delta(1 / sigma, epsilon) <= delta < gaussian_delta(1 / (sigma * (1 - 1e-6)), epsilon)

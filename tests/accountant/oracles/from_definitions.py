@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "accounting.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "vectors" / "accounting.json").read_text(encoding="utf-8")
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accountant.bounds.closed_forms import binary_delta
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
-from tests.accountant.accounting_oracle import count_law
+from tests.accountant.oracles.from_definitions import count_law
 
 RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])
 BUDGETS = st.lists(st.floats(0.01, 10.0), min_size=2, max_size=10)

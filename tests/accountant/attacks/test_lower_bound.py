@@ -6,20 +6,14 @@ import itertools
 import math
 from typing import Any
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import accountant.numerics.poisson_binomial
-from accountant.attacks.event_tests import Goal
-from accountant.attacks.interval_probabilities import GaussianNoise, LaplaceNoise, gaussian_scales
 from accountant.attacks.lower_bound import lower_bound, tier_lower_bound
-from accountant.attacks.score_tests import ScoreGame
-from accountant.numerics.gaussian import gaussian_delta, gaussian_sigma
-from accountant.numerics.poisson_binomial import bit_sum
+from accountant.numerics.gaussian import gaussian_delta
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -32,7 +26,8 @@ from croupier import (
     Randomizer,
     certify,
 )
-from tests.accountant.accounting_oracle import VECTORS, worst_delta
+from protocol.calibration import unit_sigma
+from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
 
 Floats = npt.NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -80,7 +75,7 @@ def test_the_known_attacks_on_mixed_bits_are_reached(row: dict[str, Any]) -> Non
         (100_000, 4.0, 1e-6, 0.109909, 1e-4),
     ],
 )
-def test_ten_letters_meet_the_certificate(n: int, local: float, delta: float, figure: float, away: float) -> None:
+def test_ten_categories_meet_the_certificate(n: int, local: float, delta: float, figure: float, away: float) -> None:
     randomizer, budgets = KaryRandomizedResponse(10), Budgets.from_tiers([(local, n)])
     found = lower_bound(budgets, randomizer, delta=delta)
     assert found.epsilon == pytest.approx(figure, rel=away)
@@ -120,7 +115,7 @@ def test_bits_of_few_users_are_attacked_exactly(budgets: list[float], epsilon: f
 
 @settings(max_examples=15, deadline=None)
 @given(budgets=budgets_of_few, epsilon=st.floats(0.0, 3.0), k=st.integers(3, 4))
-def test_letters_of_few_users_are_never_overstated(budgets: list[float], epsilon: float, k: int) -> None:
+def test_categories_of_few_users_are_never_overstated(budgets: list[float], epsilon: float, k: int) -> None:
     found = lower_bound(budgets, KaryRandomizedResponse(k), epsilon=epsilon)
     exact = exact_worst(budgets, k, epsilon)
     assert 0.9 * exact - 1e-12 <= found.delta <= exact + 1e-14
@@ -192,90 +187,6 @@ def test_many_different_budgets_are_close_to_the_certificate(delta: float) -> No
     assert 0.99 * certificate.epsilon < found.epsilon <= certificate.epsilon
 
 
-def exact_law(shares: list[tuple[float, bool]]) -> list[Any]:
-    """The law of a sum of bits, 1 - share where flipped, in 40 digits."""
-    law = [mpmath.mpf(1)]
-    for share, flipped in shares:
-        q = 1 - mpmath.mpf(share) if flipped else mpmath.mpf(share)
-        law = [(law[i] if i < len(law) else 0) * (1 - q) + (law[i - 1] * q if i else 0) for i in range(len(law) + 1)]
-    return law
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    bits=st.lists(st.tuples(st.floats(1e-9, 0.9), st.booleans()), min_size=1, max_size=40),
-    tilt=st.floats(0.01, 8.0),
-)
-def test_sums_of_bits_are_within_their_error(bits: list[tuple[float, bool]], tilt: float) -> None:
-    with mpmath.workdps(40):
-        law = exact_law(bits)
-        share, flipped = (np.array(column) for column in zip(*bits, strict=True))
-        others, constant = bit_sum(share, np.ones(len(bits), dtype=np.int64), flipped)
-        window = others.window(tilt)
-        t = np.arange(window.low, min(window.low + window.length, window.highest + 1), dtype=np.int64)
-        point, point_error, tail, tail_error = window.upper(t)
-        masses, error = window.masses()
-        for i, place in enumerate(t.tolist()):
-            scale = mpmath.exp(window.log_scale - tilt * place)
-            assert abs(law[place + constant] / scale - point[i]) <= point_error[i]
-            assert abs(sum(law[place + constant + 1 :]) / scale - tail[i]) <= tail_error[i]
-            assert abs(law[place + constant] / scale - masses[i]) <= error
-        assert max(point_error[0], error) < 1e-11
-
-
-def test_grouped_shares_give_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = 1 / (1 + np.exp(np.random.default_rng(3).uniform(0.05, 6, 5000)))
-    ones = np.ones(shares.size, dtype=np.int64)
-    grouped, _ = bit_sum(shares, ones)
-    monkeypatch.setattr(accountant.numerics.poisson_binomial, "MAX_GROUPS", 10_000)
-    single, _ = bit_sum(shares, ones)
-    assert grouped.share.size < 1100 < single.share.size
-    for tilt in (0.001, 0.05, 0.5):
-        rough, exact = grouped.window(tilt), single.window(tilt)
-        t = np.arange(exact.low + 60, exact.low + exact.length - 60, dtype=np.int64)
-        for law, error, other, other_error in (
-            (rough.upper(t)[0], rough.upper(t)[1], exact.upper(t)[0], exact.upper(t)[1]),
-            (rough.upper(t)[2], rough.upper(t)[3], exact.upper(t)[2], exact.upper(t)[3]),
-        ):
-            factor = math.exp(rough.log_scale - exact.log_scale)
-            assert (np.abs(law * factor - other) <= 2 * (error + other_error)).all()
-            assert float(error.max()) < 1e-10 * max(1.0, float(other.max()) / 0.01)
-
-
-def test_the_law_of_100_million_bits_keeps_its_digits() -> None:
-    others, _ = bit_sum(np.array([0.3]), np.array([10**8]))
-    window = others.window(1e-3)
-    t = np.array([window.low + window.length // 2])
-    point, error, _, _ = window.upper(t)
-    scale, _ = window.scale(t)
-    with mpmath.workdps(40):
-        exact = (
-            mpmath.binomial(10**8, int(t[0]))
-            * mpmath.mpf(0.3) ** int(t[0])
-            * (1 - mpmath.mpf(0.3)) ** (10**8 - int(t[0]))
-        )
-    assert float(exact) == pytest.approx(float(point[0] * scale[0]), rel=1e-8)
-    assert error[0] < 1e-6 * point[0]
-
-
-@pytest.mark.parametrize("epsilon", [0.02, 0.2, 0.5])
-def test_scores_add_up(epsilon: float) -> None:
-    """Against the law multiplied out: the best threshold's divergence, and never more."""
-    generator = np.random.default_rng(5)
-    laws = generator.dirichlet(np.ones(6), size=4)
-    game = ScoreGame(laws[0], laws[1], laws[2:], np.array([7.0, 12.0]), 1e-15)
-    total = np.ones(1)
-    for law, users in zip(laws[2:], (7, 12), strict=True):
-        for _ in range(users):
-            total = np.convolve(total, law)
-    first, second = np.convolve(total, laws[0]), np.convolve(total, laws[1])
-    gain = first - math.exp(epsilon) * second
-    loss = second - math.exp(epsilon) * first
-    exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
-    found = game.best(Goal(epsilon=epsilon)).score
-    assert exact - 1e-10 < found <= exact
-
-
 @pytest.mark.parametrize("lattice", [1, 2])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
@@ -288,7 +199,7 @@ def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
         if kind == "laplace":
             mass = np.exp(-budgets[user] * distance)
         else:
-            mass = np.exp(-((distance / gaussian_sigma(budgets[user], deltas[user])) ** 2) / 2)
+            mass = np.exp(-((distance / unit_sigma(budgets[user], deltas[user])) ** 2) / 2)
         return np.asarray(mass / mass.sum())
 
     randomizer = LaplaceMechanism(lattice) if kind == "laplace" else GaussianMechanism(lattice)
@@ -304,34 +215,10 @@ def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
         assert 0.6 * worst < found.delta <= worst
 
 
-@pytest.mark.parametrize("noise", [LaplaceNoise(), LaplaceNoise(5), GaussianNoise(), GaussianNoise(5)], ids=str)
-def test_shares_against_sums(noise: LaplaceNoise | GaussianNoise) -> None:
-    """Riemann sums on the line, plain sums on the lattice."""
-    steps = noise.lattice or 2000
-    z = np.arange(-60 * steps, 60 * steps) + (0 if noise.lattice else 0.5)
-    for scale, at in itertools.product((0.3, 2.0), (0.0, 1.0, 0.4)):
-        d = np.abs(z / steps) / scale
-        mass = np.exp(-d) if isinstance(noise, LaplaceNoise) else np.exp(-d * d / 2)
-        mass = mass / mass.sum()
-        for low, high in ((-0.3, 0.3), (0.5, 1.3), (-math.inf, 0.1), (0.9, math.inf), (-3.1, -1.1), (0.3, 0.5)):
-            low, high = noise.cut(low), noise.cut(high)
-            exact = float(mass[(z / steps + at > low) & (z / steps + at < high)].sum())
-            inside, outside = noise.between(np.array([scale]), at, np.array([low]), np.array([high]))
-            assert float(inside[0]) == pytest.approx(exact, rel=1e-9 if noise.lattice else 1e-5)
-            assert float(inside[0] + outside[0]) == pytest.approx(1, abs=1e-12)
-
-
-def test_many_gaussian_scales_are_those_of_the_calibration() -> None:
-    generator = np.random.default_rng(2)
-    epsilons, deltas = generator.uniform(0.01, 8, 100), 10 ** generator.uniform(-10, -2, 100)
-    exact = [gaussian_sigma(epsilon, delta) for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
-    np.testing.assert_allclose(gaussian_scales(epsilons, deltas), exact, rtol=1e-11)
-
-
-def test_a_lonely_gaussian_user_gets_its_own_mechanism() -> None:
+def test_a_single_gaussian_user_has_its_own_mechanism() -> None:
     """Without others there is no amplification: the attack's delta is the Gaussian mechanism's, nearly."""
     budgets = Budgets.from_tiers([(1.0, 1, 1e-5)])
-    exact = gaussian_delta(1 / gaussian_sigma(1.0, 1e-5), 0.2)
+    exact = gaussian_delta(1 / unit_sigma(1.0, 1e-5), 0.2)
     found = lower_bound(budgets, GaussianMechanism(), epsilon=0.2)
     assert 0.9 * exact < found.delta <= exact * (1 + 1e-9)
 
@@ -399,7 +286,7 @@ def test_where_nothing_can_be_shown_the_bound_is_zero() -> None:
         ({"delta": 0.0}, "0 < delta < 1"),
         ({"epsilon": -1.0}, "finite number >= 0"),
         ({"delta": 0.1, "dishonest": -1}, "integer >= 0"),
-        ({"delta": 0.1, "linkage": "none"}, "separate, stratified"),
+        ({"delta": 0.1, "linkage": "none"}, "'separate' or 'stratified'"),
         ({"delta": 0.1, "seconds": -1.0}, "seconds"),
     ],
 )
@@ -408,10 +295,10 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: 
         lower_bound([1.0] * 3, RR, **arguments)
 
 
-def test_budgets_that_no_one_has_and_noise_without_a_delta_are_refused() -> None:
+def test_unknown_tiers_and_noise_without_a_delta_are_refused() -> None:
     with pytest.raises(ValueError, match="exactly one tier"):
         tier_lower_bound([1.0] * 3, RR, 2.0, delta=0.1)
-    with pytest.raises(ValueError, match="local delta"):
+    with pytest.raises(ValueError, match="local_delta is 0"):
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
 
 

@@ -1,6 +1,6 @@
-"""Biswas, Jung, Palamidessi: delta of the count of one letter under k-RR, as printed and as defined.
+"""Biswas, Jung, Palamidessi: delta of the count of one category under k-RR, as printed and as defined.
 
-A heuristic twice over: it needs the private number of users who hold the letter, and it looks at one count only.
+A heuristic twice over: it needs the private number of users in the category, and it looks at one count only.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 import numpy as np
 
 from accountant.numerics.binomial import Floats, binomial_pmf
-from accountant.published.ranges import need
+from accountant.published.validity import need
 
 __all__ = ["biswas_krr_delta"]
 
 
 def biswas_krr_delta(n: int, holders: int, k: int, local: float, epsilon: float, *, printed: bool) -> float:
-    """Eq. (6): delta at epsilon of the count of x0 when the victim changes x0 to x1; `holders` others hold x0.
+    """Returns Eq. (6), delta at epsilon of the count of x0 when the victim changes x0 to x1; `holders` others hold x0.
 
     printed=True follows the printed v_s, in which (s-r) C(n-1-n_x0, s-1-r) stands where (n-n_x0) C(n-1-n_x0, s-1-r)
     belongs; printed=False follows their own definitions, P[s] and P'[s] being the laws of the count. n counts the

@@ -1,0 +1,65 @@
+"""Which numbers are an epsilon, a delta, a count: one place for the ranges and for what is said about a value outside.
+
+The lowest room of the accountant: everything else may import it, and it imports nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = [
+    "LINKAGES",
+    "MAX_LOCAL_EPSILON",
+    "MAX_USERS",
+    "MIN_LOCAL_EPSILON",
+    "check_count",
+    "check_delta",
+    "check_epsilon",
+    "check_linkage",
+    "check_target_delta",
+    "outside",
+]
+
+MAX_LOCAL_EPSILON = 500.0
+"""Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
+MIN_LOCAL_EPSILON = 1e-100
+"""Below it squares and quotients of the budget leave the range of floats; no report made with it shows anything."""
+MAX_USERS = 2**53
+"""Counts are added as float64 in places; above this they would no longer be exact."""
+LINKAGES = ("separate", "stratified")
+"""Whether the observer sees which tier a report was made with (stratified) or not (separate)."""
+
+
+def outside(name: str, value: object, required: str) -> ValueError:
+    """Returns the error for a value outside its range: "delta is 2; it must be 0 < delta < 1"."""
+    return ValueError(f"{name} is {value!r}; it must be {required}")
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Raises ValueError unless epsilon is a finite number >= 0."""
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise outside(name, epsilon, "a finite number >= 0")
+
+
+def check_delta(delta: float, name: str = "delta") -> None:
+    """Raises ValueError unless 0 <= delta <= 1."""
+    if not 0 <= delta <= 1:
+        raise outside(name, delta, f"0 <= {name} <= 1")
+
+
+def check_target_delta(delta: float, name: str = "delta") -> None:
+    """Raises ValueError unless 0 < delta < 1, as what is aimed at has to be."""
+    if not 0 < delta < 1:
+        raise outside(name, delta, f"0 < {name} < 1")
+
+
+def check_count(count: int, name: str, least: int = 0) -> None:
+    """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise outside(name, count, f"an integer >= {least}")
+
+
+def check_linkage(linkage: str) -> None:
+    """Raises ValueError unless linkage is one of LINKAGES."""
+    if linkage not in LINKAGES:
+        raise outside("linkage", linkage, " or ".join(map(repr, LINKAGES)))

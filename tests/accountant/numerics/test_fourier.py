@@ -1,0 +1,40 @@
+"""Fourier transforms: round-off within the stated bound, for every kind of length that is used."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import fft
+
+from accountant.numerics.fourier import STAGE, smooth_odd_length
+
+
+@pytest.mark.parametrize("length", [64, 512, 81, 125, 343, 105, 360, 945])
+def test_transforms_keep_the_stated_error(length: int) -> None:
+    x = np.random.default_rng(length).dirichlet(np.full(length, 0.2))
+    with mpmath.workdps(30):
+        roots = [mpmath.expjpi(mpmath.mpf(-2 * j) / length) for j in range(length)]
+        exact = [sum(mass * roots[j * k % length] for j, mass in enumerate(x.tolist())) for k in range(length // 2 + 1)]
+        for transform in (np.fft.rfft(x), fft.rfft(x)):
+            wrong = [abs(a - b) for a, b in zip(transform.tolist(), exact, strict=True)]
+            assert max(wrong) <= STAGE * math.log2(length) * x.sum()
+            assert math.sqrt(sum(float(e) ** 2 for e in wrong)) <= STAGE * math.log2(length) * math.sqrt(
+                length
+            ) * float(np.linalg.norm(x))
+    back = fft.irfft(fft.rfft(x), n=length)
+    assert np.abs(back - x).max() <= 2 * STAGE * math.log2(length) * x.sum()
+
+
+def test_smooth_lengths_are_odd_close_and_have_small_factors() -> None:
+    for least in (1, 2, 10, 100, 1000, 54_321, 10**9):
+        length = smooth_odd_length(least)
+        assert least <= length <= 1.35 * least + 2
+        for factor in (3, 5, 7):
+            while length % factor == 0:
+                length //= factor
+        assert length == 1
+    with pytest.raises(ValueError, match="it must be at most"):
+        smooth_odd_length(2**62 + 1)

@@ -1,0 +1,214 @@
+"""A small hunt for certificates below the truth, with oracles that share no code with the accountant.
+
+Few users: every data set of the others, every set of dishonest ones and every pair of the victim's values, in 60
+digits. Many users (both sides of the thresholds at which tiers, rates and blanket weights are put into groups): one
+count of reports whose two laws are multiplied out bit by bit, which no certificate may be below.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from croupier import (
+    BinaryRandomizedResponse,
+    Budgets,
+    GaussianMechanism,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    Randomizer,
+    TableMechanism,
+    certify,
+)
+from tests.accountant.oracles.from_definitions import count_law
+
+Channel = Sequence[Sequence[mpmath.mpf]]
+"""Probabilities of the outputs (columns) for each input (rows)."""
+
+
+def response(epsilon: float, letters: int) -> Channel:
+    total = mpmath.exp(mpmath.mpf(epsilon)) + letters - 1
+    return [[(total - letters + 1 if x == y else 1) / total for y in range(letters)] for x in range(letters)]
+
+
+def shuffled(reports: Sequence[Sequence[mpmath.mpf]]) -> dict[tuple[int, ...], mpmath.mpf]:
+    """The law of the histogram of independent reports."""
+    letters = len(reports[0])
+    law = {(0,) * letters: mpmath.mpf(1)}
+    for report in reports:
+        grown: dict[tuple[int, ...], mpmath.mpf] = {}
+        for histogram, mass in law.items():
+            for letter, share in enumerate(report):
+                key = tuple(count + (place == letter) for place, count in enumerate(histogram))
+                grown[key] = grown.get(key, mpmath.mpf(0)) + mass * share
+        law = grown
+    return law
+
+
+def worst(victim: Channel, others: Sequence[Channel], dishonest: int, epsilons: Sequence[float]) -> list[mpmath.mpf]:
+    """The exact delta at each epsilon; the reports of the dishonest others are taken away."""
+    found = [mpmath.mpf(0)] * len(epsilons)
+    inputs = range(len(victim))
+    for honest in itertools.combinations(others, max(0, len(others) - dishonest)):
+        for values in itertools.product(inputs, repeat=len(honest)):
+            rest = [channel[value] for channel, value in zip(honest, values, strict=True)]
+            laws = [shuffled([*rest, victim[value]]) for value in inputs]
+            for p, q in itertools.permutations(laws, 2):
+                for place, epsilon in enumerate(epsilons):
+                    gain = mpmath.exp(mpmath.mpf(epsilon))
+                    stick = sum(max(mpmath.mpf(0), mass - gain * q[key]) for key, mass in p.items())
+                    found[place] = max(found[place], stick)
+    return found
+
+
+def check_few(
+    budgets: list[float],
+    channels: Mapping[float, Channel],
+    randomizer: Randomizer,
+    dishonest: int,
+    linkage: str,
+    shares: Sequence[float],
+    delta: float,
+) -> None:
+    for local in sorted(set(budgets)):
+        others = list(budgets)
+        others.remove(local)
+        around = [channels[other] for other in others if linkage == "separate" or other == local]
+        arguments = {"dishonest": dishonest, "linkage": linkage, "attack": False}
+        epsilons, deltas = [share * local for share in shares], []
+        for epsilon in epsilons:
+            found = certify(budgets, randomizer, epsilon=epsilon, **arguments)  # type: ignore[arg-type]
+            deltas.append(next(tier.delta for tier in found.tiers if tier.local_epsilon == local))
+        found = certify(budgets, randomizer, delta=delta, **arguments)  # type: ignore[arg-type]
+        tier = next(tier for tier in found.tiers if tier.local_epsilon == local)
+        epsilons, deltas = [*epsilons, tier.epsilon], [*deltas, tier.delta]
+        with mpmath.workdps(60):
+            for truth, claimed in zip(worst(channels[local], around, dishonest, epsilons), deltas, strict=True):
+                assert truth <= mpmath.mpf(claimed) * (1 + mpmath.mpf(10) ** -15)  # an ulp, where both are the same
+
+
+LOCALS = [1e-16, 1e-13, 1e-6, 0.01, 0.5, 1.0, 2.0, 5.0, 20.0, 400.0]
+settings_of_few = given(
+    st.integers(2, 3),
+    st.lists(st.sampled_from(LOCALS), min_size=1, max_size=5),
+    st.integers(0, 3),
+    st.sampled_from(["separate", "stratified"]),
+    st.lists(st.sampled_from([0.0, 1e-6, 0.3, 0.9, 1 - 1e-9]), min_size=1, max_size=2, unique=True),
+    st.sampled_from([0.3, 1e-2, 1e-5, 1e-12, 1e-17]),
+)
+
+
+@settings_of_few
+@settings(max_examples=40, deadline=None, print_blob=True)
+@example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
+def test_few_users_of_randomised_response(
+    letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
+) -> None:
+    with mpmath.workdps(60):
+        channels = {local: response(local, letters) for local in budgets}
+    for randomizer in [KaryRandomizedResponse(letters), *([BinaryRandomizedResponse()] if letters == 2 else [])]:
+        check_few(budgets, channels, randomizer, dishonest, linkage, shares, delta)
+
+
+@settings_of_few
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_few_users_of_tables(
+    letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
+) -> None:
+    rng = np.random.default_rng(len(budgets) + letters)
+    tables, channels = {}, {}
+    for local in budgets:
+        weights = np.exp(-local / 2 * rng.integers(0, 2, (2, letters)))
+        tables[local] = weights / weights.sum(1, keepdims=True)  # shows as much as its budget, or less
+        with mpmath.workdps(60):
+            rows = [[mpmath.mpf(mass) for mass in row] for row in tables[local].tolist()]
+            channels[local] = [[mass / sum(row) for mass in row] for row in rows]
+    check_few(budgets, channels, TableMechanism(tables), dishonest, linkage, shares, delta)
+
+
+def stick(first: np.ndarray, second: np.ndarray, epsilon: float) -> float:
+    """The hockey-stick divergence of two laws of a count, a little below it."""
+    return float(np.maximum(first - math.exp(epsilon) * second, 0).sum()) - 1e-13
+
+
+def below_cut(randomizer: Randomizer, epsilon: float, value: float, cut: float) -> float:
+    """Pr[report < cut] of a noisy value; of a bit, Pr[report = 0]."""
+    if isinstance(randomizer, BinaryRandomizedResponse):
+        return 1 / (1 + math.exp(-epsilon if value == 0 else epsilon))
+    if isinstance(randomizer, LaplaceMechanism):
+        distance = epsilon * (cut - value)
+        return 0.5 * math.exp(distance) if distance < 0 else 1 - 0.5 * math.exp(-distance)
+    raise TypeError(randomizer)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "tiers"),
+    [(BinaryRandomizedResponse(), tiers) for tiers in (1, 2, 3, 32, 33)]
+    + [(LaplaceMechanism(), tiers) for tiers in (1, 29, 33)],
+)
+def test_many_tiers_on_both_sides_of_the_thresholds(randomizer: Randomizer, tiers: int) -> None:
+    rng = np.random.default_rng(tiers)
+    locals_ = np.sort(np.exp(rng.uniform(math.log(0.05), math.log(3), tiers))).tolist()
+    counts = rng.integers(1, 12, tiers).tolist()
+    budgets = Budgets.from_tiers(list(zip(locals_, counts, strict=True)))
+    check_many(budgets, randomizer, 1e-4, int(rng.integers(0, 4)), "separate")
+
+
+@pytest.mark.parametrize("tiers", [64, 65, 256, 257, 258])
+@pytest.mark.parametrize("linkage", ["separate", "stratified"])
+def test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds(tiers: int, linkage: str) -> None:
+    rng = np.random.default_rng(tiers)
+    budgets = Budgets.from_tiers([(0.5 + 0.01 * step, int(rng.integers(1, 4))) for step in range(tiers)])
+    check_many(budgets, BinaryRandomizedResponse(), 1e-4, 0, linkage)
+
+
+def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int, linkage: str) -> None:
+    """Against the count of reports below a cut, the others all at one value; the dishonest have the least budgets."""
+    found = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
+    locals_ = budgets.local_epsilon.tolist()
+    for victim in {0, len(locals_) // 2, len(locals_) - 1}:
+        local = locals_[victim]
+        tier = next(tier for tier in found.tiers if tier.local_epsilon >= local)
+        left = budgets.count.copy()
+        left[victim] -= 1
+        if linkage == "stratified":
+            left[np.arange(left.size) != victim] = 0
+        for place in range(left.size):
+            taken = min(int(left[place]), dishonest)
+            left[place] -= taken
+            dishonest -= taken
+        for value, cut in ((0.0, 0.0), (1.0, 0.0), (1.0, -0.5), (0.0, 0.5)):
+            shares = [(below_cut(randomizer, e, value, cut), int(n)) for e, n in zip(locals_, left, strict=True)]
+            laws = [count_law([*shares, (below_cut(randomizer, local, own, cut), 1)]) for own in (0.0, 1.0)]
+            for first, second in itertools.permutations(laws):
+                assert stick(first, second, tier.epsilon) <= tier.delta
+
+
+@pytest.mark.parametrize("tiers", [33])
+def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
+    """A noisy victim among louder ones, and a loud one among noisier ones."""
+    sigmas = np.geomspace(0.05, 50, 20_001)
+
+    def sigma(epsilon: float, spent: float) -> float:
+        reached = norm.sf(sigmas * epsilon - 1 / (2 * sigmas))
+        reached -= np.exp(epsilon) * norm.sf(sigmas * epsilon + 1 / (2 * sigmas))
+        return float(sigmas[np.argmax(reached <= spent)]) * (1 + 1e-3)  # above the true one: the cut is nearly the same
+
+    others = [(1.0, 60, 10.0 ** -(2 + 0.1 * step)) for step in range(tiers - 1)]
+    budgets = Budgets.from_tiers([*others, (1.0, 1, 1e-9)])
+    found = certify(budgets, GaussianMechanism(), delta=1e-5, attack=False)
+    tier = next(tier for tier in found.tiers if tier.local_delta >= 1e-9 and tier.local_epsilon >= 1.0)
+    loud = np.array([sigma(1.0, spent) for _, _, spent in others])
+    own = sigma(1.0, 1e-9)
+    for cut in np.linspace(1, 30, 60).tolist():
+        quiet = float((60 * norm.logcdf((cut - 0.0) / loud)).sum())
+        low, high = (-math.expm1(quiet + float(norm.logcdf((cut - value) / own))) for value in (0.0, 1.0))
+        assert high - math.exp(tier.epsilon) * low <= tier.delta * 1.01

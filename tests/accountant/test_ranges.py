@@ -1,0 +1,54 @@
+"""Ranges: every check accepts its ends, refuses what is beyond, and says what the value must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_target_delta
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (check_epsilon, 0.0),
+        (check_epsilon, 1e300),
+        (check_delta, 0.0),
+        (check_delta, 1.0),
+        (check_target_delta, 5e-324),
+        (check_target_delta, math.nextafter(1, 0)),
+        (check_linkage, "stratified"),
+    ],
+)
+def test_values_in_range_pass(check: Callable[[Any], None], value: Any) -> None:
+    check(value)
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "message"),
+    [
+        (check_epsilon, -0.1, r"^epsilon is -0\.1; it must be a finite number >= 0$"),
+        (check_epsilon, math.inf, "a finite number"),
+        (check_epsilon, math.nan, "a finite number"),
+        (check_delta, 1.1, "^delta is 1.1; it must be 0 <= delta <= 1$"),
+        (check_delta, math.nan, "0 <= delta <= 1"),
+        (check_target_delta, 2, "^delta is 2; it must be 0 < delta < 1$"),
+        (check_target_delta, 0.0, "0 < delta < 1"),
+        (check_target_delta, 1.0, "0 < delta < 1"),
+        (check_target_delta, math.nan, "0 < delta < 1"),
+        (check_linkage, "none", "^linkage is 'none'; it must be 'separate' or 'stratified'$"),
+    ],
+)
+def test_values_out_of_range_are_refused(check: Callable[[Any], None], value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(value)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1"])
+def test_counts_are_integers_of_at_least_the_least(value: Any) -> None:
+    check_count(1, "rounds", 1)
+    with pytest.raises(ValueError, match=r"rounds is .*; it must be an integer >= 1"):
+        check_count(value, "rounds", 1)

@@ -1,0 +1,55 @@
+"""docs/add-a-mechanism.md is followed literally in a copy of the sources; the contract over mechanisms passes there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "add-a-mechanism.md"
+BLOCK = re.compile(r'^```(diff|python) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def changed(text: str, diff: str) -> str:
+    """Returns the text after a diff without line numbers; without a line to hold on to, it adds to the end."""
+    lines = diff.splitlines()
+    before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+    after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+    if not before:
+        return insert_row(text, after)
+    assert text.count(before) == 1, f"{text.count(before)} places fit\n{before}"
+    return text.replace(before, after)
+
+
+def insert_row(text: str, row: str) -> str:
+    """A row of a table without its neighbours goes to the table's end."""
+    last = [line for line in text.splitlines(keepends=True) if line.startswith("| `")][-1]
+    return text.replace(last, last + row)
+
+
+def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
+    copy = tmp_path / "croupier"
+    left_out = shutil.ignore_patterns(".*", "build", "__pycache__", "node_modules")
+    shutil.copytree(ROOT, copy, ignore=left_out)
+    blocks = BLOCK.findall(PAGE.read_text())
+    assert len(blocks) == PAGE.read_text().count("```") // 2  # nothing on the page is left out
+    for language, name, code in blocks:
+        file = copy / name
+        assert file.exists() == (language == "diff"), name
+        file.write_text(changed(file.read_text(), code) if language == "diff" else code)
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHON": sys.executable}
+    environment.pop("COVERAGE_PROCESS_START", None)
+    made = subprocess.run(
+        ["sh", "proto/generate.sh"], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    contract = ["-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "tests/test_mechanisms_contract.py"]
+    done = subprocess.run(
+        [sys.executable, *contract], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "test_what_clients_report_is_estimated_and_certified[shy] PASSED" in done.stdout
