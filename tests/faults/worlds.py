@@ -34,7 +34,7 @@ from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock,
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
-from tests.support import Threads
+from tests.support import Threads, without_sync
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
@@ -195,11 +195,16 @@ class InProcessWorld(World):
     async def start(self, name: str) -> None:
         for _ in range(_START_TRIES):
             life = _Life(self, name)
-            store = partial(FaultyStore, orders=life.orders, die=life.die, witness=self._testimony[name].append)
+            store = partial(_open_store, orders=life.orders, die=life.die, witness=self._testimony[name].append)
             clock = ShiftedClock(life.ordered, self.clock)
             try:
                 life.running = RunningService(
-                    name, self.site(name), clock=clock, pool=Threads(), open_store=store, transport=self.transport
+                    name,
+                    self.site(name),
+                    clock=clock,
+                    pool=Threads(),
+                    open_store=store,
+                    transport=self.transport,
                 )
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(0.02)
@@ -279,6 +284,11 @@ class InProcessWorld(World):
             await super().close()
             bury_the_frozen()
             self._lives.clear()
+
+
+def _open_store(*arguments: Any, **how: Any) -> FaultyStore:
+    """What a killed process has written is the kernel's: it is copied here, and no disk is waited for."""
+    return without_sync(FaultyStore(*arguments, **how))
 
 
 class InMemoryWorld(InProcessWorld):

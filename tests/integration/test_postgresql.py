@@ -9,9 +9,9 @@ import pytest
 
 from deploy.local.processes import LocalDeployment
 from runtime.service_directory import SETTINGS_FILE
-from tests.integration.test_processes import answer, croupier
 from tests.postgresql import Server
 from tests.support import BIT, settings
+from tests.support.command_line import answer, as_process, croupier
 from tests.support.rounds import QUESTIONS, people, table
 
 
@@ -104,7 +104,7 @@ def test_a_second_process_of_a_service_is_refused_and_the_first_goes_on(
         settings_file = local.directory / "analyzer" / SETTINGS_FILE
         settings_file.write_text(store_of(request.getfixturevalue("postgresql")))
     local.up(["analyzer"], workers=1)
-    done = croupier("serve", "analyzer", "--dir", local.directory, expect=2)
+    done = as_process("serve", "analyzer", "--dir", local.directory, expect=2)
     assert "in use by another process" in done.stderr.replace("\n", " ")
     assert list(local.pids()) == ["analyzer"]
     assert local.down(kill=True) == ["analyzer"]
