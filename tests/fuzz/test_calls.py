@@ -41,6 +41,7 @@ from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
 from tests.support.rounds import Table, people, table
 
+pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
 CLIENT = "client"
 METHODS = {
     f"/{service.full_name}/{method.name}": method
