@@ -15,8 +15,8 @@ from tests.support.virtual_time import VirtualTimeLoop
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
 
 
-# What takes longest, longest first, so that no worker is left alone with it at the end. (A minute to ten seconds on a
-# machine with nothing else to do; `--durations=30` says what belongs here.) Groups of xdist come before everything else.
+# What takes longest, longest first, so that no worker is left alone with it at the end; `--durations=30` says what
+# belongs here. Groups of xdist come before everything else.
 _LONGEST = (
     "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
     "tests/load/test_load.py",
