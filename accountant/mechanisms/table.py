@@ -77,8 +77,8 @@ class TableMechanism(Randomizer):
     def statement(self) -> str:
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `Randomizer.curve`; the worst of all pairs of inputs."""
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.profile`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
             raise ValueError(f"local epsilon {missing[0]!r} has no table; allowed is {sorted(self.tables)}")

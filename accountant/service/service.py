@@ -18,9 +18,8 @@ from typing import Any
 
 import grpc.aio
 
-from accountant.bounds.profile import PrivacyProfile
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify, certify_with_curves
+from accountant.certification import HONEST_SHUFFLER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
@@ -312,7 +311,7 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate, curves = certify_with_curves(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
     if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
         message.assumptions.remove(HONEST_SHUFFLER)
@@ -336,7 +335,7 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
             f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
             f"{round_up(excess, 3)} too much; {nearest}"
         )
-    return _entries(multiset, randomizer, certificate, curves, with_profiles=_limit(terms) is not None)
+    return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
 
 
 def _assumptions_in_turns(terms: RoundTerms, message: pb.Certificate) -> list[str]:
@@ -356,25 +355,24 @@ def _entries(
     budgets: Budgets,
     randomizer: Randomizer,
     certificate: Certificate,
-    curves: Sequence[PrivacyProfile | None],
     *,
     with_profiles: bool,
 ) -> list[Entry]:
     """Returns what the round costs every budget, as the ledger keeps it.
 
-    The profiles are those of the curves that the certificate was read from. Nothing is computed from its tiers: very
+    The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
     many budgets are answered in groups, and noise made for a smaller budget hides less than the group's name promises.
     """
     profiles: dict[int, Profile] = {}
     entries = []
     for budget in budgets.tiers:
         group = _answered(certificate, budget.local_epsilon)
-        tier, curve = certificate.tiers[group], curves[group]
+        tier = certificate.tiers[group]
         if group not in profiles:
             profiles[group] = ()
             pure = with_profiles and not randomizer.spends_local_delta
-            if pure and curve is not None and 0 < tier.epsilon < tier.local_epsilon:
-                profiles[group] = profile_of(curve, tier.epsilon, tier.local_epsilon)
+            if pure and tier.privacy_profile is not None and 0 < tier.epsilon < tier.local_epsilon:
+                profiles[group] = profile_of(tier.privacy_profile, tier.epsilon, tier.local_epsilon)
         profile = profiles[group]
         if with_profiles:
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
