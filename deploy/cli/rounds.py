@@ -172,7 +172,7 @@ def _question(name: str, kind: str, labels: str | None, k: int | None, parameter
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
     written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
     if kind not in written:
-        raise ValueError(f"randomizer is {kind!r}; must be one of {', '.join(written)}; for vectors: croupier train")
+        raise ValueError(f"randomizer is {kind!r}; it must be one of {', '.join(written)}; for vectors: croupier train")
     letters = tuple(labels.split(",")) if labels else None
     return Question(name, mechanism_from(kind, {"k": k or (letters and len(letters)), "labels": letters, **parameters}))
 

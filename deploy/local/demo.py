@@ -43,7 +43,7 @@ SURVEY_QUESTIONS = (
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _AnsweredQuestion:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
@@ -111,11 +111,11 @@ async def _ask_all(
     limit: int | None,
     delta: float,
     quiet: bool,
-) -> list[_Answer]:
+) -> list[_AnsweredQuestion]:
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
     extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
     extra += ["--limit", str(limit)] if limit else []
-    answers: list[_Answer] = []
+    answers: list[_AnsweredQuestion] = []
     async with Operator(directory) as operator:
         for asked in questions:
             population = read_population(file, asked.column, asked.question, groups, limit=limit)
@@ -131,7 +131,7 @@ async def _ask_all(
             outcome = await play_round(operator, settings, fleet)
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(_Answer(asked, _true_answer(asked.question, values), outcome))
+            answers.append(_AnsweredQuestion(asked, _true_answer(asked.question, values), outcome))
     return answers
 
 
@@ -142,7 +142,7 @@ def _true_answer(question: Question, values: Sequence[float]) -> tuple[float, ..
     return shares or (sum(values) / len(values),)
 
 
-def _demo_json(answers: Sequence[_Answer]) -> dict[str, Any]:
+def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
     users = sum(answer.outcome.fleet["accepted"] for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {

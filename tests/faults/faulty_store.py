@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
+from runtime.clock import Clock, SystemClock
 from runtime.delivery import Delivery
 from runtime.store import Store, Transaction
 
@@ -77,13 +78,13 @@ class Orders:
 
 
 class ShiftedClock:
-    """The machine's clock and what has been ordered on top."""
+    """A clock and what has been ordered on top."""
 
-    def __init__(self, orders: Callable[[], Orders]) -> None:
-        self._orders = orders
+    def __init__(self, orders: Callable[[], Orders], clock: Clock | None = None) -> None:
+        self._orders, self._clock = orders, clock or SystemClock()
 
     def now(self) -> float:
-        return time.time() + self._orders().clock_offset_s
+        return self._clock.now() + self._orders().clock_offset_s
 
 
 class FaultyStore(Store):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import public_channel, retrying
+from runtime.transport import retrying
 from tests.faults import oracle
 from tests.faults.faulty_store import Trap
 from tests.faults.oracle import LETTERS, Attempt, Violation
@@ -269,10 +268,10 @@ class _Game:
         return found
 
     async def until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-        deadline = time.monotonic() + self.world.bound_s
+        deadline = asyncio.get_running_loop().time() + self.world.bound_s
         while not await condition():
             self.listen()
-            if time.monotonic() > deadline:
+            if asyncio.get_running_loop().time() > deadline:
                 names = {name: pb.RoundState.Name(state) for name, state in (await self.states()).items()}
                 raise Violation(f"{otherwise} within {self.world.bound_s:g} s: {names}")
             await asyncio.sleep(0.02)
@@ -304,12 +303,12 @@ class _Game:
 
     async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
         """Waits a little: the state becomes final just before the log is erased."""
-        deadline = time.monotonic() + _ERASED_S
+        deadline = asyncio.get_running_loop().time() + _ERASED_S
         while True:
             try:
                 oracle.check_forgotten(testimony, self.world.files())
             except Violation:
-                if time.monotonic() > deadline:
+                if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(0.05)
             else:
@@ -320,14 +319,14 @@ class _Game:
             raise Violation("\n".join(["a service failed:", *self.world.complaints()]))
 
 
-def _settings(schedule: Schedule) -> RoundSettings:
+def _settings(schedule: Schedule, now_s: float) -> RoundSettings:
     return RoundSettings(
         Question("letters", KaryResponse(k=LETTERS)),
         (_LOCAL_EPSILON,),
         delta=1e-4,
         epsilon_max=_LOCAL_EPSILON,
         min_batch_size=_MIN_BATCH,
-        close_deadline_unix_s=int(time.time()) + _DEADLINE_S if schedule.deadline else 0,
+        close_deadline_unix_s=int(now_s) + _DEADLINE_S if schedule.deadline else 0,
     )
 
 
@@ -339,7 +338,7 @@ async def _open_round(world: World, operator: Operator, schedule: Schedule) -> R
     async with _supervised(world):
         for number in range(5):
             try:
-                return await operator.open_round(_settings(schedule), f"round-{number}")
+                return await operator.open_round(_settings(schedule, world.clock.now()), f"round-{number}")
             except (grpc.aio.AioRpcError, Refusal):
                 continue
     raise Violation("no round can be opened")
@@ -374,7 +373,8 @@ async def play(world: World, schedule: Schedule) -> None:
     Raises:
         Violation: a promise was broken.
     """
-    async with Operator(world.directory) as operator, public_channel(world.entrance) as clients:
+    transport = world.transport
+    async with Operator(world.directory, transport) as operator, transport.public_channel(world.entrance) as clients:
         terms = await _open_round(world, operator, schedule)
         game = _Game(world, schedule, operator, clients, terms)
         for number, step in enumerate(schedule.steps):

@@ -20,14 +20,20 @@ from tests.faults.oracle import Violation
 from tests.faults.play import play
 from tests.faults.processes import ProcessWorld
 from tests.faults.schedules import Schedule
-from tests.faults.worlds import InProcessWorld, World
+from tests.faults.worlds import InMemoryWorld, InProcessWorld, World
+from tests.support.virtual_time import VirtualTimeLoop
 
-__all__ = ["SEED_VARIABLE", "Testimony", "play_in", "run_as_processes", "run_in_process"]
+__all__ = ["SEED_VARIABLE", "Testimony", "play_in", "run_as_processes", "run_in_memory", "run_in_process"]
 
 SEED_VARIABLE = "CROUPIER_FAULT_SEED"
 # Below the range from which the kernel takes ports for others, and apart from other runs on this machine.
 _FIRST_PORT = 20000 + os.getpid() % 50 * 200
 Testimony = Mapping[str, Iterable[str]]
+_RUNS: dict[type[World], str] = {
+    InMemoryWorld: "run_in_memory",
+    InProcessWorld: "run_in_process",
+    ProcessWorld: "run_as_processes",
+}
 
 
 @lru_cache
@@ -69,8 +75,10 @@ def play_in(world: World, schedule: Schedule) -> Testimony:
         finally:
             await world.close()
 
+    virtual = isinstance(world, InMemoryWorld)
     try:
-        testimony = asyncio.run(main())
+        with asyncio.Runner(loop_factory=VirtualTimeLoop if virtual else None) as runner:
+            testimony = runner.run(main())
         gc.collect()
         if world.complaints():
             raise Violation("a service failed; see the notes")
@@ -91,17 +99,28 @@ def _report(world: World, schedule: Schedule) -> str:
             *world.log(),
             f"Drawn with {SEED_VARIABLE}={drawn}." if drawn else "One of those that are always the same.",
             "To play it again: from tests.faults.running import *; from tests.faults.schedules import *",
-            f"{'run_in_process' if isinstance(world, InProcessWorld) else 'run_as_processes'}({schedule!r})",
+            f"{_RUNS[type(world)]}({schedule!r})",
         ]
     )
 
 
-def run_in_process(schedule: Schedule) -> Testimony:
+def run_in_memory(schedule: Schedule) -> Testimony:
     """Plays a schedule with all services in this process, and returns what their stores have seen.
+
+    There are no sockets, and no time is spent on waiting.
 
     Raises:
         Violation: a promise was broken; a note says by which schedule, and what the services logged.
     """
+    with (
+        tempfile.TemporaryDirectory(prefix="croupier-") as root,
+        mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+    ):
+        return play_in(InMemoryWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
+
+
+def run_in_process(schedule: Schedule) -> Testimony:
+    """The same over TLS and in real time."""
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
         mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),

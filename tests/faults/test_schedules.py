@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.footprint import Ceiling
-from tests.faults.running import SEED_VARIABLE, run_as_processes, run_in_process
+from tests.faults.running import SEED_VARIABLE, run_as_processes, run_in_memory, run_in_process
 from tests.faults.schedules import (
     Close,
     Expect,
@@ -59,7 +59,8 @@ class Progress:
             sys.stdout.flush()
 
 
-IN_PROCESS = Progress("in one process", NUMBER)
+IN_MEMORY = Progress("in memory", NUMBER)
+IN_PROCESS = Progress("in one process over TLS", NUMBER // 10)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
 CEILING = Ceiling(warm_up=10)
 # Transactions that only somebody's curiosity, or a start, brings about.
@@ -84,6 +85,16 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 @settings(DRAWN, max_examples=NUMBER)
 @given(schedules())
 def test_what_is_acknowledged_is_counted_once(schedule: Schedule) -> None:
+    run_in_memory(schedule)
+    CEILING.one_more()
+    IN_MEMORY.one_more()
+
+
+@seed(int(SEED or 0))
+@settings(DRAWN, max_examples=max(1, NUMBER // 10))
+@given(schedules())
+def test_what_is_acknowledged_is_counted_once_over_tls(schedule: Schedule) -> None:
+    """A tenth as many with gRPC, TLS and real time in between."""
     run_in_process(schedule)
     CEILING.one_more()
     IN_PROCESS.one_more()
@@ -101,7 +112,7 @@ def test_every_commit_point_once(action: Action, number: int) -> None:
     faults = tuple(Fault(service, names[number % len(names)], action) for service, names in named)
     over = tuple(Expect(service, state) for service, state in FINAL.items())
     steps: tuple[Step, ...] = (Submit(2, patiently=True), *faults, Submit(2), Repeat(0), Close(patiently=True), *over)
-    run_in_process(Schedule(hops=2, opening=faults, steps=steps))
+    run_in_memory(Schedule(hops=2, opening=faults, steps=steps))
     CEILING.one_more()
 
 
@@ -118,7 +129,7 @@ def test_what_is_acknowledged_is_counted_once_by_real_processes(schedule: Schedu
 
 def test_every_transaction_of_a_round_can_be_a_commit_point() -> None:
     """Else the schedules would miss one that has been added or renamed."""
-    testimony = run_in_process(Schedule(hops=2, steps=(Submit(3),)))
+    testimony = run_in_memory(Schedule(hops=2, steps=(Submit(3),)))
     for service in services(2):
         met = {line.split(" ")[1] for line in testimony[service] if line.startswith("point ")}
         assert met - UNNAMED == set(point_names(service)), service

@@ -1,5 +1,7 @@
 """A deployment in which everything can be made to fail, inside this process; `processes` has the one of real processes.
 
+It is there twice: with real servers over TLS and real time, and in memory, where no time is spent on waiting.
+
 Every service has a site of its own: its directory, and its own copy of the deployment file, in which the addresses of
 those whom it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
 
@@ -17,7 +19,6 @@ import logging
 import shutil
 import traceback
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import Context, copy_context
 from functools import partial
@@ -27,13 +28,17 @@ from typing import Any, NoReturn
 from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
 from protocol.deployment import Deployment, ServiceEntry, load_deployment
-from runtime.workers import WorkerPool
+from runtime.clock import Clock, SystemClock
+from runtime.transport import TLS, Transport
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
+from tests.support import Threads
+from tests.support.in_memory import MemoryLink, Network
+from tests.support.virtual_time import VirtualClock
 
-__all__ = ["InProcessWorld", "World"]
+__all__ = ["InMemoryWorld", "InProcessWorld", "World"]
 
 _log = logging.getLogger(__name__)
 _DATABASE = ("rounds.db", "rounds.db-wal")
@@ -54,7 +59,15 @@ class World(abc.ABC):
         self.orders: dict[str, Orders] = {}
         self.started: set[str] = set()
         self.down: set[str] = set()
-        self.links: dict[tuple[str, str], Link] = {}
+        self.links: dict[tuple[str, str], Link | MemoryLink] = {}
+        self.transport: Transport = TLS
+        self.clock: Clock = SystemClock()
+
+    async def link_to(self, target: str) -> Link | MemoryLink:
+        """Returns a new link to an address."""
+        link = Link(target)
+        await link.start(target.rpartition(":")[0])
+        return link
 
     def site(self, name: str) -> Path:
         return self.root / name
@@ -64,9 +77,8 @@ class World(abc.ABC):
         entries = {entry.name: entry for entry in self.deployment.services}
         for caller, callee in links(len(self.deployment.shufflers)):
             entry = entries[callee]
-            link = Link(entry.public_address or entry.address if caller == CLIENTS else entry.address)
-            await link.start(entry.address.rpartition(":")[0])
-            self.links[caller, callee] = link
+            target = entry.public_address or entry.address if caller == CLIENTS else entry.address
+            self.links[caller, callee] = await self.link_to(target)
         for name in entries:
             site = self.site(name)
             shutil.copytree(self.directory / name, site / name)
@@ -124,16 +136,6 @@ class World(abc.ABC):
             await self.kill(name)
         for link in self.links.values():
             await link.close()
-
-
-class _Threads(WorkerPool):
-    """A thread instead of processes: starts at once."""
-
-    def __init__(self) -> None:
-        super().__init__(1, ThreadPoolExecutor(1))
-
-    async def warm(self) -> None:
-        """There is nothing to warm."""
 
 
 class _Life:
@@ -194,9 +196,11 @@ class InProcessWorld(World):
         for _ in range(_START_TRIES):
             life = _Life(self, name)
             store = partial(FaultyStore, orders=life.orders, die=life.die, witness=self._testimony[name].append)
-            clock = ShiftedClock(life.ordered)
+            clock = ShiftedClock(life.ordered, self.clock)
             try:
-                life.running = RunningService(name, self.site(name), clock=clock, pool=_Threads(), open_store=store)
+                life.running = RunningService(
+                    name, self.site(name), clock=clock, pool=Threads(), open_store=store, transport=self.transport
+                )
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(0.02)
                 continue
@@ -275,6 +279,19 @@ class InProcessWorld(World):
             await super().close()
             bury_the_frozen()
             self._lives.clear()
+
+
+class InMemoryWorld(InProcessWorld):
+    """The same without sockets, in a `VirtualTimeLoop`."""
+
+    async def build(self) -> None:
+        self._network = Network()
+        self.transport, self.clock = self._network.transport, VirtualClock()
+        await super().build()
+
+    async def link_to(self, target: str) -> MemoryLink:
+        """Returns a new link to an address."""
+        return self._network.link_to(target)
 
 
 def _context_of(service: str) -> Context:

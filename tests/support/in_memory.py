@@ -14,7 +14,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, G
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,8 +25,9 @@ from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings
 from runtime.transport import ServerTls, Transport, make_guard
 
-__all__ = ["Network"]
+__all__ = ["MemoryLink", "Network"]
 
+T = TypeVar("T")
 _WINDOW = 32
 """Messages of a stream that wait to be read before its writer has to wait, in place of HTTP/2's 64 KiB."""
 
@@ -36,6 +37,7 @@ class Network:
 
     def __init__(self) -> None:
         self._listening: dict[str, _Port] = {}
+        self._links: dict[str, MemoryLink] = {}
         self.transport = Transport(self._make_server, self._add_ports, self._peer_channel, self._public_channel)
 
     def _make_server(self, concurrent_calls: int, metrics: Metrics) -> Any:
@@ -63,6 +65,17 @@ class Network:
         if self._listening.get(port.address) is port:
             del self._listening[port.address]
 
+    def link_to(self, target: str) -> MemoryLink:
+        """Returns a new link to an address; it has an address of its own."""
+        link = MemoryLink(target, f"127.0.0.1:{len(self._links) + 1}")
+        self._links[link.address] = link
+        return link
+
+    async def carry(self, address: str, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        """Returns what a call comes to at an address, or behind the link that has it."""
+        link = self._links.get(address)
+        return await (work(address) if link is None else link.carry(work(link.target)))
+
     def connect(self, address: str, pinned: Iterable[str], certificate: str | None) -> _Port:
         """Returns who listens there, if both sides accept each other's certificates."""
         port = self._listening.get(address)
@@ -73,6 +86,63 @@ class Network:
         if port.for_peers and _plain(certificate or "") not in map(_plain, port.tls.trusted):
             raise _error(grpc.StatusCode.UNAVAILABLE, f"{address}: the caller's certificate is not pinned")
         return port
+
+
+class MemoryLink:
+    """A way to another address that can be cut, stalled and slowed, as `tests.faults.links.Link` is one of TCP."""
+
+    def __init__(self, target: str, address: str) -> None:
+        self.target, self.address = target, address
+        self.delay_s = 0.0
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._cut = False
+
+    def become(self, state: Literal["open", "cut", "stalled"]) -> None:
+        """Changes the state; whatever was stalled goes on when the link opens."""
+        self._cut = state == "cut"
+        if self._cut:
+            for call in self._calls:
+                call.cancel()
+        if state == "stalled":
+            self._passing.clear()
+        else:
+            self._passing.set()
+
+    async def close(self) -> None:
+        self.become("cut")
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def carry(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns what a call comes to; a cut ends it on both sides."""
+        if self._cut:
+            work.close()
+            raise _error(grpc.StatusCode.UNAVAILABLE, f"{self.address}: connection refused")
+        call = asyncio.create_task(self._pass_on(work))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            await asyncio.wait({call})
+        finally:
+            call.cancel()
+        if call.cancelled():
+            raise _error(grpc.StatusCode.UNAVAILABLE, f"{self.address}: connection reset")
+        return call.result()
+
+    async def _pass_on(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            await self._delay()
+            answer = await work
+        finally:
+            work.close()
+        await self._delay()
+        return answer
+
+    async def _delay(self) -> None:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        await self._passing.wait()
 
 
 @dataclass(frozen=True)
@@ -156,23 +226,19 @@ class _Server:
             raise _error(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         return handler
 
-    async def run(self, work: Coroutine[Any, Any, Any], context: _Context, patience_s: float | None) -> Any:
+    async def run(self, work: Coroutine[Any, Any, Any], context: _Context) -> Any:
         """Returns what a handler returns; raises the status of a call that has none.
 
-        The handler is a task of its own: it ends with the caller, with the caller's patience, or with the server.
+        The handler is a task of its own: it ends with the caller, or with the server.
         """
         task = asyncio.create_task(work)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         try:
-            await asyncio.wait({task}, timeout=patience_s)
+            await asyncio.wait({task})
         finally:
-            in_time = task.done()
+            context.ended = True
             task.cancel()
-        if not in_time:
-            await asyncio.gather(task, return_exceptions=True)
-            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        context.ended = True
         if task.cancelled():
             raise _error(grpc.StatusCode.UNAVAILABLE, "the server has stopped")
         error = task.exception()
@@ -236,9 +302,9 @@ class _Channel:
 class _Call:
     """What both kinds of calls have: a task that is the call's life, and how it ended."""
 
-    def __init__(self, channel: _Channel) -> None:
+    def __init__(self, channel: _Channel, timeout: float | None) -> None:
         self._channel = channel
-        self._task = asyncio.create_task(self._live())
+        self._task = asyncio.create_task(self._live(timeout))
         channel.calls.add(self)
         self._task.add_done_callback(self._end)
 
@@ -247,11 +313,19 @@ class _Call:
         if not task.cancelled():
             task.exception()  # whoever asks hears of it; whoever does not has dropped the call
 
-    async def _live(self) -> Any:
+    async def _live(self, patience_s: float | None) -> Any:
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._channel.network.carry(self._channel.address, self._call)
+        except TimeoutError:
+            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+
+    async def _call(self, address: str) -> Any:
+        """Makes the call at whoever listens there."""
         raise NotImplementedError
 
-    async def _serve(self, method: str) -> tuple[_Server, Any, _Context]:
-        port = self._channel.network.connect(self._channel.address, self._channel.pinned, self._channel.certificate)
+    async def _serve(self, address: str, method: str) -> tuple[_Server, Any, _Context]:
+        port = self._channel.network.connect(address, self._channel.pinned, self._channel.certificate)
         handler = await port.server.handler(method)
         return port.server, handler, _Context(self._channel.certificate if port.for_peers else None)
 
@@ -271,18 +345,18 @@ class _Call:
 
 class _UnaryCall(_Call):
     def __init__(self, channel: _Channel, method: str, raw: bytes, read: Any, timeout: float | None) -> None:
-        self._request = method, raw, read, timeout
-        super().__init__(channel)
+        self._request = method, raw, read
+        super().__init__(channel, timeout)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._task.__await__()
 
-    async def _live(self) -> Any:
-        method, raw, read, timeout = self._request
-        server, handler, context = await self._serve(method)
+    async def _call(self, address: str) -> Any:
+        method, raw, read = self._request
+        server, handler, context = await self._serve(address, method)
         if handler.unary_unary is None:
             raise _error(grpc.StatusCode.INTERNAL, "the method has streams")
-        response = await server.run(handler.unary_unary(_fits(raw), context), context, timeout)
+        response = await server.run(handler.unary_unary(_fits(raw), context), context)
         answer = _fits(handler.response_serializer(response) if handler.response_serializer else response)
         return read(answer) if read else answer
 
@@ -330,9 +404,8 @@ class _StreamCall(_Call):
         self, channel: _Channel, method: str, write: Any, read: Any, requests: Any, timeout: float | None
     ) -> None:
         self._method, self._write_message, self._read_message = method, write, read
-        self._timeout = timeout
         self._requests, self._responses = _Pipe(), _Pipe()
-        super().__init__(channel)
+        super().__init__(channel, timeout)
         self._sender = asyncio.create_task(self._send(requests)) if requests is not None else None
 
     async def _send(self, requests: AsyncIterable[Any]) -> None:
@@ -341,15 +414,18 @@ class _StreamCall(_Call):
                 await self.write(request)
             await self.done_writing()
 
-    async def _live(self) -> None:
+    async def _live(self, patience_s: float | None) -> None:
         try:
-            server, handler, context = await self._serve(self._method)
-            if handler.stream_stream is None:
-                raise _error(grpc.StatusCode.INTERNAL, "the method has no streams")
-            await server.run(self._respond(handler, context), context, self._timeout)
+            await super()._live(patience_s)
         finally:
             self._requests.close()
             self._responses.close()
+
+    async def _call(self, address: str) -> None:
+        server, handler, context = await self._serve(address, self._method)
+        if handler.stream_stream is None:
+            raise _error(grpc.StatusCode.INTERNAL, "the method has no streams")
+        await server.run(self._respond(handler, context), context)
 
     async def _respond(self, handler: Any, context: _Context) -> None:
         responses = handler.stream_stream(aiter(self._requests), context)

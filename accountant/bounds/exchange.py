@@ -1,0 +1,146 @@
+"""The engine of the exchange bound: what the others' own randomness hides, whatever the randomizer.
+
+A host is another user in whose place the victim may have reported. The divergence is at most E[Y]_+ for a weighted sum
+Y = sum_i a_i X_i over the hosts, and that is at most an integral along the line z = theta + iu of a product with one
+factor per host (docs/exchange-bound.md). Here are the choice of theta, the smoothing, and the integral, over-estimated
+cell by cell with its tail. What the factors are is left to the files of the randomizers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from accountant.bounds.profile import Bounded
+from accountant.numerics.binomial import UNIT, Floats
+
+__all__ = ["HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
+
+SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+"""Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
+BULK = 7.0
+"""Standard deviations of the integrand, as if it were Gaussian, that get cells of equal width; then they widen."""
+GROWTH = 5.0
+"""Beyond it each cell is wider than the one before by a fraction of this times the step."""
+LEAST = 5e-324
+"""Stands for a bound that has underflowed: a bound is never 0 where the divergence is not."""
+
+
+class HostProduct(Protocol):
+    """The product over the hosts, for data as bad as can be: Pi_t (max over the data of F_t(z))^share_t.
+
+    F_t(z) = E|phi(z A)|^{1/lambda} for a host of tier t, and the shares add up to 1. Every method may be too large, by
+    any amount; it is never too small by more than the error that it states.
+    """
+
+    @property
+    def drift(self) -> float:
+        """-E[Y] = e^epsilon - 1; only to choose where to look."""
+        ...
+
+    @property
+    def deviation(self) -> float:
+        """About the standard deviation of Y, > 0; only to choose where to look."""
+        ...
+
+    @property
+    def hosts(self) -> float:
+        """About how many hosts like the most common ones there would be; only to choose where to look."""
+        ...
+
+    def at(self, theta: Floats) -> Floats:
+        """About the logarithm of the product at z = theta > 0, for each theta; not a bound."""
+        ...
+
+    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
+        """Upper bounds on the logarithm of |product| at z = theta (1 + ir), for all r of each cell, and their error.
+
+        edges: float64 (L+1,), increasing from 0. Returns ((L,), absolute error of each). The first cell's bound holds
+        for every r >= 0.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Where the integrand is least at u = 0, and its logarithm there: about that of the bound, up to a constant."""
+
+    theta: float
+    height: float
+
+
+def peak(product: HostProduct) -> Peak:
+    """The tilt theta with about the smallest bound. Any theta is sound."""
+    mean = product.drift / product.deviation
+    start = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
+    for reach in (2.0, 0.5, 0.125):
+        thetas = start * np.exp(np.linspace(-reach, reach, 9))
+        with np.errstate(over="ignore", invalid="ignore"):
+            height = product.at(thetas) - 2 * np.log(thetas)
+        best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
+        start = float(thetas[best])
+    return Peak(start, float(height[best]))
+
+
+def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
+    """E[Y]_+ <= (1/pi) int_0^oo e^{(theta^2-u^2) s^2/2} / (theta^2+u^2) Pi(theta+iu) du, rounded up; at most 1.
+
+    step: width of the cells in standard deviations of the integrand; the bound exceeds the integral by a fraction of
+    about 0.4 step. Slack: the tail of the integral, and rounding.
+    """
+    theta = peak(product).theta
+    spread = theta * product.deviation
+    edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
+    with np.errstate(over="ignore", invalid="ignore"):
+        log_product, error = product.over(theta, edges)
+    left, width = edges[:-1], np.diff(edges)
+    top = float(log_product.max())
+    if not (math.isfinite(top) and math.isfinite(error)):
+        return Bounded(1.0, 0.0)
+    # Each cell is charged at its left end for the explicit decreasing factors.
+    rest = np.exp(log_product - top) * width / (1 + left * left)
+    end = float(edges[-1])
+    best = (math.inf, 0.0, 0.0)
+    for variance in SMOOTHING:
+        rate = variance / max(product.hosts, 1.0) * spread * spread / 2
+        body = float((rest * np.exp(-rate * left * left)).sum())
+        tail = math.exp(float(log_product[0]) - top - rate * end * end) / end
+        best = min(best, (rate + math.log(body + tail), tail / (body + tail), rate))
+    log_value, tail_share, rate = best
+    log_value += top - math.log(math.pi * theta)
+    # The sums are of positive numbers; the exponents are good to a few ulp of their size.
+    relative = error + UNIT * (2 * edges.size + 64 + 8 * (abs(top) + abs(log_value) + rate + abs(math.log(theta))))
+    if not relative < 1:
+        return Bounded(1.0, 0.0)
+    if log_value > 0.5:
+        return Bounded(1.0, 1.0 if tail_share > 0.5 else 0.0)
+    value = math.exp(log_value)
+    slack = 2 * relative * value + tail_share * value + LEAST
+    total = value * (1 + 2 * relative) + LEAST
+    return Bounded(min(1.0, total), min(1.0, slack, total))
+
+
+def _edges(step: float, end: float) -> Floats:
+    """0, step, 2 step, ... up to BULK, then cells that widen, up to `end` or a little more."""
+    equal = step * np.arange(math.ceil(BULK / step) + 1)
+    growth = 1 + GROWTH * step
+    widening = max(1, math.ceil(math.log(max(end / equal[-1], 1.0)) / math.log(growth)))
+    return np.concatenate([equal, equal[-1] * growth ** np.arange(1, widening + 1)])
+
+
+def split_between(values: Floats, mass: Floats, nodes: Floats) -> Floats:
+    """The mass on `nodes` when every atom is split between its two neighbours with the mean kept.
+
+    values: (L,), within [nodes[0], nodes[-1]]; mass: (L,), >= 0; nodes: (J,), increasing. The result is larger in
+    convex order. Rounding moves the mean of an atom by at most 4 ulp of the largest |node|.
+    """
+    right = np.clip(np.searchsorted(nodes, values, side="left"), 1, nodes.size - 1)
+    low, high = nodes[right - 1], nodes[right]
+    upper = np.clip((values - low) / (high - low), 0.0, 1.0)
+    split = np.zeros(nodes.size)
+    np.add.at(split, right, mass * upper)
+    np.add.at(split, right - 1, mass * (1 - upper))
+    return split

@@ -1,0 +1,409 @@
+"""The exchange bound for Laplace noise on values in [0, 1]: all pairs of values, all data, personal budgets.
+
+The users of the smallest budgets are coins for the common blanket omega, proportional to e^(-a max(z, 1-z)); all the
+others whose budget is at most the victim's are hosts, with all of their own noise. The lemmas that reduce all data to
+a few laws per budget, T1 to T4, L1 and L2, are in docs/exchange-bound.md. Laws are put on few atoms with the mean kept,
+which makes them larger in convex order; masses are sums of positive numbers. The theorem is in `exchange`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.bounds.exchange import Peak, exchange_bound, peak, split_between
+from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.count_law import CountLaw, blanket_count
+from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.ranges import check_epsilon
+
+Complexes = NDArray[np.complex128]
+
+__all__ = ["ExchangeLaplaceProfile", "exchange_laplace_profile"]
+
+MAX_LOCAL_EPSILON = 30.0
+"""Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
+MAX_TIERS = 8
+"""Budgets of the others up to which this bound is offered."""
+POSITIONS = 8
+"""J: positions of a host between the victim's two values, j/J."""
+FIRST_EDGE = 0.0025
+"""eta: the first of the doubling distances for hosts that are not between them."""
+MIDDLE_CELLS, TAIL_CELLS = 48, 24
+"""Cells of z on which the likelihood ratio is put on its end values."""
+LATTICE = 32
+"""Cells of the lattice on which one slot's likelihood ratio is added up."""
+LONGEST = 512
+"""Lattices longer than this are made twice as coarse."""
+COUNT_BUCKETS = 16
+"""Into how many counts the law of the number of blanket users is rounded down."""
+COIN_FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0, 7.0)
+"""Mean numbers of blanket users that are tried, in units of the square root of their largest possible number."""
+TUNING_DELTA = 1e-6
+"""For which delta the number of coins is chosen when no target is given."""
+MAX_TERMS = 40
+"""Of the power series of phi; what is left out is added."""
+INEXACT = 1e-12
+"""Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Family:
+    """The thinned laws of X for one budget, F of them, by their moments.
+
+    phi(w) = 1 - (e^epsilon - 1) w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS. |X| <= scale, and
+    moments are of X/scale.
+    """
+
+    scale: Floats
+    moments: Floats
+
+    @property
+    def variance(self) -> float:
+        """The largest second moment."""
+        return float((self.scale**2 * self.moments[:, 0]).max())
+
+
+@dataclass(frozen=True, eq=False)
+class _Slots:
+    """The law of A, or one larger in convex order. values, log_mass: (J,); relative error of the masses."""
+
+    values: Floats
+    log_mass: Floats
+    relative_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class _NoiseProduct:
+    """See `HostProduct`. Weights alpha = lambda = (1/variance) / (sum over the hosts)."""
+
+    families: tuple[_Family, ...]
+    slots: tuple[_Slots, ...]
+    weights: Floats
+    shares: Floats
+    drift: float
+
+    @property
+    def deviation(self) -> float:
+        """See `HostProduct`."""
+        return math.sqrt(
+            sum(s * w * f.variance for s, w, f in zip(self.shares, self.weights, self.families, strict=True))
+        )
+
+    @property
+    def hosts(self) -> float:
+        """See `HostProduct`."""
+        return float(1 / self.weights.max()) / 4
+
+    def at(self, theta: Floats) -> Floats:
+        """See `HostProduct`."""
+        total = np.zeros(theta.shape)
+        for family, slots, weight, share in self._tiers():
+            z: Complexes = np.asarray(theta[:, None, None] * (weight * slots.values), dtype=np.complex128)
+            squared = self._log_squared(family, z)
+            total += share * _log_mean(squared / (2 * weight), slots.log_mass).max(-1)
+        return total
+
+    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
+        """See `HostProduct`. In the cells that widen, the value at the last edge of equal width serves."""
+        cells = edges.size - 1
+        total, size, error = np.zeros(cells), np.zeros(cells), 0.0
+        equal = int((np.diff(edges) <= 1.0001 * edges[1]).sum()) + 1
+        left = np.minimum(np.arange(cells), equal - 1)
+        for family, slots, weight, share in self._tiers():
+            value = np.empty((family.scale.size, cells, slots.values.size))
+            for place, slot in enumerate(slots.values.tolist()):
+                w = theta * weight * slot
+                # |phi|^2 = E e^{theta (X + X')} cos(u (X - X')) falls with u while u range(X) <= pi.
+                last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
+                squared = self._log_squared(family, w * (1 + 1j * edges[None, :equal]))
+                falling = edges[None, 1:] <= last[:, None]
+                value[:, :, place] = np.where(falling, squared[:, left], squared[:, :1])
+            factor = _log_mean(value / (2 * weight), slots.log_mass).max(0)
+            total += share * factor
+            size += share * np.abs(factor)
+            error += share * slots.relative_error
+        return total + size * (128 * UNIT), error + UNIT * 8192
+
+    def _tiers(self) -> zip[tuple[_Family, _Slots, float, float]]:
+        return zip(self.families, self.slots, self.weights.tolist(), self.shares.tolist(), strict=True)
+
+    def _log_squared(self, family: _Family, z: Complexes) -> Floats:
+        """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included: z (..., 1, L) gives (..., F, L)."""
+        ratio = z * family.scale[:, None]
+        size = np.abs(ratio)
+        second = family.moments[:, :1]
+        largest = min(float(size.max()), 8.0)
+        terms = 4
+        while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
+            terms += 1
+        total = np.zeros(ratio.shape, dtype=np.complex128)
+        for k in range(terms, 1, -1):
+            total = total * ratio + family.moments[:, k - 2 : k - 1] / math.factorial(k)
+        change = total * ratio * ratio - self.drift * z
+        growth = np.exp(size) * second
+        inexact = INEXACT / np.sqrt(second) * (self.drift * np.abs(z) + growth * size * size)
+        inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
+        squared = 2 * change.real + change.real**2 + change.imag**2
+        squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
+        logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
+        return logarithm
+
+
+def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
+    terms = exponent + log_mass
+    top = terms.max(-1)
+    logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
+    return logarithm
+
+
+def _mass(rate: float, centre: float, edges: Floats) -> Floats:
+    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is an edge."""
+    low, high = edges[:-1], edges[1:]
+    right = low >= centre
+    near = np.where(right, low - centre, centre - high)
+    whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
+    return whole
+
+
+def _cells(slow: float, fast: float, breaks: list[float]) -> Floats:
+    """Edges of cells for laws that are smooth between the breaks and decay at these rates outside them."""
+    tail = np.union1d(np.linspace(0.0, 8.0, TAIL_CELLS) / fast, np.linspace(0.0, 9.0, TAIL_CELLS) / slow)
+    breaks = sorted(set(breaks))
+    parts = [np.array([-math.inf]), breaks[0] - tail[:0:-1]]
+    for low, high in itertools.pairwise(breaks):
+        pieces = max(4, math.ceil(MIDDLE_CELLS * (high - low) / max(breaks[-1] - breaks[0], 1e-300)))
+        parts.append(np.linspace(low, high, pieces + 1)[:-1])
+    parts.append(breaks[-1] + tail)
+    parts.append(np.array([math.inf]))
+    return np.concatenate(parts)
+
+
+def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
+    """Atoms on the end values of every cell, with the cell's mass and with its mean, product / mass, kept.
+
+    ends: (L+1,), monotone values at the edges; the value within a cell is between those of its ends.
+    """
+    low, high = ends[:-1], ends[1:]
+    mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
+    width = np.where(high == low, 1.0, high - low)
+    upper = np.clip((mean - low) / width, 0.0, 1.0)
+    return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
+
+
+def _ratio_atoms(victim: float, gain: float, rate: float, x0: float, x1: float, host: float) -> tuple[Floats, Floats]:
+    """X = (R_x0 - gain R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
+    edges = _cells(rate, victim, [x0, host, x1])
+    inner = edges[1:-1]
+    away = rate * np.abs(inner - host)
+    ends = (
+        victim / rate * (np.exp(away - victim * np.abs(inner - x0)) - gain * np.exp(away - victim * np.abs(inner - x1)))
+    )
+    outer = ends[[0, -1]] if rate == victim else np.zeros(2)  # the limits: constant, or 0
+    ends = np.concatenate([outer[:1], ends, outer[1:]])
+    product = _mass(victim, x0, edges) - gain * _mass(victim, x1, edges)
+    return _on_ends(ends, _mass(rate, host, edges), product)
+
+
+def _family(victim: float, gain: float, rate: float) -> _Family:
+    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws."""
+    step = 1 / POSITIONS
+    members = [(0.0, 1.0, j * step, 1 / math.cosh(rate * step / 2)) for j in range(POSITIONS + 1)]
+    first, edge = 0.0, FIRST_EDGE
+    while first < 1 and victim * (1 - first) > math.log(gain) * (1 - 1e-12):
+        thin = math.exp(-rate * edge)
+        members.append((first, 1.0, edge, thin))
+        members.append((0.0, 1 - first, 1 - edge, thin))
+        first, edge = edge, min(1.0, 2 * edge)
+    scale, moments = [], []
+    for x0, x1, host, thin in members:
+        values, mass = _ratio_atoms(victim, gain, rate, x0, x1, host)
+        thin *= 1 - 8 * UNIT
+        largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
+        unit = values / (thin * largest)
+        powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
+        scale.append(largest)
+        moments.append(thin * (powers @ mass))
+    return _Family(np.array(scale), np.array(moments))
+
+
+def _slots(coin_rate: float, rate: float, blanket: CountLaw) -> _Slots:
+    """The law of A for hosts of this budget, K + 1 slots with K at least `blanket`. T4: coin_rate <= rate."""
+    edges = _cells(coin_rate, rate, [0.0, 0.5])
+    inner = edges[1:-1]
+    ends = rate / coin_rate * np.exp(coin_rate * np.abs(inner - 0.5) - rate * np.abs(inner))
+    outer = ends[[0, -1]] if rate == coin_rate else np.zeros(2)
+    ends = np.concatenate([outer[:1], ends, outer[1:]])
+    values, mass = _on_ends(ends, _mass(coin_rate, 0.5, edges), _mass(rate, 0.0, edges))
+    low, high = float(values.min()), float(values.max()) * (1 + 4 * UNIT)
+    lattice = np.linspace(low, high, LATTICE + 1)
+    one = split_between(values, mass, lattice)
+    width = (high - low) / LATTICE
+    found = []
+    for count, weight in zip(blanket.counts.tolist(), blanket.mass.tolist(), strict=True):
+        law, level = _power(one, count + 1)
+        places = low + width * 2**level * np.arange(law.size) / (count + 1)
+        found.append((places, weight * law))
+    deviation = math.sqrt(max(float(((values - 1) ** 2) @ mass), 1e-300) / (blanket.mean + 1))
+    bottom, top = min(float(v[0]) for v, _ in found), max(float(v[-1]) for v, _ in found)
+    nodes = _nodes(1.0, deviation, bottom, top)
+    total = np.zeros(nodes.size)
+    for places, law in found:
+        total += split_between(places, law, nodes)
+    kept = total > 0
+    # One convolution adds at most LONGEST + 2 ulp, and every copy of the slot brings its own error with it.
+    rounding = 2 * UNIT * (LONGEST + 64) * (int(blanket.counts[-1]) + 2)
+    return _Slots(nodes[kept], np.log(total[kept]), blanket.relative_error + rounding)
+
+
+def _nodes(middle: float, deviation: float, bottom: float, top: float) -> Floats:
+    half = np.arange(0.0, 8.0, 0.5) * deviation
+    far = half[-1] * 1.25 ** np.arange(1, 60)
+    reach = np.concatenate([half, far])
+    nodes = np.concatenate([middle - reach[:0:-1], middle + reach])
+    inside = nodes[(nodes > bottom + 1e-3 * deviation) & (nodes < top - 1e-3 * deviation)]
+    return np.concatenate([[bottom], inside, [top]])
+
+
+def _power(one: Floats, count: int) -> tuple[Floats, int]:
+    """The law of the sum of `count` copies, or one larger in convex order, on a lattice 2^level times as coarse."""
+    result: tuple[Floats, int] | None = None
+    square = (one, 0)
+    while True:
+        if count & 1:
+            result = square if result is None else _added(result, square)
+        count >>= 1
+        if count == 0:
+            break
+        square = _added(square, square)
+    assert result is not None
+    return result
+
+
+def _added(left: tuple[Floats, int], right: tuple[Floats, int]) -> tuple[Floats, int]:
+    while left[1] < right[1]:
+        left = _halved(left)
+    while right[1] < left[1]:
+        right = _halved(right)
+    total = (np.convolve(left[0], right[0]), left[1])
+    while total[0].size > LONGEST:
+        total = _halved(total)
+    return total
+
+
+def _halved(law: tuple[Floats, int]) -> tuple[Floats, int]:
+    """Every second place goes half to each of its neighbours: the mean is kept."""
+    mass, level = law
+    if mass.size % 2 == 0:
+        mass = np.append(mass, 0.0)
+    kept = mass[0::2].copy()
+    kept[:-1] += mass[1::2] / 2
+    kept[1:] += mass[1::2] / 2
+    return kept, level + 1
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeLaplaceProfile:
+    """The exchange bound of a victim with Laplace noise. See `PrivacyProfile`."""
+
+    local_epsilon: float
+    rates: Floats
+    """Budgets of the hosts, (T,)."""
+    count: Floats
+    slots: tuple[_Slots, ...]
+    blanket: CountLaw
+    coins: int
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return "exchange bound, what the others' own randomness hides"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
+        local = min(1.0, -math.expm1((epsilon - self.local_epsilon) / 2) * (1 + 8 * UNIT) + 5e-324)
+        found = exchange_bound(self._product(epsilon), 0.02)
+        lost = self.blanket.lost * (1 + 8 * UNIT)  # too few blanket users: as if the victim were seen
+        if found.value + lost < local:
+            return Bounded(found.value + lost, found.slack + lost)
+        return Bounded(local, min(local, local * 8 * UNIT + 5e-324))
+
+    def guess(self, delta: float) -> float:
+        """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
+        return gaussian_epsilon(self._product(0.0).deviation, delta)
+
+    def peak(self, epsilon: float) -> Peak:
+        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
+        return peak(self._product(epsilon))
+
+    def explain(self) -> tuple[str, ...]:
+        """One line per step."""
+        law = self.blanket
+        return (
+            f"hosts: {int(self.count.sum())} users in {self.count.size} tiers, each with all of its own noise",
+            f"blanket users among {self.coins} of the smallest budgets: {law.mean:.6g} on average, from "
+            f"{law.counts[0]} to {law.counts[-1]}; mass cut and added to delta {law.lost:.3g}",
+        )
+
+    def _product(self, epsilon: float) -> _NoiseProduct:
+        gain = math.exp(epsilon)
+        families = tuple(_family(self.local_epsilon, gain, rate) for rate in self.rates.tolist())
+        precision = np.array([1 / family.variance for family in families])
+        weights = precision / float(self.count @ precision)
+        return _NoiseProduct(families, self.slots, weights, self.count * weights, math.expm1(epsilon))
+
+
+def exchange_laplace_profile(
+    victim: Victim, others: Others, delta: float | None
+) -> ExchangeLaplaceProfile | NoAmplification:
+    """The exchange bound for a victim among the others, or the reason why there is none.
+
+    The f dishonest may be any: f users of every budget are left out. Hosts are those whose budget is at most the
+    victim's; larger ones are given away. delta decides how many become coins.
+    """
+    if victim.span is not None:
+        return NoAmplification("victims of different budgets: the exchange bound for noise is proved for one at a time")
+    if others.count.size > MAX_TIERS:
+        return NoAmplification(f"{others.count.size} budgets; the exchange bound for noise takes at most {MAX_TIERS}")
+    if victim.local_epsilon > MAX_LOCAL_EPSILON:
+        return NoAmplification(f"local epsilon {victim.local_epsilon:g} is above {MAX_LOCAL_EPSILON:g}")
+    order = np.argsort(others.local_epsilon, kind="stable")
+    rates, count = others.local_epsilon[order], np.maximum(others.count[order] - others.dishonest, 0)
+    used = (count > 0) & (rates <= victim.local_epsilon)
+    rates, count = rates[used], count[used]
+    if rates.size == 0:
+        return NoAmplification("no other honest client with a budget as small as the victim's")
+    target = TUNING_DELTA if delta is None else delta
+    chances = np.exp(-rates / 2) * count  # at a = e_i: enough to choose by
+    before = np.cumsum(chances) - chances
+    choices: list[Ints] = []
+    for factor in COIN_FACTORS:
+        share = np.clip((factor * math.sqrt(float(chances.sum())) - before) / chances, 0.0, 1.0)
+        coins = np.minimum(np.ceil(share * count).astype(np.int64), count)
+        if coins.sum() < count.sum() and not any((coins == other).all() for other in choices):
+            choices.append(coins)
+    curves = [_curve(victim.local_epsilon, rates, count, coins, target) for coins in choices]
+    middle = curves[len(curves) // 2]
+    point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.05).epsilon
+    point = min(point, 0.9 * victim.local_epsilon)
+    return min(curves, key=lambda curve: curve.peak(point).height)
+
+
+def _curve(victim: float, rates: Floats, count: Ints, coins: Ints, delta: float) -> ExchangeLaplaceProfile:
+    used, left = coins > 0, count - coins
+    coin_rate = float(rates[used].max()) if used.any() else float(rates[0])
+    # Each chance takes at most five rounded operations.
+    chance = rates[used] / coin_rate * np.exp(-rates[used] / 2) * (1 - 16 * UNIT)
+    tail = max(1e-250, min(1e-4, delta * 1e-4))
+    law = blanket_count(chance, coins[used], tail=tail).coarsened(COUNT_BUCKETS, tail, tail)
+    hosts = rates[left > 0]
+    slots = tuple(_slots(coin_rate, rate, law) for rate in hosts.tolist())
+    return ExchangeLaplaceProfile(victim, hosts, left[left > 0].astype(np.float64), slots, law, int(coins.sum()))

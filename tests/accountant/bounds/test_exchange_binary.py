@@ -1,0 +1,308 @@
+"""The exchange bound for bits: its proof step by step, its integral, and the whole against what is true."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant import Budgets, HemisphereMechanism, certify
+from accountant.attacks.lower_bound import lower_bound, tier_lower_bound
+from accountant.bounds.exchange import exchange_bound, peak, split_between
+from accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
+from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
+from tests.accountant.oracles.exchange import (
+    count_laws,
+    divergence_of_split,
+    exchanged,
+    expected_excess,
+    worst_bits,
+)
+
+Tiers = list[tuple[float, int]]
+
+
+def others_of(tiers: Tiers, victim: float, dishonest: int = 0) -> Others:
+    """All users but one of the victim's budget."""
+    left = [(e, n - (e == victim)) for e, n in tiers]
+    left = [(e, n) for e, n in left if n > 0]
+    count = np.array([n for _, n in left], dtype=np.int64)
+    return Others(np.array([e for e, _ in left], dtype=np.float64), np.zeros(len(left)), count, dishonest)
+
+
+def curve_of(tiers: Tiers, victim: float, delta: float | None = 1e-6, dishonest: int = 0) -> ExchangeBinaryProfile:
+    curve = exchange_binary_profile(Victim(victim), others_of(tiers, victim, dishonest), delta)
+    assert isinstance(curve, ExchangeBinaryProfile)
+    return curve
+
+
+def epsilon_of(tiers: Tiers, victim: float, delta: float = 1e-6, dishonest: int = 0) -> float:
+    return smallest_epsilon(curve_of(tiers, victim, delta, dishonest), delta, victim).epsilon
+
+
+# The proof, step by step.
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("values", list(itertools.product((0, 1), repeat=3)))
+def test_forgetting_the_slots_leaves_the_law_of_the_shuffled_batch(values: tuple[int, ...], slots: int) -> None:
+    keeps = [Fraction(3, 4), Fraction(2, 3), Fraction(9, 10)]
+    weights = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+    shown, _ = exchanged(keeps, values, weights, Fraction(5, 6), slots)
+    assert shown == count_laws(keeps, values, Fraction(5, 6), slots)
+
+
+@pytest.mark.parametrize("values", [(0, 0, 0), (1, 0, 1), (1, 1, 1)])
+def test_the_likelihood_ratio_is_the_sum_of_the_theorem_and_loses_nothing_below_the_truth(
+    values: tuple[int, ...],
+) -> None:
+    keeps, keep, slots = [Fraction(3, 4), Fraction(2, 3), Fraction(9, 10)], Fraction(5, 6), 2
+    weights = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+    counts, outcomes = exchanged(keeps, values, weights, keep, slots)
+    gain = Fraction(3, 2)
+    bits = itertools.product((0, 1), repeat=len(keeps) + slots)
+    for outcome, (one, zero, reference) in zip(bits, outcomes, strict=True):
+        ratio = Fraction(0)
+        for i, (p, x) in enumerate(zip(keeps, values, strict=True)):
+            signs = sum(1 if y == x else -1 for y in outcome[len(keeps) :])
+            slot = 1 + (2 * p - 1) * Fraction(signs, slots)
+            y = outcome[i]
+            victims = (keep if y == 1 else 1 - keep) - gain * (keep if y == 0 else 1 - keep)
+            ratio += weights[i] * slot * victims / (p if y == x else 1 - p)
+        assert one - gain * zero == ratio * reference
+    truth = sum(max(Fraction(0), a - gain * b) for a, b in counts.values())
+    assert truth <= sum(max(Fraction(0), a - gain * b) for a, b, _ in outcomes)
+
+
+def test_splitting_keeps_mass_and_mean_and_adds_spread() -> None:
+    rng = np.random.default_rng(3)
+    nodes = np.array([-1.0, -0.3, 0.0, 0.2, 1.0])
+    values, mass = rng.uniform(-1, 1, 200), rng.uniform(0, 1, 200)
+    split = split_between(values, mass, nodes)
+    assert split.sum() == pytest.approx(mass.sum(), rel=1e-13)
+    assert split @ nodes == pytest.approx(mass @ values, abs=1e-12)
+    for level in np.linspace(-1, 1, 41):
+        assert split @ np.maximum(nodes - level, 0) >= mass @ np.maximum(values - level, 0) - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("tiers", "victim", "epsilon"),
+    [
+        ([(1.0, 400)], 1.0, 0.12),
+        ([(2.0, 300)], 2.0, 0.0),
+        ([(0.5, 300), (2.0, 60)], 2.0, 0.3),
+        ([(0.2, 50), (1.0, 100), (4.0, 30)], 3.0, 0.5),
+    ],
+)
+def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim: float, epsilon: float) -> None:
+    curve = curve_of(tiers, victim, delta=1e-4)
+    slots = 30
+    # The mean of exactly so many signs, on a grid that loses nothing.
+    signs = curve.signs
+    law = np.log([math.comb(slots, j) / 2**slots for j in range(slots + 1)])
+    exact = type(signs)(np.arange(-slots, slots + 1, 2) / slots, law, 1e-14, signs.blanket)
+    curve = ExchangeBinaryProfile(victim, curve.hosts, exact, curve.coins)
+    product = curve._product(epsilon)
+    found = exchange_bound(product, 0.01)
+    theta = peak(product).theta
+    hosts = list(zip(curve.hosts.local_epsilon.tolist(), curve.hosts.count.tolist(), strict=True))
+    smoothings = [c * product.deviation**2 / product.hosts for c in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
+    corners = []
+    for agrees in itertools.product((False, True), repeat=len(hosts)):
+        split = [(e, int(n), 0) if agree else (e, 0, int(n)) for (e, n), agree in zip(hosts, agrees, strict=True)]
+        corners.append(expected_excess(split, victim, epsilon, slots, theta, smoothings))
+    mixed = [(e, int(n) // 2, int(n) - int(n) // 2) for e, n in hosts]
+    middle = expected_excess(mixed, victim, epsilon, slots, theta, smoothings)
+    assert found.value >= max(*corners, middle) * (1 - 1e-9)
+    # The larger factor is taken at every u: at small n and large delta not quite that of a single corner.
+    assert found.value <= max(corners) * (1.02 if epsilon > 0 else 1.08)
+    assert found.slack <= 1e-3 * found.value
+
+
+# The whole bound, never below the truth.
+
+LEVELS = [1e-16, 1e-6, 0.1, 0.5, 1.0, 2.0, 5.0, 12.0, 400.0]
+
+
+@given(
+    st.lists(st.sampled_from(LEVELS), min_size=2, max_size=8),
+    st.floats(0.0, 0.999),
+    st.integers(0, 2),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_data_set_of_a_few_users_is_worse(
+    budgets: list[float], share: float, dishonest: int, data: st.DataObject
+) -> None:
+    victim = data.draw(st.integers(0, len(budgets) - 1))
+    epsilon = share * budgets[victim]
+    rest = np.array([b for i, b in enumerate(budgets) if i != victim])
+    others = Others(rest, np.zeros(rest.size), np.ones(rest.size, dtype=np.int64), dishonest)
+    curve = exchange_binary_profile(Victim(budgets[victim]), others, data.draw(st.sampled_from([None, 0.1, 1e-3])))
+    if isinstance(curve, NoAmplification):
+        assert rest.size <= dishonest
+        return
+    truth = worst_bits(budgets, victim, epsilon, dishonest)
+    assert curve.delta(epsilon).value >= truth
+    # The integral itself, without the local budget to the rescue.
+    assert exchange_bound(curve._product(epsilon)).value >= truth
+
+
+@pytest.mark.parametrize("epsilon_local", [0.3, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2])
+def test_no_split_of_four_hundred_equal_users_is_worse_and_the_worst_is_near(
+    epsilon_local: float, share: float
+) -> None:
+    epsilon = share * epsilon_local
+    found = curve_of([(epsilon_local, 400)], epsilon_local, 1e-3).delta(epsilon).value
+    splits = [divergence_of_split([(epsilon_local, 399)], [m], epsilon_local, epsilon) for m in range(400)]
+    assert max(splits) * (1 - 1e-9) <= found
+    if max(splits) > 1e-9:
+        assert found <= max(splits) * (1.5 if share == 0 else 8)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_no_split_of_three_tiers_is_worse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tiers = [(float(e), int(n)) for e, n in zip(np.sort(rng.uniform(0.1, 3, 3)), rng.integers(1, 300, 3), strict=True)]
+    victim = tiers[int(rng.integers(3))][0]
+    epsilon = float(rng.uniform(0, 0.6)) * victim
+    dishonest = int(rng.integers(0, 3))
+    found = curve_of(tiers, victim, 1e-4, dishonest).delta(epsilon).value if sum(n for _, n in tiers) > 6 else 1.0
+    for _ in range(12):
+        left = [(e, n - (e == victim)) for e, n in tiers]
+        for _ in range(dishonest):  # any of them
+            place = int(rng.integers(3))
+            left[place] = (left[place][0], max(0, left[place][1] - 1))
+        ones = [int(rng.choice([0, n, int(rng.integers(0, n + 1))])) for _, n in left]
+        truth = divergence_of_split(left, ones, victim, epsilon)
+        assert truth * (1 - 1e-9) - 1e-15 <= found
+
+
+# Reference values of the specification: exchange, and the attack.
+
+TABLE = [
+    ([(1.0, 1_000)], 1.0, 0.13025, 0.12661),
+    ([(1.0, 10_000)], 1.0, 0.03601, 0.03566),
+    ([(1.0, 60_000)], 1.0, 0.01348, 0.01341),
+    ([(2.0, 1_000)], 2.0, 0.35050, 0.32328),
+    ([(2.0, 10_000)], 2.0, 0.08889, 0.08702),
+    ([(2.0, 60_000)], 2.0, 0.03289, 0.03259),
+    ([(4.0, 60_000)], 4.0, 0.1157, 0.11247),
+    ([(0.5, 9_000), (2.0, 1_000)], 2.0, 0.05722, 0.05687),
+    ([(0.5, 9_000), (2.0, 1_000)], 0.5, 0.01682, 0.01670),
+    ([(0.1, 9_999), (4.0, 1)], 4.0, 0.06879, 0.06843),
+    ([(0.5, 3_438), (1.0, 2_355), (2.0, 573)], 2.0, 0.07587, 0.07521),
+    ([(e / 4, 1_250) for e in range(1, 9)], 2.0, 0.06439, 0.06379),
+]
+
+
+@pytest.mark.parametrize(("tiers", "victim", "expected", "attack"), TABLE)
+def test_the_table_of_the_specification(tiers: Tiers, victim: float, expected: float, attack: float) -> None:
+    found = epsilon_of(tiers, victim)
+    assert attack * (1 - 1e-4) <= found <= expected * 1.01
+
+
+@pytest.mark.parametrize(("tiers", "victim"), [(row[0], row[1]) for row in TABLE])
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_no_attack_is_better_and_the_blanket_is_worse(tiers: Tiers, victim: float, delta: float) -> None:
+    budgets = Budgets.from_tiers(tiers)
+    attack = tier_lower_bound(budgets, "rr", victim, delta=delta).epsilon
+    found = epsilon_of(tiers, victim, delta)
+    assert attack <= found
+    blanket = certify(budgets, HemisphereMechanism(), delta=delta, attack=False)
+    (tier,) = (t for t in blanket.tiers if t.local_epsilon == victim)
+    if sum(n for _, n in tiers) >= 10_000 and len(tiers) == 1:
+        assert found < tier.epsilon
+
+
+@pytest.mark.parametrize(("local", "most"), [(0.5, 1.03), (1.0, 1.03), (2.0, 1.03), (4.0, 1.09)])
+@pytest.mark.parametrize("users", [10_000, 1_000_000, 10_000_000])
+def test_within_a_few_per_cent_of_the_attack(local: float, most: float, users: int) -> None:
+    attack = lower_bound(Budgets.from_tiers([(local, users)]), "rr", delta=1e-6).epsilon
+    assert attack <= epsilon_of([(local, users)], local) <= most * attack
+
+
+def test_many_different_budgets() -> None:
+    values = np.random.default_rng(1).uniform(0.01, 2.0, 10_000)
+    values[0] = 2.0
+    budgets = Budgets.from_epsilons(values)
+    attack = lower_bound(budgets, "rr", delta=1e-6).epsilon
+    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, 1)
+    curve = exchange_binary_profile(Victim(2.0, 0.0, ((0.01, 0.0), (2.0, 0.0))), others, 1e-6)
+    assert isinstance(curve, ExchangeBinaryProfile)
+    assert attack <= smallest_epsilon(curve, 1e-6, 2.0).epsilon <= 1.05 * attack
+
+
+def test_many_budgets_that_differ_by_less_than_can_be_seen() -> None:
+    epsilons = np.linspace(1e-16, 2e-16, 500)
+    others = Others(epsilons, np.zeros(500), np.full(500, 4, dtype=np.int64), 0)
+    curve = exchange_binary_profile(Victim(1.0), others, 1e-6)
+    assert isinstance(curve, ExchangeBinaryProfile)
+    attack = tier_lower_bound(Budgets.from_tiers([(1e-16, 2_000), (1.0, 1)]), "rr", 1.0, delta=1e-6).epsilon
+    assert attack <= smallest_epsilon(curve, 1e-6, 1.0).epsilon <= 1.02 * attack
+
+
+# Monotone, and at the ends of the ranges.
+
+
+def test_delta_falls_with_epsilon() -> None:
+    curve = curve_of([(0.5, 900), (2.0, 100)], 2.0)
+    values = [curve.delta(epsilon).value for epsilon in np.linspace(0, 2, 60)]
+    assert all(later <= earlier * (1 + 1e-3) for earlier, later in itertools.pairwise(values))
+    assert values[-1] == 0.0
+
+
+def test_more_users_and_smaller_budgets_help_and_the_dishonest_hurt() -> None:
+    assert epsilon_of([(1.0, 20_000)], 1.0) < epsilon_of([(1.0, 10_000)], 1.0)
+    assert epsilon_of([(0.5, 5_000), (1.0, 5_000)], 1.0) < epsilon_of([(1.0, 10_000)], 1.0)
+    hurt = [epsilon_of([(0.5, 5_000), (1.0, 5_000)], 1.0, dishonest=f) for f in (0, 100, 4_000, 9_000)]
+    assert hurt == sorted(hurt)
+    assert hurt[2] < epsilon_of([(1.0, 6_000)], 1.0)
+
+
+def test_the_dishonest_are_those_of_the_smallest_budgets() -> None:
+    assert epsilon_of([(0.5, 5_000), (1.0, 5_001)], 1.0, dishonest=5_000) == epsilon_of([(1.0, 5_001)], 1.0)
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-12, 1e-30])
+@pytest.mark.parametrize("local", [1e-16, 1e-6, 0.1, 8.0, 30.0, 400.0])
+def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float, delta: float) -> None:
+    tiers = [(local, 3_000), (1.0, 3_000)]
+    for victim in (local, 1.0):
+        curve = curve_of(tiers, victim, delta)
+        found = smallest_epsilon(curve, delta, victim)
+        attack = tier_lower_bound(Budgets.from_tiers(tiers), "rr", victim, delta=delta).epsilon
+        assert attack * (1 - 1e-12) <= found.epsilon <= victim
+        for share in (0.0, 0.5, 0.999999, 1.0):
+            bound = curve.delta(share * victim)
+            assert 0 <= bound.slack <= bound.value <= 1
+            assert bound.value > 0 or share == 1.0
+
+
+def test_tiny_deltas_keep_their_relative_accuracy() -> None:
+    curve = curve_of([(1.0, 10_000)], 1.0, 1e-30)
+    found = smallest_epsilon(curve, 1e-30, 1.0)
+    assert found.reached is not None
+    assert found.reached.slack < 1e-8 * found.reached.value
+    attack = lower_bound(Budgets.from_tiers([(1.0, 10_000)]), "rr", delta=1e-30).epsilon
+    assert attack <= found.epsilon <= 1.02 * attack
+
+
+def test_without_another_honest_client_there_is_no_bound() -> None:
+    assert isinstance(exchange_binary_profile(Victim(1.0), others_of([(1.0, 1)], 1.0), 1e-6), NoAmplification)
+    assert isinstance(exchange_binary_profile(Victim(1.0), others_of([(1.0, 5)], 1.0, 4), 1e-6), NoAmplification)
+
+
+def test_the_steps_name_hosts_coins_and_errors() -> None:
+    text = "\n".join(curve_of([(0.5, 9_000), (2.0, 1_000)], 2.0).explain())
+    assert "hosts:" in text
+    assert "2 tiers" in text
+    assert "blanket users" in text
+    assert "relative error" in text

@@ -1,0 +1,180 @@
+"""Oracles for the exchange bound that share no code with the accountant: exact enumeration, and plain quadrature.
+
+Everything is written from the definitions, for bits: p = e^v/(1+e^v) is the probability that a bit is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+Floats = NDArray[np.float64]
+
+
+def worst_bits(budgets: Sequence[float], victim: int, epsilon: float, dishonest: int = 0, digits: int = 40) -> Any:
+    """The largest divergence of the number of ones over all data sets, directions, and choices of dishonest others."""
+    others = sorted(b for i, b in enumerate(budgets) if i != victim)
+    kept = max(0, len(others) - dishonest)
+    # The rarer bit has a probability of about e^-v, and is computed as 1 - p.
+    with mpmath.workdps(digits + int(max(budgets))):
+        gain = mpmath.exp(mpmath.mpf(epsilon))
+        worst = mpmath.mpf(0)
+        for honest in set(itertools.combinations(others, kept)):
+            for law in _laws(honest):
+                worst = max(worst, *_divergences(law, mpmath.mpf(budgets[victim]), gain))
+        return worst
+
+
+def _laws(honest: Sequence[float]) -> list[list[Any]]:
+    """The laws of the number of ones, for every data set up to the order within a budget."""
+    laws = [[mpmath.mpf(1)]]
+    for budget in sorted(set(honest)):
+        size = honest.count(budget)
+        keep = 1 / (1 + mpmath.exp(-mpmath.mpf(budget)))
+        parts = []
+        for ones in range(size + 1):
+            part = [mpmath.mpf(1)]
+            for index in range(size):
+                part = _one_more(part, keep if index < ones else 1 - keep)
+            parts.append(part)
+        laws = [_sum(law, part) for law in laws for part in parts]
+    return laws
+
+
+def _one_more(law: list[Any], share: Any) -> list[Any]:
+    return [
+        (law[k] * (1 - share) if k < len(law) else 0) + (law[k - 1] * share if k else 0) for k in range(len(law) + 1)
+    ]
+
+
+def _sum(first: list[Any], second: list[Any]) -> list[Any]:
+    result = [mpmath.mpf(0)] * (len(first) + len(second) - 1)
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
+            result[i + j] += a * b
+    return result
+
+
+def _divergences(law: list[Any], budget: Any, gain: Any) -> tuple[Any, Any]:
+    keep = 1 / (1 + mpmath.exp(-budget))
+    one, zero = _one_more(law, keep), _one_more(law, 1 - keep)
+    forth = mpmath.fsum(max(mpmath.mpf(0), a - gain * b) for a, b in zip(one, zero, strict=True))
+    back = mpmath.fsum(max(mpmath.mpf(0), b - gain * a) for a, b in zip(one, zero, strict=True))
+    return forth, back
+
+
+def divergence_of_split(
+    tiers: Sequence[tuple[float, int]], ones: Sequence[int], victim: float, epsilon: float
+) -> float:
+    """The larger of both directions when ones[t] of the tiers[t] = (budget, count) others hold a 1; doubles, any n."""
+    law = np.ones(1)
+    for (budget, count), held in zip(tiers, ones, strict=True):
+        keep = 1 / (1 + np.exp(-budget))
+        law = np.convolve(law, binom.pmf(np.arange(held + 1), held, keep))
+        law = np.convolve(law, binom.pmf(np.arange(count - held + 1), count - held, 1 - keep))
+    keep, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
+    one = np.convolve(law, [1 - keep, keep])
+    zero = np.convolve(law, [keep, 1 - keep])
+    return float(max(np.maximum(one - gain * zero, 0).sum(), np.maximum(zero - gain * one, 0).sum()))
+
+
+def exchanged(
+    keeps: Sequence[Fraction], values: Sequence[int], weights: Sequence[Fraction], keep: Fraction, slots: int
+) -> tuple[dict[int, tuple[Fraction, Fraction]], list[tuple[Fraction, Fraction, Fraction]]]:
+    """Hosts with these values and keep probabilities, `slots` slots for blanket users and the victim; exact.
+
+    Returns the laws of the number of ones for the victim's two values, as the slots show it when they are forgotten;
+    and for every outcome of the slots (P_1, P_0, Q), the laws of the theorem for both values, and the reference law.
+    """
+    half = Fraction(1, 2)
+    hosts = len(keeps)
+    counts: dict[int, tuple[Fraction, Fraction]] = {}
+    outcomes = []
+    for bits in itertools.product((0, 1), repeat=hosts + slots):
+        own, other = bits[:hosts], bits[hosts:]
+        report = [[_chance(p, x, y) for y in (0, 1)] for p, x in zip(keeps, values, strict=True)]
+        reference = half**slots
+        for i in range(hosts):
+            reference *= report[i][own[i]]
+        both = []
+        for value in (1, 0):
+            total = Fraction(0)
+            for i in range(hosts):
+                for c in range(slots):
+                    chance = (
+                        weights[i] / slots * _chance(keep, value, own[i]) * report[i][other[c]] * half ** (slots - 1)
+                    )
+                    for j in range(hosts):
+                        if j != i:
+                            chance *= report[j][own[j]]
+                    total += chance
+            both.append(total)
+        outcomes.append((both[0], both[1], reference))
+        before = counts.get(sum(bits), (Fraction(0), Fraction(0)))
+        counts[sum(bits)] = (before[0] + both[0], before[1] + both[1])
+    return counts, outcomes
+
+
+def count_laws(
+    keeps: Sequence[Fraction], values: Sequence[int], keep: Fraction, slots: int
+) -> dict[int, tuple[Fraction, Fraction]]:
+    """The laws of the number of ones among hosts, `slots` - 1 fair bits and the victim with value 1, or 0; exact."""
+    counts: dict[int, tuple[Fraction, Fraction]] = {}
+    for bits in itertools.product((0, 1), repeat=len(keeps) + slots):
+        chance = Fraction(1, 2) ** (slots - 1)
+        for p, x, y in zip(keeps, values, bits[1 : len(keeps) + 1], strict=True):
+            chance *= _chance(p, x, y)
+        before = counts.get(sum(bits), (Fraction(0), Fraction(0)))
+        counts[sum(bits)] = (
+            before[0] + chance * _chance(keep, 1, bits[0]),
+            before[1] + chance * _chance(keep, 0, bits[0]),
+        )
+    return counts
+
+
+def _chance(keep: Fraction, value: int, report: int) -> Fraction:
+    return keep if value == report else 1 - keep
+
+
+def expected_excess(
+    tiers: Sequence[tuple[float, int, int]],
+    victim: float,
+    epsilon: float,
+    slots: int,
+    theta: float,
+    smoothings: Sequence[float],
+) -> float:
+    """The theorem's integral for one data set of bits, by 20,000 trapezoids: no grid of signs, no cells.
+
+    tiers: (budget, hosts that agree with the victim's first value, hosts that do not). Weights and Hoelder exponents
+    are proportional to p q. The least over the smoothings, which are variances.
+    """
+    p_v, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
+    ahead, behind = p_v - gain * (1 - p_v), (1 - p_v) - gain * p_v
+    keeps = [1 / (1 + np.exp(-budget)) for budget, _, _ in tiers]
+    total = sum(p * (1 - p) * (m + k) for p, (_, m, k) in zip(keeps, tiers, strict=True))
+    spread = (gain - 1 + ahead) / np.sqrt(total)
+    u = np.linspace(0, 30 * np.sqrt(total + 1), 20_001) / spread
+    z = theta + 1j * u
+    signs = 2 * np.arange(slots + 1) / slots - 1
+    chances = binom.pmf(np.arange(slots + 1), slots, 0.5)
+    log_product = -np.log(theta**2 + u * u)
+    for p, (_, agree, oppose) in zip(keeps, tiers, strict=True):
+        weight = p * (1 - p) / total
+        for up, size in ((p, agree), (1 - p, oppose)):
+            if size > 0:
+                mean = np.zeros(u.size)
+                for sign, chance in zip(signs, chances, strict=True):
+                    w = z * (1 + (2 * p - 1) * sign) * weight
+                    phi = up * np.exp(w * ahead / up) + (1 - up) * np.exp(w * behind / (1 - up))
+                    mean += chance * np.abs(phi) ** (1 / weight)
+                log_product += weight * size * np.log(mean)
+    smoothed = [np.exp(log_product + (theta**2 - u * u) * s / 2) for s in smoothings]
+    return float(min(np.trapezoid(values, u) for values in smoothed)) / np.pi
