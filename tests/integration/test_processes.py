@@ -122,7 +122,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
         (2, "value_column is missing", ("submit", "--csv", survey)),
         (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
-        (2, "allowed are the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
+        (2, "must be one of the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
         (2, "max_local_epsilon is 0.01; it must be at least 0.1", ("submit", "--value", "a", "--epsilon", "0.01")),
         (2, "max_local_epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
         (2, "max_local_epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
@@ -219,7 +219,7 @@ def test_certify(tmp_path: Path) -> None:
         (("--randomizer", "krr", "--delta", "1e-6"), "k is missing"),
         (("--randomizer", "rr", "--k", "3", "--delta", "1e-6"), "rr has no k"),
         (("--randomizer", "exact", "--delta", "1e-6"), "randomizer is 'exact'"),
-        (("--delta", "2"), "delta is 2.0; allowed is"),
+        (("--delta", "2"), "delta is 2.0; it must be"),
         ((), "give exactly one"),
         (("--delta", "1e-6", "--dishonest", "-1"), "dishonest is -1"),
     ):

@@ -169,7 +169,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; must be 1"),
         (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; must be 1e-20..1e.20"),
         (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; must be 1e-20..1e.20"),
-        (_tiny_budget, "allowed are those that noise of 1e.09 times the sensitivity is enough for"),
+        (_tiny_budget, "must be one that noise of 1e.09 times the sensitivity is enough for"),
         (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
