@@ -22,7 +22,7 @@ from protocol.mechanisms import (
     Laplace,
     OneBit,
     RandomizedResponse,
-    Turns,
+    SequentialOrder,
     VectorTask,
     mechanism_from,
 )
@@ -232,6 +232,6 @@ def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
         mechanism_from("gaussian_vector", parts | {"lattice": 10})
 
 
-def test_in_turns_a_client_submits_only_that_it_takes_part() -> None:
-    in_turns = Question("q", GaussianVector(replace(TASK, turns=Turns(100, 0.1)), 10, 1e-6))
-    assert (in_turns.mechanism.report_bytes, in_turns.submitted_bytes) == (8, 1)
+def test_in_a_sequential_round_a_client_submits_only_that_it_takes_part() -> None:
+    is_sequential = Question("q", GaussianVector(replace(TASK, sequential=SequentialOrder(100, 0.1)), 10, 1e-6))
+    assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 1)

@@ -167,7 +167,7 @@ async def test_the_operator_may_end_the_turns(tmp_path: Path) -> None:
 
         taking = asyncio.create_task(table.take(terms, group, progress=progress))
         await asyncio.wait_for(some.wait(), 60)
-        assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_IN_TURNS
+        assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_SEQUENTIAL
         await asyncio.wait_for(several.wait(), 60)  # to close again has changed nothing
         await table.operator.close_round(terms.round_id, end_sequential=True)
         taken = await taking
