@@ -19,7 +19,7 @@ from typing import Any
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify
+from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
@@ -38,7 +38,16 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, SEQUENTIAL_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService"]
+__all__ = ["GENUINE_MESSAGES", "HONEST_ACCOUNTANT", "AccountantService"]
+
+GENUINE_MESSAGES = (
+    "no shuffler replaces, adds, alters or drops a client's message, report or budget: nothing prevents that until "
+    "clients have tickets"
+)
+HONEST_ACCOUNTANT = (
+    "the accountant follows the protocol: it certifies the budgets that arrived, as published, and gives the release "
+    "key away only with the certificate"
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
@@ -314,9 +323,12 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     randomizer = randomizer_of(terms.question.mechanism)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
-    if terms.question.sequential is not None and HONEST_SHUFFLER in message.assumptions:
-        message.assumptions.remove(HONEST_SHUFFLER)
+    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
+    if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
+        message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
+    message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
@@ -346,7 +358,7 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
     else:
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
-        "the first shuffler is honest: it drew the order of the clients at random and tells it nobody",
+        "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
         f"{answered}, each once, and who does not answer does not depend on the data",
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
@@ -413,7 +425,6 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     message.method = certificate.method
     message.assumptions.extend(certificate.assumptions)
     message.numerical_slack = certificate.numerical_slack
-    message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tiers[_answered(certificate, tier.local_epsilon)]
