@@ -39,7 +39,9 @@ MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
-HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+UNIFORM_ORDER = (
+    "at least one shuffler keeps its order secret: the order of the reports is uniformly random to the observer"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,6 @@ class _Answer:
     slack: float
     method: str
     steps: tuple[str, ...]
-    curve: PrivacyProfile | None
 
 
 @dataclass(frozen=True)
@@ -107,37 +108,6 @@ def certify(
 
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
-    return certify_with_curves(
-        budgets,
-        randomizer,
-        delta=delta,
-        epsilon=epsilon,
-        dishonest=dishonest,
-        linkage=linkage,
-        rounds=rounds,
-        attack=attack,
-        compare_all=compare_all,
-        thorough=thorough,
-    )[0]
-
-
-def certify_with_curves(
-    budgets: Budgets | Iterable[float],
-    randomizer: Randomizer | str,
-    *,
-    delta: float | None = None,
-    epsilon: float | None = None,
-    dishonest: int = 0,
-    linkage: str = "separate",
-    rounds: int = 1,
-    attack: bool = True,
-    compare_all: bool = False,
-    thorough: bool = False,
-) -> tuple[Certificate, tuple[PrivacyProfile | None, ...]]:
-    """As `certify`, and for each of the certificate's tiers the curve of one round that its number was read from.
-
-    None where there is no such curve, or only one for a span of tiers, which says nothing away from the target.
-    """
     budgets = as_budgets(budgets)
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     _check(delta, epsilon, dishonest, linkage, rounds)
@@ -151,7 +121,7 @@ def certify_with_curves(
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
     reached = max(answer.tier.delta for answer in answers)
     lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
-    certificate = Certificate(
+    return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
@@ -174,10 +144,9 @@ def certify_with_curves(
         rounds=rounds,
         steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
     )
-    return certificate, tuple(answer.curve for answer in answers)
 
 
-def tier_curves(
+def tier_profiles(
     budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
 ) -> list[tuple[Victim, PrivacyProfile | None]]:
     """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
@@ -186,7 +155,7 @@ def tier_curves(
     """
     found: list[tuple[Victim, PrivacyProfile | None]] = []
     for group in _groups(budgets, randomizer, dishonest, "separate", False):
-        curve = randomizer.curve(group.victim, group.others, delta) if group.others.honest else None
+        curve = randomizer.profile(group.victim, group.others, delta) if group.others.honest else None
         found.append((group.victim, None if isinstance(curve, NoAmplification | SpanProfile) else curve))
     return found
 
@@ -262,7 +231,7 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
     else:
-        curve = randomizer.curve(group.victim, group.others, per_round)
+        curve = randomizer.profile(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
@@ -278,14 +247,9 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         count=group.count,
         epsilon=found.epsilon,
         delta=found.delta,
+        privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
-    return _Answer(
-        tier,
-        found.slack,
-        found.method,
-        found.steps,
-        None if isinstance(curve, NoAmplification | SpanProfile) else curve,
-    )
+    return _Answer(tier, found.slack, found.method, found.steps)
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:
@@ -412,7 +376,7 @@ def _assumptions(
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,
-        HONEST_SHUFFLER,
+        UNIFORM_ORDER,
         f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
         "the multiset of local budgets is public and does not depend on the data",
     ]

@@ -8,19 +8,21 @@ signing and storing a certificate is left to the accountant service.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from accountant.ranges import check_count, check_delta, check_epsilon, outside
 
 __all__ = [
+    "Bounded",
     "Certificate",
     "Comparison",
     "Grade",
     "Guarantee",
     "LowerBound",
+    "PrivacyProfile",
     "Status",
     "TierCertificate",
     "round_down",
@@ -91,14 +93,53 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
+class Bounded:
+    """An upper bound on delta, and the part of it that stands for truncation and rounding. 0 <= slack <= value <= 1."""
+
+    value: float
+    slack: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a value or slack outside [0, 1]."""
+        check_delta(self.value, "value")
+        check_delta(self.slack, "slack")
+
+
+class PrivacyProfile(Protocol):
+    """Certified upper bounds on the hockey-stick divergence of one victim among the others, as epsilon varies."""
+
+    @property
+    def method(self) -> str:
+        """How the bound is proved, in the words of a certificate."""
+        ...
+
+    def delta(self, epsilon: float) -> Bounded:
+        """H_{e^epsilon} <= .value for every epsilon >= 0, replace-one neighbours, both directions."""
+        ...
+
+    def guess(self, delta: float) -> float:
+        """Where delta(epsilon) = delta roughly is; any number is sound, a good one is fast."""
+        ...
+
+    def explain(self) -> tuple[str, ...]:
+        """One line per step: blanket, count of blanket messages, mass lost, errors."""
+        ...
+
+
+@dataclass(frozen=True)
 class TierCertificate:
-    """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta)."""
+    """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta).
+
+    `privacy_profile` is that of one round, from which the number was read. None where there is none, or only one for a
+    span of budgets, which says nothing away from the number.
+    """
 
     local_epsilon: float
     local_delta: float
     count: int
     epsilon: float
     delta: float
+    privacy_profile: PrivacyProfile | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
@@ -154,10 +195,10 @@ class LowerBound:
 class Certificate:
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
-    epsilon and delta hold for every user while at least one shuffler and all but `dishonest` of the other clients are
-    honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part of delta
-    that was added for truncation and rounding (it is already inside delta: nothing has to be added by the reader).
-    `steps` lists how the number came about, one line per step.
+    epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing). `steps`
+    lists how the number came about, one line per step.
     """
 
     epsilon: float

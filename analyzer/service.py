@@ -1,7 +1,7 @@
 """The analyzer's gRPC service: hold the shuffled reports, and answer the question once they are released.
 
     OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
-    in turns:                     CLOSED ──grant──▶ IN_TURNS ──last grant──▶ PUBLISHED | REFUSED
+    in sequential:                     CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
 
 Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
 checked against the very batch that is held here; without both, nothing here can open a report.
@@ -50,25 +50,25 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return HOP_ANALYZER
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
-        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
-        if row.state != pb.ROUND_STATE_CLOSED and not in_turns:
+        is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
+        if row.state != pb.ROUND_STATE_CLOSED and not is_sequential:
             return False
-        kind = _LAST_CERTIFICATE if in_turns else _CERTIFICATE
+        kind = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
         document = await self.store.run(lambda tx: tx.document(terms.round_id, kind))
         if document is None:
             return False
         signed = pb.Signed.FromString(document)
-        if terms.question.turns is None or in_turns or not pb.Certificate.FromString(signed.payload).granted:
+        if terms.question.sequential is None or is_sequential or not pb.Certificate.FromString(signed.payload).granted:
             await self._publish(terms, signed)
         else:
             await self._checked_batch(terms, signed)
-            await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_IN_TURNS))
+            await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL))
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
-        last = _LAST_CERTIFICATE if in_turns else _CERTIFICATE
-        return (in_turns or super().withdrawable(tx, row)) and tx.document(row.round_id, last) is None
+        is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
+        last = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
+        return (is_sequential or super().withdrawable(tx, row)) and tx.document(row.round_id, last) is None
 
     # ------------------------------------------------------------- Analyzer
 
@@ -119,8 +119,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
         drops: dict[str, int] = {}
-        if certificate.granted and terms.question.turns is not None:
-            await self._answer_in_turns(publication, terms, certificate)
+        if certificate.granted and terms.question.sequential is not None:
+            await self._answer_sequential(publication, terms, certificate)
         elif certificate.granted:
             sealed = await self._checked_batch(terms, signed)
             reports, drops, cpu_s = await self._open(terms, sealed)
@@ -147,16 +147,16 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
         return sealed
 
-    # ------------------------------------------------------------- turns
+    # ------------------------------------------------------------- sequential rounds
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
         """Learns from one answer, once, and says where the model stands; what is no answer changes nothing."""
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
-        if terms.question.turns is None or not keys:
-            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
-        if row.state != pb.ROUND_STATE_IN_TURNS:
+        if terms.question.sequential is None or not keys:
+            raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
+        if row.state != pb.ROUND_STATE_SEQUENTIAL:
             raise Refusal(Code.NOT_READY, "the round is not granted yet")
         sealed, report = request.ciphertext, None
         if len(sealed) == Onion(terms).arriving_size(pb.LANE_ANSWER, HOP_ANALYZER):
@@ -177,7 +177,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         model, learnt = await self.store.run(learn)
         return pb.RelayResponse(learnt=learnt, model=self.identity.signed(Kind.MODEL, canonical(model)))
 
-    async def _answer_in_turns(
+    async def _answer_sequential(
         self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate
     ) -> None:
         """Writes the parameters into the publication, if what is certified is what was learnt from."""
@@ -221,7 +221,7 @@ def _places(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueT
 
 
 def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
-    """Returns where the model of a round in turns stands."""
+    """Returns where the model of a sequential round stands."""
     document = tx.document(terms.round_id, _MODEL)
     if document is not None:
         return pb.Model.FromString(document)
@@ -236,14 +236,14 @@ def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plai
     Which budget it was made with is not known here: it counts as one of an average client of the round.
     """
     question = terms.question
-    if question.turns is None:
+    if question.sequential is None:
         return False
     try:
         report = decoder(question, terms.budget_grid[0])(plaintext)
     except ValueError:
         return False
     gradient = estimate(question, [report], [(tier.local_epsilon, tier.count) for tier in certificate.tiers]).mean
-    parameters = np.frombuffer(model.parameters, dtype="<f4") - question.turns.learning_rate * gradient
+    parameters = np.frombuffer(model.parameters, dtype="<f4") - question.sequential.learning_rate * gradient
     model.parameters = parameters.astype("<f4").tobytes()
     model.num_answers += 1
     return True

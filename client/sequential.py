@@ -1,4 +1,4 @@
-"""Taking turns: being there on a stream to hop 1, and answering once when it is one's turn.
+"""Taking sequential: being there on a stream to hop 1, and answering once when it is one's turn.
 
 Before it answers, a client checks that the accountant has granted the round, and that the model it is asked about is
 the analyzer's. The answer is stored before it is sent; whoever asks again, about whatever model, gets the same bytes,
@@ -31,7 +31,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.transport import retrying
 
-__all__ = ["Attendee", "TurnsTaken", "take_turns"]
+__all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
 
 _PER_MESSAGE = 500
 _PAUSE_S = (0.05, 0.1)
@@ -39,7 +39,7 @@ _PAUSE_S = (0.05, 0.1)
 
 @dataclass(frozen=True)
 class Attendee:
-    """One user who takes turns.
+    """One user of a sequential round.
 
     Attributes:
         private_key: Ed25519, 32 bytes: the key that has submitted the budget.
@@ -58,17 +58,17 @@ class Attendee:
 
 
 @dataclass
-class TurnsTaken:
+class SequentialAnswers:
     """What came of it: who has answered, who was not let in and why, whose gradient could not be used and why, and hop
     1's report at the end."""
 
     answered: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     without_gradient: dict[str, str] = field(default_factory=dict)
-    report: pb.TurnsReport = field(default_factory=pb.TurnsReport)
+    report: pb.SequentialReport = field(default_factory=pb.SequentialReport)
 
 
-async def take_turns(
+async def answer_sequentially(
     channel: grpc.aio.Channel,
     terms: RoundTerms,
     deployment: Deployment,
@@ -77,7 +77,7 @@ async def take_turns(
     outbox: Outbox,
     patience_s: float = 60.0,
     progress: Callable[[int], None] = lambda _: None,
-) -> TurnsTaken:
+) -> SequentialAnswers:
     """Attends for all users until nobody is asked any more, coming again when the stream breaks.
 
     Args:
@@ -107,7 +107,7 @@ class _Taking:
         outbox: Outbox,
         progress: Callable[[int], None],
     ) -> None:
-        self.taken = TurnsTaken()
+        self.taken = SequentialAnswers()
         self._terms, self._onion = terms, Onion(terms)
         self._deployment = deployment
         self._users = {_public(user.private_key): (name, user) for name, user in users.items()}

@@ -46,8 +46,8 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, as `client.randomizers.randomize` takes it. None where clients take turns: there it is
-            asked for later (client.sequential).
+        value: the true value, as `client.randomizers.randomize` takes it. None in a sequential
+            round, where it is asked for later (client.sequential).
         max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
@@ -81,7 +81,7 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
         ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
-    report = JOINING if terms.question.turns else _report(terms.question, participant.value, epsilon)
+    report = JOINING if terms.question.sequential else _report(terms.question, participant.value, epsilon)
     envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)

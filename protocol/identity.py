@@ -49,7 +49,7 @@ class Kind(enum.StrEnum):
     CERTIFICATE = "certificate"
     PUBLICATION = "publication"
     MODEL = "model"
-    TURNS = "turns"
+    SEQUENTIAL = "sequential-report"
 
 
 def _context(kind: str) -> bytes:

@@ -31,7 +31,7 @@ __all__ = [
     "OneBit",
     "RandomizedResponse",
     "ScalarMechanism",
-    "Turns",
+    "SequentialOrder",
     "VectorMechanism",
     "VectorTask",
     "mechanism_from",
@@ -315,7 +315,7 @@ class Gaussian(LatticeMechanism):
 
 
 @dataclass(frozen=True)
-class Turns:
+class SequentialOrder:
     """Clients answer one after the other, and the analyzer takes a step after each (GSPA, Algorithm 3).
 
     Attributes:
@@ -339,15 +339,15 @@ class VectorTask:
         dimension: 1 .. 2^18.
         clipping_norm: every client's vector (gaussian_vector: every record's) is at most so long; finite, > 0.
         model: a name for people; the client brings the model.
-        parameters: where the gradient is asked for, float32, little-endian; in turns, of the first client.
-        turns: None where all clients answer at once.
+        parameters: where the gradient is asked for, float32, little-endian; in a sequential round, of the first client.
+        sequential: None where all clients answer at once.
     """
 
     dimension: int
     clipping_norm: float
     model: str
     parameters: bytes
-    turns: Turns | None = None
+    sequential: SequentialOrder | None = None
 
     def __post_init__(self) -> None:
         _check_count("dimension", self.dimension, 1, MAX_DIMENSION)
@@ -386,8 +386,9 @@ class VectorMechanism(Mechanism):
         if not message.HasField("vector"):
             raise ValueError(f"vector is missing; {cls.kind} needs it")
         task = message.vector
-        turns = Turns(task.turns.period_ms, task.turns.learning_rate) if task.HasField("turns") else None
-        vector = VectorTask(task.dimension, task.clipping_norm, task.model, task.parameters, turns)
+        order = task.sequential
+        sequential = SequentialOrder(order.period_ms, order.learning_rate) if task.HasField("sequential") else None
+        vector = VectorTask(task.dimension, task.clipping_norm, task.model, task.parameters, sequential)
         others = {one.name: getattr(message, one.name) for one in fields(cls) if one.name != "vector"}
         return cls(vector, **others)
 

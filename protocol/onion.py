@@ -3,10 +3,10 @@
     joint envelope ── hop 1 ──┬─ report lane:    hop 2 … hop k, release key, analyzer, report
                               └─ parameter lane: hop 2 … hop k, accountant, local budget
 
-    in turns, an answer: hop 1 … hop k, release key, analyzer, report
+    sequential, an answer: hop 1 … hop k, release key, analyzer, report
 
-A client calls `wrap`, in turns `wrap_answer` for its report; a hop or sink asks for its own `Layer`. Sizes are the same
-for every client of a round; any other size is refused before it is opened.
+A client calls `wrap`, and in a sequential round `wrap_answer` for its report; a hop or sink asks for its own `Layer`.
+Sizes are the same for every client of a round; any other size is refused before it is opened.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Onion:
         self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.submitted_bytes)
         self._answer = (
             self._layers(Lane.LANE_ANSWER, hops + inner, terms.question.mechanism.report_bytes)
-            if terms.question.turns
+            if terms.question.sequential
             else []
         )
         self._parameter = self._layers(

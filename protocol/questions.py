@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from protocol.mechanisms import MECHANISMS, Mechanism, Turns
+from protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["JOINING", "Question", "choose_budget"]
 
 JOINING = b"\0"
-"""In turns: what stands in the place of a report when a client submits its budget."""
+"""In sequential: what stands in the place of a report when a client submits its budget."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Question:
         return pb.Question(name=self.name, **{self.mechanism.kind: asdict(self.mechanism)})  # type: ignore[arg-type]
 
     @property
-    def turns(self) -> Turns | None:
-        """How clients take turns; None where they answer all at once."""
+    def sequential(self) -> SequentialOrder | None:
+        """The sequential order; None where clients answer all at once."""
         task = self.mechanism.task
-        return None if task is None else task.turns
+        return None if task is None else task.sequential
 
     @property
     def submitted_bytes(self) -> int:
-        """The exact size of what a client submits beside its budget: its report, in turns only that it takes part."""
-        return self.mechanism.report_bytes if self.turns is None else len(JOINING)
+        """The exact size of what a client submits beside its budget: its report, or just that it takes part."""
+        return self.mechanism.report_bytes if self.sequential is None else len(JOINING)
 
 
 def choose_budget(max_local_epsilon: float, grid: Sequence[float]) -> float:

@@ -24,12 +24,12 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.round_driver import RoundDriver
 from runtime.store import Transaction
 
-__all__ = ["TURNS_REPORT", "Delivery"]
+__all__ = ["SEQUENTIAL_REPORT", "Delivery"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-TURNS_REPORT = "turns-report"
+SEQUENTIAL_REPORT = "sequential-report"
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -143,7 +143,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         """
         raise Refusal(Code.NOT_YOUR_CALL, f"{self.name} takes no answers")
 
-    async def EndTurns(self, request: pb.EndTurnsRequest, context: Context) -> pb.EndTurnsResponse:  # noqa: N802
+    async def EndSequential(self, request: pb.EndSequentialRequest, context: Context) -> pb.EndSequentialResponse:  # noqa: N802
         """Takes hop 1's signed report of how many clients have answered in a sequential round.
 
         Raises:
@@ -155,14 +155,14 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         self.require_caller(context, [self.predecessor(terms)])
         first = terms.manifest.hops[0].service
         report = read_signed(
-            Kind.TURNS, pb.TurnsReport, request.report, {first: self.deployment.identities[first]}, [first]
+            Kind.SEQUENTIAL, pb.SequentialReport, request.report, {first: self.deployment.identities[first]}, [first]
         )
         if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
         document = request.report.SerializeToString(deterministic=True)
-        await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_REPORT, document))
+        await self.store.run(lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document))
         self.wake(terms.round_id)
-        return pb.EndTurnsResponse()
+        return pb.EndSequentialResponse()
 
     async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.delivery import TURNS_REPORT, Delivery
+from runtime.delivery import SEQUENTIAL_REPORT, Delivery
 from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
 from runtime.round_driver import ServiceSetup, Stopwatch
 
-__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "TURNS_REPORT", "RoundService", "ServiceSetup", "Stopwatch"]
+__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "SEQUENTIAL_REPORT", "RoundService", "ServiceSetup", "Stopwatch"]
 
 
 class RoundService(RoundControl, Delivery):

@@ -152,7 +152,7 @@ class Attendance:
         if not question.answer.done():
             question.answer.set_result(answer.envelope)
 
-    def finish(self, round_id: str, report: pb.TurnsReport) -> None:
+    def finish(self, round_id: str, report: pb.SequentialReport) -> None:
         """Tells all clients that attend a round that the asking is over, and forgets the round."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):

@@ -25,10 +25,10 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY, TURNS_REPORT, RoundService, ServiceSetup, Stopwatch
+from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from shuffler.sequential_order import PROGRESS, ask_in_turn
+from shuffler.sequential_order import PROGRESS, ask_in_order
 
 __all__ = ["SequentialHop"]
 
@@ -52,21 +52,21 @@ class SequentialHop(RoundService):
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
         """Also while clients are being asked: the asking ends, and the answers that were given are destroyed."""
-        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_IN_TURNS
+        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_SEQUENTIAL
 
-    async def take_turns(self, terms: RoundTerms) -> bool:
+    async def run_sequential(self, terms: RoundTerms) -> bool:
         """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, TURNS_REPORT))
+        document = await self.store.run(lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT))
         if document is None and self.hop(terms) > 1:
             return False
         if document is None:
-            document = await self._take_turns(terms)
+            document = await self._ask_clients(terms)
         signed = pb.Signed.FromString(document)
-        self.attendance.finish(terms.round_id, pb.TurnsReport.FromString(signed.payload))
+        self.attendance.finish(terms.round_id, pb.SequentialReport.FromString(signed.payload))
         receiver = self.receivers(terms)[pb.LANE_PARAMETER]
         stub = stubs.DeliveryStub(self.channel_to(receiver))
-        request = pb.EndTurnsRequest(round_id=terms.round_id, report=signed)
-        await self.persist(terms.round_id, receiver, stub.EndTurns, request)
+        request = pb.EndSequentialRequest(round_id=terms.round_id, report=signed)
+        await self.persist(terms.round_id, receiver, stub.EndSequential, request)
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
@@ -75,7 +75,7 @@ class SequentialHop(RoundService):
         await self.store.run(finish)
         return True
 
-    async def _take_turns(self, terms: RoundTerms) -> bytes:
+    async def _ask_clients(self, terms: RoundTerms) -> bytes:
         """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
         watch = Stopwatch()
         accountant = terms.manifest.accountant.service
@@ -83,18 +83,18 @@ class SequentialHop(RoundService):
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
         signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
-        report = pb.TurnsReport(round_id=terms.round_id, manifest_hash=terms.hash)
+        report = pb.SequentialReport(round_id=terms.round_id, manifest_hash=terms.hash)
         if certificate.granted:
             relay = partial(self._pass_on, terms)
-            report = await ask_in_turn(terms, self.store, self.attendance, signed, relay)
-        document = self.identity.signed(Kind.TURNS, canonical(report)).SerializeToString(deterministic=True)
+            report = await ask_in_order(terms, self.store, self.attendance, signed, relay)
+        document = self.identity.signed(Kind.SEQUENTIAL, canonical(report)).SerializeToString(deterministic=True)
 
         def keep(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, TURNS_REPORT, document)
-            tx.add_cost(terms.round_id, "turns", *watch.read())
+            tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+            tx.add_cost(terms.round_id, "sequential", *watch.read())
 
         await self.store.run(keep)
-        self.metrics.stage("turns", watch.read()[0])
+        self.metrics.stage("sequential", watch.read()[0])
         return document
 
     async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
@@ -118,8 +118,8 @@ class SequentialHop(RoundService):
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
-        if terms.question.turns is None or not keys:
-            raise Refusal(Code.WRONG_STATE, "the round takes no turns, or no more")
+        if terms.question.sequential is None or not keys:
+            raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:
             return pb.RelayResponse()
@@ -151,20 +151,20 @@ class SequentialHop(RoundService):
         terms = await self.terms(first.round_id)
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
-        if terms.question.turns is None:
-            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} takes no turns")
+        if terms.question.sequential is None:
+            raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} is not sequential")
         stream = self.attendance.open(terms.round_id)
         reader = asyncio.create_task(self._listen(stream, requests))
         late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self.store.run(
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, TURNS_REPORT))
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT))
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                 self.dismiss(terms.round_id)
             if document is not None:
-                report = pb.TurnsReport.FromString(pb.Signed.FromString(document).payload)
+                report = pb.SequentialReport.FromString(pb.Signed.FromString(document).payload)
                 self.attendance.finish(terms.round_id, report)
             while (response := await stream.outgoing.get()) is not None:
                 if isinstance(response, Refusal):

@@ -2,7 +2,7 @@
 
 The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
 round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
-crash can repeat its passing on, which changes nothing, but not lose it. Why an epoch of turns has the certificate of a
+crash can repeat its passing on, which changes nothing, but not lose it. Why a sequential epoch has the certificate of a
 batch of those who answer: docs/accounting.md, 2.1.
 """
 
@@ -22,11 +22,11 @@ from runtime.service import ENVELOPE_KEY
 from runtime.store import Store, Transaction
 from shuffler.attendance import Attendance
 
-__all__ = ["ORDER_KEY", "PROGRESS", "TURNS_ENDED", "ask_in_turn", "new_order_key", "secret_order"]
+__all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_order_key", "secret_order"]
 
 ORDER_KEY = "order"
-PROGRESS = "turns-progress"
-TURNS_ENDED = "turns-ended"
+PROGRESS = "sequential-progress"
+SEQUENTIAL_ENDED = "sequential-ended"
 _RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.transport.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
@@ -41,9 +41,9 @@ def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
     return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
 
 
-async def ask_in_turn(
+async def ask_in_order(
     terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
-) -> pb.TurnsReport:
+) -> pb.SequentialReport:
     """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
 
     Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
@@ -56,13 +56,13 @@ async def ask_in_turn(
         certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
-    turns, round_id, needed = terms.question.turns, terms.round_id, terms.manifest.min_batch_size
-    if turns is None:
-        raise ValueError(f"round {round_id!r} has no turns")
+    sequential, round_id, needed = terms.question.sequential, terms.round_id, terms.manifest.min_batch_size
+    if sequential is None:
+        raise ValueError(f"round {round_id!r} is not sequential")
 
-    def read(tx: Transaction) -> tuple[dict[str, KeyPair], list[bytes], pb.TurnsProgress, bool]:
-        progress = pb.TurnsProgress.FromString(tx.document(round_id, PROGRESS) or b"")
-        ended = tx.document(round_id, TURNS_ENDED) is not None
+    def read(tx: Transaction) -> tuple[dict[str, KeyPair], list[bytes], pb.SequentialProgress, bool]:
+        progress = pb.SequentialProgress.FromString(tx.document(round_id, PROGRESS) or b"")
+        ended = tx.document(round_id, SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
 
     keys, clients, progress, ended = await store.run(read)
@@ -71,9 +71,9 @@ async def ask_in_turn(
 
     async def turn_of(client: bytes) -> bytes:
         """Returns the client's answer, opened, when its time is over; nothing if there is none that opens."""
-        over = asyncio.get_running_loop().time() + turns.period_ms / 1000
+        over = asyncio.get_running_loop().time() + sequential.period_ms / 1000
         model = progress.model if progress.HasField("model") else None
-        envelope = await attendance.ask(round_id, client, model, certificate, turns.period_ms / 1000)
+        envelope = await attendance.ask(round_id, client, model, certificate, sequential.period_ms / 1000)
         await asyncio.sleep(over - asyncio.get_running_loop().time())
         if envelope is None or len(envelope) != layer.sealed_size:
             return b""
@@ -113,7 +113,7 @@ async def ask_in_turn(
         progress.position += 1
         progress.pending = b""
     await store.run(save)
-    return pb.TurnsReport(
+    return pb.SequentialReport(
         round_id=round_id,
         manifest_hash=terms.hash,
         num_answers=progress.num_answers,

@@ -2,7 +2,7 @@
 
     hop 1:     OPEN ──close──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
     hop 2..k:  OPEN ──hand-over──▶ CLOSED ──mix──▶ MIXED ──deliver──▶ DELIVERED
-    sequential:                                     MIXED ──deliver──▶ IN_TURNS ──asking ends──▶ DELIVERED
+    sequential:                                     MIXED ──deliver──▶ SEQUENTIAL ──asking ends──▶ DELIVERED
 
 The output batch and the commitments are durable before the first byte is sent, so a crash can repeat a delivery but
 never choose a second order. After the next role's acknowledgement bodies and round key are gone.
@@ -33,13 +33,13 @@ from shuffler.admission import MAX_PER_CALL, Admission
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import open_layer, permute
 from shuffler.sequential import SequentialHop
-from shuffler.sequential_order import ORDER_KEY, TURNS_ENDED, new_order_key
+from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 
 __all__ = ["ShufflerService"]
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-_BEFORE_LAST_TURN = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_IN_TURNS)
+_BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -93,8 +93,8 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             await self._mix(terms)
         elif row.state == pb.ROUND_STATE_MIXED:
             await self._deliver(terms)
-        elif row.state == pb.ROUND_STATE_IN_TURNS:
-            return await self.take_turns(terms)
+        elif row.state == pb.ROUND_STATE_SEQUENTIAL:
+            return await self.run_sequential(terms)
         return True
 
     async def _close_at_deadline(self, terms: RoundTerms) -> bool:
@@ -220,13 +220,13 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         for receiver in dict.fromkeys(receivers.values()):
             await self.hand_over(terms, receiver, handover.commitments)
 
-        in_turns = terms.question.turns is not None
+        is_sequential = terms.question.sequential is not None
 
         def finish(tx: Transaction) -> None:
-            state = pb.ROUND_STATE_IN_TURNS if in_turns else pb.ROUND_STATE_DELIVERED
+            state = pb.ROUND_STATE_SEQUENTIAL if is_sequential else pb.ROUND_STATE_DELIVERED
             tx.update_round(terms.round_id, state=state, bytes_sent=sent)
             tx.add_cost(terms.round_id, "deliver", *watch.read())
-            if not in_turns:
+            if not is_sequential:
                 tx.forget(terms.round_id)
                 return
             tx.forget_ciphertexts(terms.round_id)
@@ -328,7 +328,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     # ------------------------------------------------------------- RoundControl
 
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
-        """Ends admission, and on request the turns of a sequential round; again: nothing changes.
+        """Ends admission, and on request the asking of a sequential round; again: nothing changes.
 
         Raises:
             Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND.
@@ -338,8 +338,8 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         state, count = await self.close(terms)
-        if request.end_turns and terms.question.turns is not None and state in _BEFORE_LAST_TURN:
-            await self.store.run(lambda tx: tx.put_document(terms.round_id, TURNS_ENDED, b"1"))
+        if request.end_sequential and terms.question.sequential is not None and state in _BEFORE_LAST_ANSWER:
+            await self.store.run(lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1"))
             await self.attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:
             self.wake(terms.round_id)

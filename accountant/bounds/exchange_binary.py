@@ -280,7 +280,7 @@ def exchange_binary_profile(
     choices = [coins for coins in choices if coins.sum() < count.sum()]
 
     def curve_with(coins: Ints, tiers: int) -> ExchangeBinaryProfile:
-        return _curve(victim.local_epsilon, epsilons, count, coins, target, tiers)
+        return _profile_of(victim.local_epsilon, epsilons, count, coins, target, tiers)
 
     # All are compared at one epsilon, near the answer.
     middle = curve_with(choices[len(choices) // 2], TUNING_TIERS)
@@ -304,7 +304,7 @@ def _coins(chances: Floats, count: Ints, wanted: float) -> Ints:
     return np.minimum(np.ceil(share * count).astype(np.int64), count)
 
 
-def _curve(
+def _profile_of(
     local_epsilon: float, epsilons: Floats, count: Ints, coins: Ints, delta: float, tiers: int
 ) -> ExchangeBinaryProfile:
     used = coins > 0

@@ -390,14 +390,14 @@ def exchange_laplace_profile(
         coins = np.minimum(np.ceil(share * count).astype(np.int64), count)
         if coins.sum() < count.sum() and not any((coins == other).all() for other in choices):
             choices.append(coins)
-    curves = [_curve(victim.local_epsilon, rates, count, coins, target) for coins in choices]
+    curves = [_profile_of(victim.local_epsilon, rates, count, coins, target) for coins in choices]
     middle = curves[len(curves) // 2]
     point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.05).epsilon
     point = min(point, 0.9 * victim.local_epsilon)
     return min(curves, key=lambda curve: curve.peak(point).height)
 
 
-def _curve(victim: float, rates: Floats, count: Ints, coins: Ints, delta: float) -> ExchangeLaplaceProfile:
+def _profile_of(victim: float, rates: Floats, count: Ints, coins: Ints, delta: float) -> ExchangeLaplaceProfile:
     used, left = coins > 0, count - coins
     coin_rate = float(rates[used].max()) if used.any() else float(rates[0])
     # Each chance takes at most five rounded operations.

@@ -10,30 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.ranges import check_delta, check_epsilon, check_target_delta
+from accountant.results import Bounded, PrivacyProfile
 
 __all__ = ["Bounded", "CountProfile", "Inverse", "Others", "PrivacyProfile", "Victim", "smallest_epsilon"]
 
 UNDERFLOW = 1e-290
 """Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """An upper bound on delta, and the part of it that stands for truncation and rounding. 0 <= slack <= value <= 1."""
-
-    value: float
-    slack: float
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a value or slack outside [0, 1]."""
-        check_delta(self.value, "value")
-        check_delta(self.slack, "slack")
 
 
 @dataclass(frozen=True)
@@ -87,27 +75,6 @@ class Others:
     def honest(self) -> int:
         """How many of them can be relied on."""
         return max(0, int(self.count.sum()) - self.dishonest)
-
-
-class PrivacyProfile(Protocol):
-    """Certified upper bounds on the hockey-stick divergence of one victim among the others, as epsilon varies."""
-
-    @property
-    def method(self) -> str:
-        """How the bound is proved, in the words of a certificate."""
-        ...
-
-    def delta(self, epsilon: float) -> Bounded:
-        """H_{e^epsilon} <= .value for every epsilon >= 0, replace-one neighbours, both directions."""
-        ...
-
-    def guess(self, delta: float) -> float:
-        """Where delta(epsilon) = delta roughly is; any number is sound, a good one is fast."""
-        ...
-
-    def explain(self) -> tuple[str, ...]:
-        """One line per step: blanket, count of blanket messages, mass lost, errors."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ class Randomizer(ABC):
         return local_epsilon
 
     @abstractmethod
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
 
         delta is the target, if there is one: it only decides how finely to compute.

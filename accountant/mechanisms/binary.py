@@ -58,14 +58,14 @@ class BitBlanket(ClosedFormRandomizer):
 class BitReports(BitBlanket):
     """Bits are all that users report: then the number of ones is all that a batch shows."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
         few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
         if few:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
-        return super().curve(victim, others, delta)
+        return super().profile(victim, others, delta)
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ class ClosedFormRandomizer(Randomizer):
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `Randomizer.curve`."""
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.profile`."""
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
         averaged = self.averaged(victim.local_epsilon, law, tail)

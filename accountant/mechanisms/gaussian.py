@@ -59,14 +59,14 @@ class GaussianMechanism(NoisyValue):
             rates.append(1 / (2 * sigma**2))
         return np.array(rates)
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `NoisyValue.curve`; in more than one dimension there is no common blanket."""
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `NoisyValue.profile`; in more than one dimension there is no common blanket."""
         if self.dimension > 1:
             return NoAmplification(
                 f"no amplification: in {self.dimension} dimensions the length of a report shows its own sigma, and the "
                 "ratio of the densities is exponentially small; the certificate is the local budget"
             )
-        return super().curve(victim, others, delta)
+        return super().profile(victim, others, delta)
 
     @classmethod
     def of(cls, mechanism: Any) -> Self:

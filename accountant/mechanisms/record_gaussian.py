@@ -80,7 +80,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """No curve: the reason why."""
         return NoAmplification(
             f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "

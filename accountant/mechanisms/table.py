@@ -44,16 +44,14 @@ class TableMechanism(Randomizer):
 
     def __post_init__(self) -> None:
         if not self.tables:
-            raise ValueError("tables is empty; allowed is one table for every local budget")
+            raise ValueError("tables is empty; must have one for every local budget")
         shapes = {np.shape(table) for table in self.tables.values()}
         if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
-            raise ValueError(f"tables have shapes {sorted(shapes)}; allowed is one shape (inputs >= 2, outputs >= 2)")
+            raise ValueError(f"tables have shapes {sorted(shapes)}; must be one shape (inputs >= 2, outputs >= 2)")
         for epsilon, table in self.tables.items():
             Tier(epsilon, 1)
             if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=TABLE_SUM, rtol=0)):
-                raise ValueError(
-                    f"table {epsilon!r} has rows {table.sum(axis=1)!r}; allowed is masses that add up to 1"
-                )
+                raise ValueError(f"table {epsilon!r} has rows {table.sum(axis=1)!r}; must add up to 1")
             if self._shown[epsilon] > epsilon + TABLE_ROUNDING * (1 + epsilon):
                 raise ValueError(
                     f"table {epsilon!r} has a ratio above e^epsilon, e^{self._shown[epsilon]!r}; "
@@ -77,11 +75,11 @@ class TableMechanism(Randomizer):
     def statement(self) -> str:
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def curve(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `Randomizer.curve`; the worst of all pairs of inputs."""
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.profile`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
-            raise ValueError(f"local epsilon {missing[0]!r} has no table; allowed is {sorted(self.tables)}")
+            raise ValueError(f"local epsilon {missing[0]!r} has no table; must be one of {sorted(self.tables)}")
         if others.local_epsilon.size > MAX_RATES:
             raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
         cells = self._cells(victim.local_epsilon)

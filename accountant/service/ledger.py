@@ -18,8 +18,8 @@ import sqlalchemy as sa
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
-from accountant.ranges import check_count, check_delta, check_epsilon
-from accountant.results import Grade, Guarantee, round_down, round_up
+from accountant.ranges import check_epsilon
+from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up
 
 __all__ = [
     "ANY_TIER",
@@ -73,26 +73,18 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(TierCertificate):
     """One tier of one granted round: certified (epsilon, delta), and points (epsilon, delta) of its certified profile.
 
     The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
     is given up (its delta is then lost); they may be missing, and then only adding is possible.
     """
 
-    local_epsilon: float
-    local_delta: float
-    count: int
-    epsilon: float
-    delta: float
     profile: Profile = ()
 
     def __post_init__(self) -> None:
-        check_epsilon(self.local_epsilon, "local_epsilon")
-        check_delta(self.local_delta, "local_delta")
-        check_count(self.count, "count", 1)
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
+        """Raises ValueError for a field outside its range."""
+        super().__post_init__()
         epsilons, deltas = [point[0] for point in self.profile], [point[1] for point in self.profile]
         if epsilons != sorted(set(epsilons)) or deltas != sorted(deltas, reverse=True):
             raise ValueError(f"profile is {self.profile[:3]!r}...; allowed is epsilon increasing, delta not increasing")

@@ -2,7 +2,7 @@
 
     OPEN ──hand-over──▶ CLOSED ──certify──▶ CERTIFIED ──grant──▶ RELEASED
                                         └──▶ REFUSED   (release key destroyed in the same transaction)
-    in turns:  CERTIFIED ──grant──▶ IN_TURNS ──no more turns: certify who answered──▶ RELEASED | REFUSED
+    in sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──no more sequential: certify who answered──▶ RELEASED | REFUSED
 
 The bounds are `accountant.certify`'s; this room opens budgets, applies the policy of the manifest, and keeps the
 release key, without which no report can be opened.
@@ -18,9 +18,8 @@ from typing import Any
 
 import grpc.aio
 
-from accountant.bounds.profile import PrivacyProfile
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify, certify_with_curves
+from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
@@ -36,10 +35,19 @@ from protocol.onion import Onion, decode_budget
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, TURNS_REPORT, RoundService, Stopwatch
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY, SEQUENTIAL_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService"]
+__all__ = ["GENUINE_MESSAGES", "HONEST_ACCOUNTANT", "AccountantService"]
+
+GENUINE_MESSAGES = (
+    "no shuffler replaces, adds, alters or drops a client's message, report or budget: nothing prevents that until "
+    "clients have tickets"
+)
+HONEST_ACCOUNTANT = (
+    "the accountant follows the protocol: it certifies the budgets that arrived, as published, and gives the release "
+    "key away only with the certificate"
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
@@ -64,24 +72,24 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             await self._certify(terms)
         elif row.state == pb.ROUND_STATE_CERTIFIED:
             await self._grant(terms)
-        elif row.state == pb.ROUND_STATE_IN_TURNS:
-            return await self._end_turns(terms)
+        elif row.state == pb.ROUND_STATE_SEQUENTIAL:
+            return await self._end_sequential(terms)
         else:
             return False
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """In turns, too, until those who answered are certified."""
-        in_turns = row.state == pb.ROUND_STATE_IN_TURNS
-        return super().withdrawable(tx, row) or (in_turns and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
+        """In a sequential round also until those who answered are certified."""
+        is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
+        return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
 
     def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
         """How many answers the analyzer has seen by then nobody says: they are paid for as if nobody hid anybody."""
-        if row.state != pb.ROUND_STATE_IN_TURNS:
+        if row.state != pb.ROUND_STATE_SEQUENTIAL:
             return
         terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
         first = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"")
-        _, entries = _after_turns(terms, pb.Certificate.FromString(first.payload), 0)
+        _, entries = _after_sequential(terms, pb.Certificate.FromString(first.payload), 0)
         Ledger(tx.connection).amend(terms.round_id, entries)
 
     # ------------------------------------------------------------- certify
@@ -171,27 +179,28 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
-            if granted and terms.question.turns is not None:
-                state = pb.ROUND_STATE_IN_TURNS
+            if granted and terms.question.sequential is not None:
+                state = pb.ROUND_STATE_SEQUENTIAL
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             tx.forget(terms.round_id)
 
         await self.store.run(finish)
 
-    # ------------------------------------------------------------- turns
+    # ------------------------------------------------------------- sequential rounds
 
-    async def _end_turns(self, terms: RoundTerms) -> bool:
-        """Certifies those who answered once there are no more turns; returns False until then."""
+    async def _end_sequential(self, terms: RoundTerms) -> bool:
+        """Certifies those who answered once the asking has ended; returns False until then."""
+        kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
-            lambda tx: [tx.document(terms.round_id, kind) for kind in (_CERTIFICATE, TURNS_REPORT, _LAST_CERTIFICATE)]
+            lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
         if first is None or ended is None:
             return False
         if document is None:
             granted = pb.Certificate.FromString(pb.Signed.FromString(first).payload)
-            report = pb.TurnsReport.FromString(pb.Signed.FromString(ended).payload)
-            document = await self._certify_turns(terms, granted, report)
+            report = pb.SequentialReport.FromString(pb.Signed.FromString(ended).payload)
+            document = await self._certify_sequential(terms, granted, report)
         signed = pb.Signed.FromString(document)
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
@@ -202,9 +211,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.store.run(lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
-    async def _certify_turns(self, terms: RoundTerms, first: pb.Certificate, report: pb.TurnsReport) -> bytes:
+    async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
         """Returns the signed last certificate, which is durable; the ledger has what it says then."""
-        certificate, entries = await asyncio.to_thread(_after_turns, terms, first, report.num_answers)
+        certificate, entries = await asyncio.to_thread(_after_sequential, terms, first, report.num_answers)
         limit = _limit(terms)
         async with self._ledger_turn:
             if limit is not None:
@@ -253,7 +262,7 @@ def _certificate(
     # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
-    if terms.question.turns is not None:
+    if terms.question.sequential is not None:
         # Whoever does not answer hides nobody; nor does an answer of somebody whose submission hop 1 could not open.
         unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
         dishonest += _most_missing(terms, budgets.total()) + unreadable
@@ -275,12 +284,12 @@ def _certificate(
 
 
 def _most_missing(terms: RoundTerms, num_users: int) -> int:
-    """Returns how many clients may fail to answer in turns before hop 1 ends them."""
+    """Returns how many clients may fail to answer in a sequential round before hop 1 ends them."""
     return max(0, num_users - terms.manifest.min_batch_size)
 
 
-def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a round in turns for those who answered, from the one that it was granted with.
+def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
+    """Returns the certificate of a sequential round for those who answered, from the one that it was granted with.
 
     And what it costs each tier.
 
@@ -312,11 +321,14 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate, curves = certify_with_curves(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
-    if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
-        message.assumptions.remove(HONEST_SHUFFLER)
-        message.assumptions.extend(_assumptions_in_turns(terms, message))
+    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
+    if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
+        message.assumptions.remove(UNIFORM_ORDER)
+        message.assumptions.extend(_sequential_assumptions(terms, message))
+    message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
@@ -336,19 +348,19 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
             f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
             f"{round_up(excess, 3)} too much; {nearest}"
         )
-    return _entries(multiset, randomizer, certificate, curves, with_profiles=_limit(terms) is not None)
+    return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
 
 
-def _assumptions_in_turns(terms: RoundTerms, message: pb.Certificate) -> list[str]:
-    turns, users = terms.question.turns, message.num_users
+def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:
+    order, users = terms.question.sequential, message.num_users
     if message.HasField("num_answers"):
         answered = f"{message.num_answers} of {users} clients answered"
     else:
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
-        "the first shuffler is honest: it drew the order of the clients at random and tells it nobody",
+        "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
         f"{answered}, each once, and who does not answer does not depend on the data",
-        f"an answer is passed on {turns.period_ms if turns else 0} ms after it was asked for: its time tells nothing",
+        f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 
 
@@ -356,25 +368,24 @@ def _entries(
     budgets: Budgets,
     randomizer: Randomizer,
     certificate: Certificate,
-    curves: Sequence[PrivacyProfile | None],
     *,
     with_profiles: bool,
 ) -> list[Entry]:
     """Returns what the round costs every budget, as the ledger keeps it.
 
-    The profiles are those of the curves that the certificate was read from. Nothing is computed from its tiers: very
+    The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
     many budgets are answered in groups, and noise made for a smaller budget hides less than the group's name promises.
     """
     profiles: dict[int, Profile] = {}
     entries = []
     for budget in budgets.tiers:
         group = _answered(certificate, budget.local_epsilon)
-        tier, curve = certificate.tiers[group], curves[group]
+        tier = certificate.tiers[group]
         if group not in profiles:
             profiles[group] = ()
             pure = with_profiles and not randomizer.spends_local_delta
-            if pure and curve is not None and 0 < tier.epsilon < tier.local_epsilon:
-                profiles[group] = profile_of(curve, tier.epsilon, tier.local_epsilon)
+            if pure and tier.privacy_profile is not None and 0 < tier.epsilon < tier.local_epsilon:
+                profiles[group] = profile_of(tier.privacy_profile, tier.epsilon, tier.local_epsilon)
         profile = profiles[group]
         if with_profiles:
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
@@ -414,7 +425,6 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     message.method = certificate.method
     message.assumptions.extend(certificate.assumptions)
     message.numerical_slack = certificate.numerical_slack
-    message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tiers[_answered(certificate, tier.local_epsilon)]

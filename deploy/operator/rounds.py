@@ -165,7 +165,7 @@ class Operator:
             end_sequential: in a sequential round, ask no further client.
         """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_turns=end_sequential)
+        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential)
         return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:

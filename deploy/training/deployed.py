@@ -24,7 +24,7 @@ from client.fleet import FleetReport, run_fleet
 from client.gradients import FlatModel
 from client.outbox import Outbox
 from client.rounds import fetch_terms
-from client.sequential import Attendee, take_turns
+from client.sequential import Attendee, answer_sequentially
 from client.submission import Participant, new_client_key
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator, RoundSettings
@@ -36,7 +36,7 @@ from deploy.training.outcome import EpochRecord
 from deploy.training.privacy import Batch
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.mechanisms import GaussianVector, Hemisphere, Turns, VectorTask
+from protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
@@ -329,7 +329,7 @@ class SequentialRun(DeployedRun):
         return len(progress.history)
 
     def _task(self, parameters: bytes) -> VectorTask:
-        return replace(super()._task(parameters), turns=Turns(self.period_ms, self.rule.learning_rate))
+        return replace(super()._task(parameters), sequential=SequentialOrder(self.period_ms, self.rule.learning_rate))
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
         return [None] * len(chosen)  # asked for one after the other
@@ -344,7 +344,7 @@ class SequentialRun(DeployedRun):
         with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period
             self._value(0, progress.descent.parameters)
         async with operator.client_channel() as channel:
-            taken = await take_turns(channel, terms, operator.deployment, attendees, outbox=outbox)
+            taken = await answer_sequentially(channel, terms, operator.deployment, attendees, outbox=outbox)
         self.without_gradient = taken.without_gradient
 
     def _gradient(self, client: int, parameters: bytes) -> Rows:

@@ -142,7 +142,7 @@ class _RoundStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundState
     """Analyzer's end."""
     ROUND_STATE_DISPOSED: _RoundState.ValueType  # 10
     """Too few clients, or withdrawn: everything deleted."""
-    ROUND_STATE_IN_TURNS: _RoundState.ValueType  # 11
+    ROUND_STATE_SEQUENTIAL: _RoundState.ValueType  # 11
     """Granted, and clients are asked one after the other."""
 
 class RoundState(_RoundState, metaclass=_RoundStateEnumTypeWrapper):
@@ -168,7 +168,7 @@ ROUND_STATE_PUBLISHED: RoundState.ValueType  # 9
 """Analyzer's end."""
 ROUND_STATE_DISPOSED: RoundState.ValueType  # 10
 """Too few clients, or withdrawn: everything deleted."""
-ROUND_STATE_IN_TURNS: RoundState.ValueType  # 11
+ROUND_STATE_SEQUENTIAL: RoundState.ValueType  # 11
 """Granted, and clients are asked one after the other."""
 Global___RoundState: _TypeAlias = RoundState  # noqa: Y015
 
@@ -237,7 +237,7 @@ class VectorTask(_message.Message):
     CLIPPING_NORM_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
-    TURNS_FIELD_NUMBER: _builtins.int
+    SEQUENTIAL_FIELD_NUMBER: _builtins.int
     dimension: _builtins.int
     """1 .. 262144."""
     clipping_norm: _builtins.float
@@ -245,10 +245,10 @@ class VectorTask(_message.Message):
     """A name for people; the client brings the model."""
     parameters: _builtins.bytes
     """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension.
-    In turns: those that the first client is asked about.
+    In sequential: those that the first client is asked about.
     """
     @_builtins.property
-    def turns(self) -> Global___Turns:
+    def sequential(self) -> Global___SequentialOrder:
         """Present: clients answer one after the other (GSPA, Algorithm 3), instead of all at once."""
 
     def __init__(
@@ -258,18 +258,18 @@ class VectorTask(_message.Message):
         clipping_norm: _builtins.float = ...,
         model: _builtins.str = ...,
         parameters: _builtins.bytes = ...,
-        turns: Global___Turns | None = ...,
+        sequential: Global___SequentialOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sequential", b"sequential"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clipping_norm", b"clipping_norm", "dimension", b"dimension", "model", b"model", "parameters", b"parameters", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clipping_norm", b"clipping_norm", "dimension", b"dimension", "model", b"model", "parameters", b"parameters", "sequential", b"sequential"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VectorTask: _TypeAlias = VectorTask  # noqa: Y015
 
 @_typing.final
-class Turns(_message.Message):
+class SequentialOrder(_message.Message):
     """One client a step, in a secret order that hop 1 draws and that hop 1 alone knows. Clients submit their budgets first
     and are asked once the accountant has granted the round.
     """
@@ -294,7 +294,7 @@ class Turns(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Turns: _TypeAlias = Turns  # noqa: Y015
+Global___SequentialOrder: _TypeAlias = SequentialOrder  # noqa: Y015
 
 @_typing.final
 class RandomizedResponse(_message.Message):
@@ -1125,14 +1125,16 @@ class Certificate(_message.Message):
     """Dishonest users certified against: the manifest's f, and every drop and invalid budget."""
     numerical_slack: _builtins.float
     everyone_else_colludes_epsilon: _builtins.float
-    """Central epsilon if everyone but the victim colludes: the local budget."""
+    """Central epsilon if everyone but the victim colludes: the victim's local budget, at most the largest of the grid,
+    which stands here. (Of the budgets that arrived a shuffler could have forged some.)
+    """
     invalid_budgets: _builtins.int
     """Budgets that did not open or are not on the grid."""
     lower_bound_epsilon: _builtins.float
     """The strongest attack found on this batch; absent where none was run."""
     lower_bound_attack: _builtins.str
     num_answers: _builtins.int
-    """In turns, at the end: how many clients answered, for which this certificate is. Absent before: then it is for every
+    """In a sequential round, at the end: how many clients answered, for which this certificate is. Absent before: then it is for every
     outcome in which at least min_batch_size of num_users answer.
     """
     @_builtins.property
@@ -1239,7 +1241,7 @@ Global___GrantResponse: _TypeAlias = GrantResponse  # noqa: Y015
 
 @_typing.final
 class Attendance(_message.Message):
-    """---------------------------------------------------------------- turns
+    """---------------------------------------------------------------- sequential rounds
 
     Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + round id length + round id
     + the challenge of this stream.
@@ -1419,7 +1421,7 @@ class AttendResponse(_message.Message):
     @_builtins.property
     def ask(self) -> Global___Ask: ...
     @_builtins.property
-    def finished(self) -> Global___TurnsReport:
+    def finished(self) -> Global___SequentialReport:
         """Nobody will be asked any more."""
 
     def __init__(
@@ -1429,7 +1431,7 @@ class AttendResponse(_message.Message):
         admitted: Global___Admitted | None = ...,
         certificate: Global___Signed | None = ...,
         ask: Global___Ask | None = ...,
-        finished: Global___TurnsReport | None = ...,
+        finished: Global___SequentialReport | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ask", b"ask", "certificate", b"certificate", "challenge", b"challenge", "finished", b"finished", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1492,8 +1494,8 @@ class RelayResponse(_message.Message):
 Global___RelayResponse: _TypeAlias = RelayResponse  # noqa: Y015
 
 @_typing.final
-class TurnsReport(_message.Message):
-    """How the turns of a round ended; signed by hop 1."""
+class SequentialReport(_message.Message):
+    """How the asking of a sequential round ended; signed by hop 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1520,10 +1522,10 @@ class TurnsReport(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TurnsReport: _TypeAlias = TurnsReport  # noqa: Y015
+Global___SequentialReport: _TypeAlias = SequentialReport  # noqa: Y015
 
 @_typing.final
-class EndTurnsRequest(_message.Message):
+class EndSequentialRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_ID_FIELD_NUMBER: _builtins.int
@@ -1531,7 +1533,7 @@ class EndTurnsRequest(_message.Message):
     round_id: _builtins.str
     @_builtins.property
     def report(self) -> Global___Signed:
-        """Signed TurnsReport."""
+        """Signed SequentialReport."""
 
     def __init__(
         self,
@@ -1545,10 +1547,10 @@ class EndTurnsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EndTurnsRequest: _TypeAlias = EndTurnsRequest  # noqa: Y015
+Global___EndSequentialRequest: _TypeAlias = EndSequentialRequest  # noqa: Y015
 
 @_typing.final
-class EndTurnsResponse(_message.Message):
+class EndSequentialResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1560,11 +1562,11 @@ class EndTurnsResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EndTurnsResponse: _TypeAlias = EndTurnsResponse  # noqa: Y015
+Global___EndSequentialResponse: _TypeAlias = EndSequentialResponse  # noqa: Y015
 
 @_typing.final
-class TurnsProgress(_message.Message):
-    """Hop 1's own memory of how far the turns of a round have come; it does not leave hop 1."""
+class SequentialProgress(_message.Message):
+    """Hop 1's own memory of how far the asking has come; it does not leave hop 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1596,7 +1598,7 @@ class TurnsProgress(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TurnsProgress: _TypeAlias = TurnsProgress  # noqa: Y015
+Global___SequentialProgress: _TypeAlias = SequentialProgress  # noqa: Y015
 
 @_typing.final
 class Interval(_message.Message):

@@ -150,19 +150,19 @@ class CloseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_ID_FIELD_NUMBER: _builtins.int
-    END_TURNS_FIELD_NUMBER: _builtins.int
+    END_SEQUENTIAL_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
-    end_turns: _builtins.bool
-    """In turns: also ask nobody any more."""
+    end_sequential: _builtins.bool
+    """In sequential: also ask nobody any more."""
     def __init__(
         self,
         *,
         round_id: _builtins.str = ...,
-        end_turns: _builtins.bool = ...,
+        end_sequential: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_turns", b"end_turns", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_sequential", b"end_sequential", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -348,10 +348,10 @@ class DeliveryStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
                 _registered_method=True)
-        self.EndTurns = channel.unary_unary(
-                '/croupier.protocol.v1.Delivery/EndTurns',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.FromString,
+        self.EndSequential = channel.unary_unary(
+                '/croupier.protocol.v1.Delivery/EndSequential',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
                 _registered_method=True)
 
 
@@ -377,14 +377,14 @@ class DeliveryServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Relay(self, request, context):
-        """Hops 2..k and the analyzer, in turns: one answer; returns the model that came of it.
+        """Hops 2..k and the analyzer, in sequential: one answer; returns the model that came of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def EndTurns(self, request, context):
-        """Hops 2..k and the accountant: there are no more turns. Acknowledged after that is durable.
+    def EndSequential(self, request, context):
+        """Hops 2..k and the accountant: no further client is asked. Acknowledged after that is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -408,10 +408,10 @@ def add_DeliveryServicer_to_server(servicer, server):
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.SerializeToString,
             ),
-            'EndTurns': grpc.unary_unary_rpc_method_handler(
-                    servicer.EndTurns,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.SerializeToString,
+            'EndSequential': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndSequential,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -509,7 +509,7 @@ class Delivery(object):
             _registered_method=True)
 
     @staticmethod
-    def EndTurns(request,
+    def EndSequential(request,
             target,
             options=(),
             channel_credentials=None,
@@ -522,9 +522,9 @@ class Delivery(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/croupier.protocol.v1.Delivery/EndTurns',
-            protocol_dot_v1_dot_messages__pb2.EndTurnsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.EndTurnsResponse.FromString,
+            '/croupier.protocol.v1.Delivery/EndSequential',
+            protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -597,7 +597,7 @@ class ShufflerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request_iterator, context):
-        """Hop 1, in turns: clients are there, are asked when it is their turn, and answer. A gateway attends for many.
+        """Hop 1, in sequential: clients are there, are asked when it is their turn, and answer. A gateway attends for many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -18,7 +18,7 @@ from croupier import Budgets, LaplaceMechanism, certify
 from tests.accountant.oracles.from_definitions import count_law
 
 
-class GaussianCurve:
+class GaussianProfile:
     """mu-GDP, whose composition is known: T rounds are sqrt(T) mu."""
 
     method = "mu-GDP"
@@ -39,14 +39,14 @@ class GaussianCurve:
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("rounds", [1, 2, 30])
 def test_gaussian_rounds_compose_to_a_gaussian(mu: float, rounds: int) -> None:
-    composed = ComposedProfile([Round(GaussianCurve(mu), 50.0, rounds)], 1e-7)
+    composed = ComposedProfile([Round(GaussianProfile(mu), 50.0, rounds)], 1e-7)
     for delta in (1e-6, 1e-3):
         epsilon = gaussian_epsilon(mu * math.sqrt(rounds), delta)
         assert delta * (1 - 1e-9) <= composed.delta(epsilon).value <= delta * 1.02
 
 
 def test_different_rounds_compose() -> None:
-    composed = ComposedProfile([Round(GaussianCurve(0.3), 50.0, 4), Round(GaussianCurve(0.05), 50.0, 9)], 1e-7)
+    composed = ComposedProfile([Round(GaussianProfile(0.3), 50.0, 4), Round(GaussianProfile(0.05), 50.0, 9)], 1e-7)
     epsilon = gaussian_epsilon(math.sqrt(4 * 0.3**2 + 9 * 0.05**2), 1e-5)
     assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
 
@@ -83,7 +83,7 @@ def test_composed_bits_are_never_below_any_product(budgets: tuple[float, ...], r
 @given(st.floats(0.02, 2.0), st.sampled_from([1e-10, 1e-6, 1e-2]), st.integers(2, 40))
 @settings(max_examples=15, deadline=None)
 def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: float, points: int) -> None:
-    curve = GaussianCurve(mu)
+    curve = GaussianProfile(mu)
     step = gaussian_epsilon(mu, delta) / points
     if step <= 0:
         return
@@ -113,7 +113,7 @@ def test_tiny_deltas_are_composed_by_adding() -> None:
     certificate = certify([1.0] * 500, "rr", delta=1e-13, rounds=3)
     assert "basic composition over 3 rounds" in certificate.method
     with pytest.raises(ValueError, match="must be 1e-12"):
-        ComposedProfile([Round(GaussianCurve(1.0), 5.0, 2)], 1e-13)
+        ComposedProfile([Round(GaussianProfile(1.0), 5.0, 2)], 1e-13)
 
 
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
@@ -127,4 +127,4 @@ def test_no_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one round"):
         ComposedProfile([], 1e-6)
     with pytest.raises(ValueError, match="count is 0"):
-        Round(GaussianCurve(1.0), 1.0, 0)
+        Round(GaussianProfile(1.0), 1.0, 0)

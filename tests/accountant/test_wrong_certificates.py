@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from scipy.stats import norm
 
 from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.certification import certify_with_curves
 from accountant.mechanisms.base import Randomizer
 from accountant.service.ledger import ANY_TIER, Ledger
 from accountant.service.service import _entries
@@ -55,8 +54,8 @@ def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
 
 def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1, delta: float = 1e-6) -> float:
     """What the ledger says that a client of any tier has lost, with entries as the service makes them."""
-    certificate, curves = certify_with_curves(budgets, randomizer, delta=delta, attack=False)
-    entries = _entries(budgets, randomizer, certificate, curves, with_profiles=True)
+    certificate = certify(budgets, randomizer, delta=delta, attack=False)
+    entries = _entries(budgets, randomizer, certificate, with_profiles=True)
     assert [entry.count for entry in entries] == budgets.count.tolist()
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:

@@ -23,7 +23,7 @@ def test_only_unit_vectors_are_reports() -> None:
     good = np.array([0.6, -0.8], dtype="<f4")
     assert decode_unit_vector(2, good.tobytes()).tolist() == good.tolist()
     for values in ([6.0, 8.0], [0.0, 0.0], [math.nan, 0.6], [math.inf, 0.0], [0.6, 0.79]):
-        with pytest.raises(ValueError, match="allowed is 1"):
+        with pytest.raises(ValueError, match="must be 1"):
             decode_unit_vector(2, np.array(values, dtype="<f4").tobytes())
     for size in (0, 7, 9, 12):
         with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):
@@ -34,7 +34,7 @@ def test_gaussian_reports_are_finite_and_no_longer_than_honest_ones() -> None:
     good = np.array([3.0, -4.0], dtype="<f4")
     assert decode_gaussian_vector(2, 5.0, good.tobytes()).tolist() == good.tolist()
     for values in ([3.0, -4.1], [math.nan, 0.0], [math.inf, 0.0], [0.0, -math.inf], [3e38, 3e38]):
-        with pytest.raises(ValueError, match="allowed is at most 5"):
+        with pytest.raises(ValueError, match="must be at most 5"):
             decode_gaussian_vector(2, 5.0, np.array(values, dtype="<f4").tobytes())
     for size in (0, 7, 9, 12):
         with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):

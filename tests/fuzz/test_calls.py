@@ -51,7 +51,7 @@ METHODS = {
 # Who may be answered with OK. Whoever is not named: nobody but these.
 ALLOWED_CALLERS = {
     **{name: {OPERATOR} for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients")},
-    **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver", "Relay", "EndTurns")},
+    **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver", "Relay", "EndSequential")},
     "Grant": {"accountant"},
 }
 S = grpc.StatusCode
@@ -67,7 +67,7 @@ class Target:
     channels: dict[tuple[str, str], grpc.aio.Channel]
     open: RoundTerms
     done: RoundTerms
-    turns: RoundTerms
+    sequential: RoundTerms
     seeds: dict[str, list[bytes]]
     words: Vocabulary
 
@@ -86,7 +86,7 @@ class Target:
 
     async def _stream(self, multicallable: Any, raw: bytes) -> grpc.StatusCode:
         """Sends the bytes as the first message of a stream, or as the second behind a good one."""
-        named = pb.AttendRequest(round_id=self.turns.round_id).SerializeToString()
+        named = pb.AttendRequest(round_id=self.sequential.round_id).SerializeToString()
 
         async def requests() -> AsyncIterator[bytes]:
             if len(raw) % 2:
@@ -138,7 +138,9 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 2.0)).submission)
     here = terms.round_id
     attendance = sign_attendance(here, bytes(32), new_client_key())
-    turns = hop.signed(Kind.TURNS, canonical(pb.TurnsReport(round_id=here, manifest_hash=terms.hash, num_answers=3)))
+    signed_end = hop.signed(
+        Kind.SEQUENTIAL, canonical(pb.SequentialReport(round_id=here, manifest_hash=terms.hash, num_answers=3))
+    )
     requests: dict[str, list[Any]] = {
         "Prepare": [rpc.PrepareRequest(round_id="fuzz", hpke_suite=SUITE)],
         "Sign": [rpc.SignRequest(manifest=terms.payload)],
@@ -167,7 +169,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
             pb.AttendRequest(answer=pb.Answer(client_key=attendance.client_key, envelope=sealed[pb.LANE_REPORT])),
         ],
         "Relay": [pb.RelayRequest(round_id=here, ciphertext=bytes(300))],
-        "EndTurns": [pb.EndTurnsRequest(round_id=here, report=turns)],
+        "EndSequential": [pb.EndSequentialRequest(round_id=here, report=signed_end)],
     }
     return {name: [request.SerializeToString() for request in found] for name, found in requests.items()}
 
@@ -178,7 +180,7 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     await at.finish(done)
     open_round = await at.operator.open_round(settings(min_batch_size=1000), "open")
     await at.submit(open_round, people(BIT, 10, seed=2))
-    turns = await at.operator.open_round(turns_settings(turns_task()), "turns")
+    turns = await at.operator.open_round(turns_settings(turns_task()), "sequential")
     channels = {}
     for entry in at.deployment.services:
         for caller in (OPERATOR, *at.deployment.chain):
@@ -195,7 +197,7 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
             seeds.setdefault(name, []).extend(found)
     keys = open_round.manifest.accountant
     words = Vocabulary(
-        ("open", "done", "turns", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key)
+        ("open", "done", "sequential", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key)
     )
     return Target(at, channels, open_round, done, turns, seeds, words)
 

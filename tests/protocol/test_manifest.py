@@ -22,7 +22,7 @@ from protocol.mechanisms import (
     Laplace,
     OneBit,
     RandomizedResponse,
-    Turns,
+    SequentialOrder,
     VectorTask,
     mechanism_from,
 )
@@ -169,7 +169,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; must be 1"),
         (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; must be 1e-20..1e.20"),
         (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; must be 1e-20..1e.20"),
-        (_tiny_budget, "allowed are those that noise of 1e.09 times the sensitivity is enough for"),
+        (_tiny_budget, "must be one that noise of 1e.09 times the sensitivity is enough for"),
         (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
@@ -232,6 +232,6 @@ def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
         mechanism_from("gaussian_vector", parts | {"lattice": 10})
 
 
-def test_in_turns_a_client_submits_only_that_it_takes_part() -> None:
-    in_turns = Question("q", GaussianVector(replace(TASK, turns=Turns(100, 0.1)), 10, 1e-6))
-    assert (in_turns.mechanism.report_bytes, in_turns.submitted_bytes) == (8, 1)
+def test_in_a_sequential_round_a_client_submits_only_that_it_takes_part() -> None:
+    is_sequential = Question("q", GaussianVector(replace(TASK, sequential=SequentialOrder(100, 0.1)), 10, 1e-6))
+    assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 1)

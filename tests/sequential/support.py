@@ -1,4 +1,4 @@
-"""A round in turns with everything in this process: users who hold a point each, and a model that seeks the mean."""
+"""A sequential round with everything in this process: users who hold a point each, and a model that seeks the mean."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from client.fleet import run_fleet
 from client.outbox import Outbox
-from client.sequential import Attendee, TurnsTaken, take_turns
+from client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from client.submission import Participant, new_client_key
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.manifest import RoundTerms
-from protocol.mechanisms import Hemisphere, Turns, VectorTask
+from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.workers import WorkerPool
@@ -56,7 +56,8 @@ def people(count: int) -> dict[str, Person]:
 def task(period_ms: int = 300, learning_rate: float = 0.01) -> Question:
     parameters = np.zeros(DIMENSION, dtype="<f4").tobytes()
     return Question(
-        "turns", Hemisphere(vector=VectorTask(DIMENSION, 1.0, "mean", parameters, Turns(period_ms, learning_rate)))
+        "sequential",
+        Hemisphere(vector=VectorTask(DIMENSION, 1.0, "mean", parameters, SequentialOrder(period_ms, learning_rate))),
     )
 
 
@@ -83,9 +84,11 @@ class Table:
         await self.operator.close_round(terms.round_id)
         return terms
 
-    async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> TurnsTaken:
+    async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
         attendees = {name: one.attendee for name, one in group.items()}
-        return await take_turns(self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more)
+        return await answer_sequentially(
+            self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more
+        )
 
     async def result(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         return await self.operator.result(terms.round_id, WAIT_S)

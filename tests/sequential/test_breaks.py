@@ -21,10 +21,10 @@ from tests.support.virtual_time import virtual_loop
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
-async def progress_of(table: Table, terms: RoundTerms) -> pb.TurnsProgress:
+async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
     service = table.inside.running["shuffler-1"].service
     document = await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS))
-    return pb.TurnsProgress.FromString(document or b"")
+    return pb.SequentialProgress.FromString(document or b"")
 
 
 async def test_nobody_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
-        while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+        while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         said = await table.operator.withdraw(terms.round_id)
         assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
@@ -275,22 +275,22 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         assert [one.asked for one in group.values()] == [[]] * 8
 
 
-@pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "in turns"])
+@pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "sequential"])
 async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, mechanism: str) -> None:
     """Reproduction: they have no interval to draw a value from."""
     question = task()
-    if mechanism != "in turns":
+    if mechanism != "sequential":
         assert question.mechanism.task
-        at_once = replace(question.mechanism.task, turns=None)
+        at_once = replace(question.mechanism.task, sequential=None)
         kinds = {"hemisphere": Hemisphere(at_once), "gaussian_vector": GaussianVector(at_once, 5, 1e-5)}
         question = Question("at-once", kinds[mechanism])
     async with laid(tmp_path) as table:
         terms = await table.operator.open_round(replace(settings(question, needed=2), dishonest=3))
         assert await send_canaries(table.inside.directory, terms.round_id, 3, table.inside.transport) == 3
         await table.operator.close_round(terms.round_id)
-        if mechanism == "in turns":
+        if mechanism == "sequential":
             first = table.inside.running["shuffler-1"].service
-            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             await table.operator.close_round(terms.round_id, end_sequential=True)
         await table.result(terms)

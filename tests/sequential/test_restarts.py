@@ -1,4 +1,4 @@
-"""Rounds in turns in which services are killed and started again at random moments: each ends, with what is true.
+"""Sequential rounds in which services are killed and started again at random moments: each ends, with what is true.
 
 A kill is a stop without any goodbye: no driver is awaited, the server is cut off, and what was not committed is lost.
 """
@@ -59,6 +59,6 @@ async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, 
         ]
         for name, running in table.inside.running.items():
             store = running.service.store
-            while (await store.run(lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+            while (await store.run(lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             assert await store.run(lambda tx: tx.keys(terms.round_id)) == {}, name

@@ -59,9 +59,9 @@ async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: P
         assert certificate.dishonest == 2  # of the twelve with a budget, ten have answered
 
 
-async def in_turns(table: Table, terms: RoundTerms, name: str) -> None:
+async def is_sequential(table: Table, terms: RoundTerms, name: str) -> None:
     service = table.inside.running[name].service
-    while (await service.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
+    while (await service.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
@@ -93,7 +93,9 @@ async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_p
         assert set(said.values()) == {"DISPOSED"}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
-        assert [await kept(table, terms, name, "turns-progress", "model") for name in table.inside.running] == [[]] * 4
+        assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
+            []
+        ] * 4
         ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
@@ -117,9 +119,11 @@ async def test_a_round_that_stops_among_the_turns_leaves_nothing_where_it_stops(
         monkeypatch.setattr(ShufflerService, "_pass_on", broken)
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await table.take(terms, group)
-        assert await kept(table, terms, "shuffler-1", "turns-progress") == []
+        assert await kept(table, terms, "shuffler-1", "sequential-progress") == []
         assert set((await table.operator.withdraw(terms.round_id)).values()) == {"DISPOSED"}
-        assert [await kept(table, terms, name, "turns-progress", "model") for name in table.inside.running] == [[]] * 4
+        assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
+            []
+        ] * 4
 
 
 async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from accountant.bounds.profile import Bounded, smallest_epsilon
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 
 
-class GaussianCurve:
+class GaussianProfile:
     method = "mu-GDP"
 
     def __init__(self, mu: float, guess: float) -> None:
@@ -28,7 +28,7 @@ class GaussianCurve:
 @given(st.floats(0.001, 3), st.floats(1e-3, 100), st.sampled_from([1e-15, 1e-6, 0.01, 0.3]))
 @settings(max_examples=80, deadline=None)
 def test_the_search_returns_the_upper_end_of_a_narrow_bracket(mu: float, guess: float, delta: float) -> None:
-    found = smallest_epsilon(GaussianCurve(mu, guess), delta, 200.0)
+    found = smallest_epsilon(GaussianProfile(mu, guess), delta, 200.0)
     exact = gaussian_epsilon(mu, delta)
     assert found.epsilon >= exact * (1 - 1e-11)
     close_in_delta = gaussian_delta(mu, found.epsilon) >= delta * (1 - 2e-6)
@@ -36,6 +36,6 @@ def test_the_search_returns_the_upper_end_of_a_narrow_bracket(mu: float, guess: 
 
 
 def test_the_search_stops_at_the_ceiling() -> None:
-    found = smallest_epsilon(GaussianCurve(3.0, 1.0), 1e-6, 0.5)
+    found = smallest_epsilon(GaussianProfile(3.0, 1.0), 1e-6, 0.5)
     assert found.epsilon == 0.5
     assert found.reached is None
