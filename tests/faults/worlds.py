@@ -48,6 +48,8 @@ _START_TRIES = 50
 class World(abc.ABC):
     """Sites, links, and what is ordered for whom; how a service lives and dies is the subclass's."""
 
+    played_by: str
+    """The function in `running` that plays a schedule in such a world."""
     bound_s = 10.0
     """Within which a healed deployment has to publish."""
 
@@ -167,6 +169,8 @@ class _Life:
 
 class InProcessWorld(World):
     """All services in this process and event loop, with their real stores, servers, channels and TLS."""
+
+    played_by = "run_in_process"
 
     def __init__(self, deployed: Path, root: Path) -> None:
         super().__init__(deployed, root)
@@ -293,6 +297,8 @@ def _open_store(*arguments: Any, **how: Any) -> FaultyStore:
 
 class InMemoryWorld(InProcessWorld):
     """The same without sockets, in a `VirtualTimeLoop`."""
+
+    played_by = "run_in_memory"
 
     async def build(self) -> None:
         self._network = Network()

@@ -35,7 +35,7 @@ async def test_every_kind_of_question_is_answered_and_no_file_holds_a_round(tmp_
             publication, certificate = await at.finish(terms)
             assert (publication.num_reports, certificate.num_users, certificate.granted) == (60, 60, True)
             for name in at.deployment.chain:
-                assert await at.inside.running[name].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}  # noqa: B023
+                assert await at.inside.running[name].service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}  # noqa: B023
     assert not list((tmp_path / "deployment").glob("*/rounds.db*"))
     assert sorted(urls) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
 
