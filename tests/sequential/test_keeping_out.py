@@ -265,7 +265,9 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
-        while (await first.store.run("look", lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:
+        while (  # noqa: ASYNC110
+            await first.store.run("look", lambda tx: tx.round(terms.round_id))
+        ).state != pb.ROUND_STATE_SEQUENTIAL:
             await asyncio.sleep(0.05)
         said = await table.operator.withdraw(terms.round_id)
         assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
