@@ -96,7 +96,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _certify(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
-        handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        handover = await self.store.run(
+            "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+        )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
         budgets, invalid, cpu_s = await self._open_budgets(terms)
@@ -121,6 +123,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         limit = _limit(terms)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
+                "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
@@ -139,7 +142,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.destroy_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run(keep)
+        await self.store.run("enter the certificate", keep)
         return outcome
 
     @cached_property
@@ -149,7 +152,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
         """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to open budgets", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened, cpu_s = await self.pool.map_chunks(
             partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
@@ -165,9 +168,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- release
 
     async def _grant(self, terms: RoundTerms) -> None:
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, _CERTIFICATE))
+        document = await self.store.run(
+            "read the certificate to grant", lambda tx: tx.document(terms.round_id, _CERTIFICATE)
+        )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
@@ -184,7 +189,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             tx.forget(terms.round_id)
 
-        await self.store.run(finish)
+        await self.store.run("finish the grant", finish)
 
     # ------------------------------------------------------------- sequential rounds
 
@@ -192,6 +197,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """Certifies those who answered once the asking has ended; returns False until then."""
         kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
+            "read what the sequential part came to",
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -208,7 +214,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.persist(
             terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
         )
-        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
@@ -218,6 +224,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         async with self._ledger_turn:
             if limit is not None:
                 refusal = await self.store.run(
+                    "ask the ledger again",
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
                 )
                 certificate.refusals.extend([refusal] if refusal else [])
@@ -229,7 +236,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
-            await self.store.run(keep)
+            await self.store.run("amend the ledger", keep)
         return document
 
     async def GetCertificate(  # noqa: N802
@@ -239,7 +246,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.round(request.round_id)
             return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
 
-        document = await self.store.run(read)
+        document = await self.store.run("show the certificate", read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))

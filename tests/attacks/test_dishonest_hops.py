@@ -192,7 +192,7 @@ class ShowsAnotherList(cheaters.ReplacesReports):
             tx.connection.execute(sa.text("DELETE FROM documents WHERE kind = :name"), {"name": name})
             tx.put_document(terms.round_id, name, truth)
 
-        await self.store.run(swap)
+        await self.store.run("swap", swap)
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])

@@ -99,7 +99,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
     """A first hop that closes and mixes a batch below the minimum."""
 
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
-        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
+        await self.store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
         return pb.ROUND_STATE_CLOSED, 0
 
     def _too_few(self, terms: RoundTerms, lanes: object) -> str:
