@@ -1,7 +1,7 @@
 """Estimators: from the shuffled multiset of reports and the public multiset of budgets to numbers with their errors.
 
-Nobody knows which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight that
-user i's value has in its report (1 − 2q_i for a bit, 1 − kq_i for a letter) the estimate is Σ_i(report_i − q_i)/Σw_i.
+It is not known which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight
+of user i's value in its report (1 − 2q_i for a bit, 1 − kq_i for a category), the estimate is Σ_i(report_i − q_i)/Σw_i.
 
 Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
 what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
@@ -104,7 +104,7 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
-    counts are then scaled, since nobody can tell whose report is missing. Raises ValueError for no reports or budgets.
+    counts are then scaled, since it is not known whose report is missing. Raises ValueError for no reports or budgets.
     """
     total = sum(count for _, count in tiers)
     if not num_reports or not total:
@@ -308,6 +308,7 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
     """Answers a question.
 
     Args:
+        question: what was asked; its mechanism says how reports are read.
         reports: decoded reports in any order, a sequence or an array.
         tiers: (local epsilon, number of users) as the certificate states them.
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.

@@ -54,7 +54,7 @@ class Outbox:
         return self._read(round_id, _submissions.c.user == user)[user]
 
     def users(self, round_id: str) -> set[str]:
-        """Returns everyone who has a submission for the round, acknowledged or not."""
+        """Returns the users with a submission for the round, acknowledged or not."""
         return set(self._read(round_id, sa.true()))
 
     def _read(
@@ -97,6 +97,7 @@ class Outbox:
                 db.execute(change, rows)
 
     def close(self) -> None:
+        """Closes the database; what was stored stays."""
         self._engine.dispose()
 
 

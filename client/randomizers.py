@@ -118,10 +118,10 @@ class LocalRandomizer(ABC, Generic[M]):
 
     @abstractmethod
     def any_value(self, mechanism: M) -> Any:
-        """Returns a value that says nothing about anybody: a random one, or a vector that is zero."""
+        """Returns a value that does not depend on any person: a random one, or the zero vector."""
 
     def load(self) -> None:
-        """Loads libraries that take long, before anybody waits for them."""
+        """Loads libraries that take long to load, before the first answer is due."""
 
 
 class _Scalar(LocalRandomizer[Scalar]):
@@ -236,6 +236,7 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
     """Returns one report that is locally differentially private in the value.
 
     Args:
+        question: what is asked, with the mechanism.
         value: as `Mechanism.parse_value` returns it; for hemisphere, float64 (d,); for gaussian_vector, one vector
             (d,) for each of the client's records.
         epsilon: the local budget, 0 < epsilon ≤ 20; its delta is the mechanism's `budget_delta`.

@@ -93,7 +93,7 @@ def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: 
     Spends the budget that was submitted for the same `max_local_epsilon`.
 
     Raises:
-        ValueError: the value is no vector of the round's dimension.
+        ValueError: the value is not a vector of the round's dimension.
     """
     epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
     return onion.wrap_answer(_report(terms.question, value, epsilon))

@@ -505,7 +505,7 @@ def _as_letter(text: str, letters: Sequence[str]) -> int | None:
         number = float(text)
     except ValueError:
         return None
-    for index, letter in enumerate(letters):  # "3.0" in somebody's file is the letter "3"
+    for index, letter in enumerate(letters):  # "3.0" in a file is the letter "3"
         try:
             if float(letter) == number:
                 return index

@@ -41,7 +41,7 @@ def decode_budget(plaintext: bytes) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: who can open it, its label, and the sizes with and without it."""
+    """One layer: the key that it is sealed to, its label, and the sizes with and without it."""
 
     public_key: bytes
     label: Label

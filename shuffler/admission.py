@@ -1,4 +1,4 @@
-"""Admission at hop 1: who may submit, once per round, acknowledged only after the commit.
+"""Admission at hop 1: registered clients may submit, once per round, acknowledged only after the commit.
 
 Signatures are checked in the worker pool; whatever has been checked while a commit runs is committed together with the
 next (group commit). Reads come from memory, which is filled from the store; the store's primary key is the safety net.

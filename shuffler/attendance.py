@@ -41,7 +41,7 @@ class Stream:
                 self.end(Refusal(Code.OVERLOADED, f"{_WAITING_RESPONSES} responses wait to be read"))
 
     def end(self, why: Refusal | None = None) -> None:
-        """Ends the call, in favour of this over what still waits if there is no room."""
+        """Ends the call; where the queue is full, responses that still wait are dropped to make room."""
         while self.outgoing.full():
             self.outgoing.get_nowait()
         self.outgoing.put_nowait(why)

@@ -86,8 +86,8 @@ class KaryAttacks:
                 Probability(own / whole, (1 + (k - 2) * own) / whole),
             )
             witness = CountTest(one, constant, keep, flip).best_of_both(target)
-            witness = Witness(witness.score, f"count of one of the victim's letters {witness.event}")
-        return Witness(witness.score, f"{population} who all hold a third of {k} letters; {witness.event}")
+            witness = Witness(witness.score, f"count of one of the victim's categories {witness.event}")
+        return Witness(witness.score, f"{population} who all hold a third of {k} categories; {witness.event}")
 
     def _held(self) -> int:
         """How many categories may be held in a table that is small enough: 4, 3 or 0."""

@@ -58,7 +58,7 @@ def lower_bound(
 
     Args:
         budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name without parameters is allowed.
+        randomizer: what every client runs; a name works where there are no parameters.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.

@@ -21,7 +21,7 @@ from accountant.numerics.roots import root_between
 __all__ = ["TwoCountTest"]
 
 MAX_WINDOW = 2**20
-"""There is no test where the count of the two categories takes more values than this."""
+"""The most values that the count of the two categories may take in a test."""
 MAX_CELLS = 50_000
 """The count of all reports outside the third category is used as well where that makes at most this many cells."""
 ROUGH_ROWS = 512
