@@ -1,6 +1,6 @@
 """The client's own durable memory: sealed submissions, written before they are first sent.
 
-A retry sends the identical bytes. To randomize again would spend the local budget again, so a user who has a row for a
+A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
 round never gets a second one.
 """
 

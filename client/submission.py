@@ -88,7 +88,7 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:
-    """Returns the envelope around one user's randomized vector, for when it is that user's turn.
+    """Returns the envelope around one user's randomized vector, for given when hop 1 asks it.
 
     Spends the budget that was submitted for the same `max_local_epsilon`.
 

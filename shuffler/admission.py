@@ -42,7 +42,7 @@ def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.
 
 @dataclass
 class _Waiting:
-    """A call whose submissions have passed every check that needs no turn."""
+    """A call whose submissions have passed every check that can be made before its transaction."""
 
     terms: RoundTerms
     submissions: Sequence[pb.Submission]

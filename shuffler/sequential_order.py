@@ -44,7 +44,7 @@ def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
 async def ask_in_order(
     terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
 ) -> pb.SequentialReport:
-    """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
+    """Asks one client after the other until all were asked, the operator ends it, or too many did not answer.
 
     Starts when min_batch_size clients are there. Goes on where an earlier run stopped: once as many are there as still
     have to answer, and the remaining ones have had time to reconnect.

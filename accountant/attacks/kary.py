@@ -67,8 +67,10 @@ class KaryAttacks:
         laws = self._laws(data)
         score = max(histogram_test(p, q, target, population.others + 1) for p, q in (laws, laws[::-1]))
         totals = [sum(column) for column in zip(*data, strict=True)]
-        held = ", ".join(f"{n} at letter {category}" for category, n in enumerate(totals) if n)
-        return Witness(score, f"{population} ({held}), moving between letters 0 and 1 of {self.k}; the whole histogram")
+        held = ", ".join(f"{n} at category {category}" for category, n in enumerate(totals) if n)
+        return Witness(
+            score, f"{population} ({held}), moving between categories 0 and 1 of {self.k}; the whole histogram"
+        )
 
     def _by_counts(self, target: Target) -> Witness:
         population, k = self.population, self.k

@@ -191,7 +191,7 @@ def _directions(population: Population, randomizer: Randomizer, target: Target) 
 
 
 def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
-    return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
+    return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
 
 def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:

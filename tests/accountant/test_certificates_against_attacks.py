@@ -59,14 +59,14 @@ def test_the_attack_of_equal_budgets_comes_close() -> None:
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize("k", [3, 5])
 def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
-    """k-RR where the others hold a third letter, at n = 60: the certificate is never below, for k = 3 hardly above.
+    """k-RR where the others hold a third category, at n = 60: the certificate is never below, for k = 3 hardly above.
 
-    For k = 3 the counts of the victim's two letters are all that the reader sees; for k = 5 they are a part of it.
+    For k = 3 the counts of the victim's two categories are all that the reader sees; for k = 5 they are a part of it.
     """
     n, local = 60, 1.0
     keep = math.exp(local) / (math.exp(local) + k - 1)
     flip = (1 - keep) / (k - 1)
-    # The counts of the victim's two letters among the others, one user at a time.
+    # The counts of the victim's two categories among the others, one user at a time.
     law = np.zeros((n + 1, n + 1))
     law[0, 0] = 1.0
 

@@ -104,9 +104,9 @@ def test_the_same_round_twice_changes_nothing_and_another_one_under_its_name_is_
         ledger.enter("a", b"digest", entries)
         ledger.enter("a", b"digest", entries)
         assert ledger.spent(DELTA)[-1].rounds == 1
-        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
             ledger.enter("a", b"other", entries)
-        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
             ledger.enter("a", b"digest", entries[:1])
 
 

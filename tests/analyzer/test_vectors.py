@@ -64,5 +64,5 @@ def test_gaussian_means_have_the_noise_of_their_scales() -> None:
     found = gaussian_mean(np.array([8.0, -4.0]), [(1.0, 3), (2.0, 1)])
     assert found.mean.tolist() == [2.0, -1.0]
     assert found.standard_error == pytest.approx(math.sqrt(7) / 4)
-    with pytest.raises(ValueError, match="no reports"):
+    with pytest.raises(ValueError, match="0 reports; a mean needs at least 1"):
         gaussian_mean(np.zeros(2), [])

@@ -36,7 +36,7 @@ def extremes(question: Question) -> list[float]:
     mechanism = question.mechanism
     if isinstance(mechanism, IntervalMechanism):
         return [mechanism.low, mechanism.high]
-    return [0, max(1, len(mechanism.letters) - 1)]
+    return [0, max(1, len(mechanism.categories) - 1)]
 
 
 @pytest.mark.parametrize("suite", SUITES)
