@@ -39,7 +39,9 @@ MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
-HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+UNIFORM_ORDER = (
+    "at least one shuffler keeps its order secret: the order of the reports is uniformly random to the observer"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,7 +376,7 @@ def _assumptions(
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,
-        HONEST_SHUFFLER,
+        UNIFORM_ORDER,
         f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
         "the multiset of local budgets is public and does not depend on the data",
     ]

@@ -195,10 +195,10 @@ class LowerBound:
 class Certificate:
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
-    epsilon and delta hold for every user while at least one shuffler and all but `dishonest` of the other clients are
-    honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part of delta
-    that was added for truncation and rounding (it is already inside delta: nothing has to be added by the reader).
-    `steps` lists how the number came about, one line per step.
+    epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing). `steps`
+    lists how the number came about, one line per step.
     """
 
     epsilon: float

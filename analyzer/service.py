@@ -56,7 +56,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         if row.state != pb.ROUND_STATE_CLOSED and not is_sequential:
             return False
         kind = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, kind))
+        document = await self.store.run("read the certificate", lambda tx: tx.document(terms.round_id, kind))
         if document is None:
             return False
         signed = pb.Signed.FromString(document)
@@ -64,7 +64,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             await self._publish(terms, signed)
         else:
             await self._checked_batch(terms, signed)
-            await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL))
+            await self.store.run(
+                "begin the sequential part", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
+            )
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
@@ -100,7 +102,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 pair = KeyPair(accountant.release_public_key, request.release_private_key)
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
-        await self.store.run(keep)
+        await self.store.run("keep the grant", keep)
         self.wake(terms.round_id)
         return pb.GrantResponse()
 
@@ -115,7 +117,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.round(request.round_id)
             return tx.document(request.round_id, _PUBLICATION)
 
-        document = await self.store.run(read)
+        document = await self.store.run("show the result", read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not published yet")
         return rpc.GetResultResponse(publication=pb.Signed.FromString(document))
@@ -153,7 +155,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.add_cost(terms.round_id, "analyze", *watch.read())
             self.forget(tx, terms.round_id)
 
-        await self.store.run(keep)
+        await self.store.run("publish", keep)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
@@ -175,7 +177,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
-        row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
+        row, keys = await self.store.run(
+            "find the round of an answer", lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
+        )
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
@@ -196,14 +200,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.replace_document(terms.round_id, _MODEL, canonical(model))
             return model, True
 
-        model, learnt = await self.store.run(learn)
+        model, learnt = await self.store.run("learn from an answer", learn)
         return pb.RelayResponse(learnt=learnt, model=self.identity.signed(Kind.MODEL, canonical(model)))
 
     async def _answer_sequential(
         self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate
     ) -> None:
         """Writes the parameters into the publication, if what is certified is what was learnt from."""
-        model = await self.store.run(lambda tx: _model(tx, terms))
+        model = await self.store.run("read the model", lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(
                 Code.BAD_BATCH,
@@ -216,7 +220,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
         places = _places(terms, keys, pb.LANE_REPORT)
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)

@@ -55,8 +55,10 @@ class SequentialHop(RoundService):
         return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_SEQUENTIAL
 
     async def run_sequential(self, terms: RoundTerms) -> bool:
-        """Asks the clients (hop 1) and passes on that the asking has ended; returns False while there is nothing to do."""
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT))
+        """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
+        document = await self.store.run(
+            "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
+        )
         if document is None and self.hop(terms) > 1:
             return False
         if document is None:
@@ -72,7 +74,7 @@ class SequentialHop(RoundService):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
             self.forget(tx, terms.round_id)
 
-        await self.store.run(finish)
+        await self.store.run("finish the sequential part", finish)
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
@@ -93,7 +95,7 @@ class SequentialHop(RoundService):
             tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
             tx.add_cost(terms.round_id, "sequential", *watch.read())
 
-        await self.store.run(keep)
+        await self.store.run("sign the sequential report", keep)
         self.metrics.stage("sequential", watch.read()[0])
         return document
 
@@ -117,7 +119,7 @@ class SequentialHop(RoundService):
         """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to relay", lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
@@ -159,7 +161,8 @@ class SequentialHop(RoundService):
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self.store.run(
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT))
+                "read what a stream has missed",
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT)),
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                 self.dismiss(terms.round_id)
@@ -208,7 +211,7 @@ class SequentialHop(RoundService):
             return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
+        known = await self.store.run("find who may attend", lambda tx: tx.who_submitted(stream.round_id, keys))
         return [
             pb.SUBMISSION_CODE_UNKNOWN_CLIENT
             if key not in known

@@ -65,7 +65,7 @@ async def ask_in_order(
         ended = tx.document(round_id, SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
 
-    keys, clients, progress, ended = await store.run(read)
+    keys, clients, progress, ended = await store.run("read order and progress", read)
     order = secret_order(clients, keys[ORDER_KEY].private)
     layer = Onion(terms).layer(pb.LANE_ANSWER, 1)
 
@@ -100,7 +100,7 @@ async def ask_in_order(
     while goes_on():
         if not progress.pending:
             progress.pending = await turn_of(order[progress.position])
-            await store.run(save)
+            await store.run("keep the progress", save)
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
@@ -112,7 +112,7 @@ async def ask_in_order(
         progress.num_skipped += not learnt
         progress.position += 1
         progress.pending = b""
-    await store.run(save)
+    await store.run("keep the last progress", save)
     return pb.SequentialReport(
         round_id=round_id,
         manifest_hash=terms.hash,

@@ -19,7 +19,7 @@ from typing import Any
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify
+from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
@@ -38,7 +38,16 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, SEQUENTIAL_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService"]
+__all__ = ["GENUINE_MESSAGES", "HONEST_ACCOUNTANT", "AccountantService"]
+
+GENUINE_MESSAGES = (
+    "no shuffler replaces, adds, alters or drops a client's message, report or budget: nothing prevents that until "
+    "clients have tickets"
+)
+HONEST_ACCOUNTANT = (
+    "the accountant follows the protocol: it certifies the budgets that arrived, as published, and gives the release "
+    "key away only with the certificate"
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
@@ -92,7 +101,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _certify(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
-        handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        handover = await self.store.run(
+            "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+        )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
         budgets, invalid, cpu_s = await self._open_budgets(terms)
@@ -117,6 +128,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         limit = _limit(terms)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
+                "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
@@ -135,7 +147,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.destroy_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run(keep)
+        await self.store.run("enter the certificate", keep)
         return outcome
 
     @cached_property
@@ -145,7 +157,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
         """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to open budgets", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened, cpu_s = await self.pool.map_chunks(
             partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
@@ -161,9 +173,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- release
 
     async def _grant(self, terms: RoundTerms) -> None:
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, _CERTIFICATE))
+        document = await self.store.run(
+            "read the certificate to grant", lambda tx: tx.document(terms.round_id, _CERTIFICATE)
+        )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
@@ -180,7 +194,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             tx.forget(terms.round_id)
 
-        await self.store.run(finish)
+        await self.store.run("finish the grant", finish)
 
     # ------------------------------------------------------------- sequential rounds
 
@@ -188,6 +202,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """Certifies the clients that answered, once the asking has ended; returns False until then."""
         kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
+            "read what the sequential part came to",
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -204,7 +219,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.persist(
             terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
         )
-        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
@@ -214,6 +229,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         async with self._ledger_turn:
             if limit is not None:
                 refusal = await self.store.run(
+                    "ask the ledger again",
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
                 )
                 certificate.refusals.extend([refusal] if refusal else [])
@@ -225,7 +241,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
-            await self.store.run(keep)
+            await self.store.run("amend the ledger", keep)
         return document
 
     async def GetCertificate(  # noqa: N802
@@ -241,7 +257,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.round(request.round_id)
             return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
 
-        document = await self.store.run(read)
+        document = await self.store.run("show the certificate", read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
@@ -324,9 +340,12 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     randomizer = randomizer_of(terms.question.mechanism)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
-    if terms.question.sequential is not None and HONEST_SHUFFLER in message.assumptions:
-        message.assumptions.remove(HONEST_SHUFFLER)
+    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
+    if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
+        message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
+    message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
@@ -423,7 +442,6 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     message.method = certificate.method
     message.assumptions.extend(certificate.assumptions)
     message.numerical_slack = certificate.numerical_slack
-    message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tiers[_answered(certificate, tier.local_epsilon)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
-from accountant.certification import tier_profiles
+from accountant.certification import UNIFORM_ORDER, tier_profiles
 from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -59,7 +59,7 @@ class Conditions:
         """Which service must be honest so that no observer knows which answer is whose."""
         if self.sequential:
             return "hop 1 is honest: it alone knows in which order the users were asked"
-        return "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+        return UNIFORM_ORDER
 
     def assumptions(self) -> tuple[str, ...]:
         """About the data, the model and the mode."""

@@ -1125,7 +1125,9 @@ class Certificate(_message.Message):
     """Dishonest users certified against: the manifest's f, and every drop and invalid budget."""
     numerical_slack: _builtins.float
     everyone_else_colludes_epsilon: _builtins.float
-    """Central epsilon if everyone but the victim colludes: the local budget."""
+    """Central epsilon if everyone but the victim colludes: the victim's local budget, at most the largest of the grid,
+    which stands here. (Of the budgets that arrived a shuffler could have forged some.)
+    """
     invalid_budgets: _builtins.int
     """Budgets that did not open or are not on the grid."""
     lower_bound_epsilon: _builtins.float

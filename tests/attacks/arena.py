@@ -87,7 +87,7 @@ class Arena:
         """Returns what stopped a round at a service; waits until something has."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
                 if row.problem:
                     return row.problem
                 await asyncio.sleep(0.02)
@@ -96,7 +96,7 @@ class Arena:
         """Waits until a round has one of the states at a service."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
                 if row.state in states:
                     return
                 await asyncio.sleep(0.02)

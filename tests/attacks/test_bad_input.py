@@ -44,7 +44,7 @@ async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_store
         forged.signature = bytes(64)
         assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
         assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check
-        assert await store.run(lambda tx: tx.num_submissions(terms.round_id)) == 0
+        assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
@@ -103,7 +103,7 @@ async def test_a_hops_deliveries_of_a_wrong_size_or_place_are_refused_before_the
             assert answer is not None
             assert answer.code.name == "BAD_REQUEST", change
         store = deployment.service("shuffler-2").store
-        assert await store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
+        assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20

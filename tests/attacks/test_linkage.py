@@ -37,7 +37,7 @@ Keys = Mapping[tuple[str, str], bytes]
 async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
     found = {}
     for name in deployment.deployment.chain:
-        pairs = await deployment.service(name).store.run(lambda tx: tx.keys(terms.round_id))
+        pairs = await deployment.service(name).store.run("look", lambda tx: tx.keys(terms.round_id))
         found.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
     return found
 

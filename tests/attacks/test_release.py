@@ -69,11 +69,11 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
 
 
 async def keys_of(service: RoundService, terms: RoundTerms) -> dict[str, KeyPair]:
-    return await service.store.run(lambda tx: tx.keys(terms.round_id))
+    return await service.store.run("look", lambda tx: tx.keys(terms.round_id))
 
 
 async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> bytes:
-    return await service.store.run(lambda tx: tx.document(terms.round_id, kind)) or b""
+    return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:

@@ -84,13 +84,13 @@ class StopsHalfway(cheaters.CheatingShuffler):
         self.go_on = asyncio.Event()
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
-        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
+        packed = await self.store.run("look", lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
         )
         await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).Deliver(request))
         if lane == pb.LANE_PARAMETER:
-            handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
+            handover = await self.store.run("look", lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
             request_over = pb.HandOverRequest.FromString(handover)
             self.early = await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).HandOver(request_over))
             await self.go_on.wait()
@@ -122,10 +122,12 @@ async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_h
         assert first.early is not None
         assert first.early.code.name == "BAD_BATCH"
         assert "is not complete" in first.early.hint
-        row = await watcher.store.run(lambda tx: tx.round(terms.round_id))
+        row = await watcher.store.run("look", lambda tx: tx.round(terms.round_id))
         assert row.state == pb.ROUND_STATE_OPEN
         assert (
-            await deployment.service("analyzer").store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT))
+            await deployment.service("analyzer").store.run(
+                "look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)
+            )
             is None
         )
         first.go_on.set()

@@ -29,11 +29,6 @@ SEED_VARIABLE = "CROUPIER_FAULT_SEED"
 # Below the range from which the kernel takes ports for others, and apart from other runs on this machine.
 _FIRST_PORT = 20000 + os.getpid() % 50 * 200
 Testimony = Mapping[str, Iterable[str]]
-_RUNS: dict[type[World], str] = {
-    InMemoryWorld: "run_in_memory",
-    InProcessWorld: "run_in_process",
-    ProcessWorld: "run_as_processes",
-}
 
 
 @lru_cache
@@ -99,7 +94,7 @@ def _report(world: World, schedule: Schedule) -> str:
             *world.log(),
             f"Drawn with {SEED_VARIABLE}={drawn}." if drawn else "One of those that are always the same.",
             "To play it again: from tests.faults.running import *; from tests.faults.schedules import *",
-            f"{_RUNS[type(world)]}({schedule!r})",
+            f"{world.played_by}({schedule!r})",
         ]
     )
 

@@ -28,27 +28,27 @@ REPRODUCTIONS: dict[str, Schedule] = {
     ),
     # The read before the group's commit stood outside of what was caught: nobody in the group got an answer.
     "a store that fails before the first commit of a round": Schedule(
-        hops=1, steps=(Fault("shuffler-1", "Admission._commit.<locals>.<lambda>", "fail"), Submit(1))
+        hops=1, steps=(Fault("shuffler-1", "read who has submitted", "fail"), Submit(1))
     ),
     # Memory did not know what was durable, and every later group with this client broke on the primary key.
     "a commit whose success was never heard of": Schedule(
         hops=1,
         steps=(
-            Fault("shuffler-1", "_Group.write", "lose the answer"),
+            Fault("shuffler-1", "admit submissions", "lose the answer"),
             Submit(1),
             Repeat(0),
         ),
     ),
     "an enrolment whose success was never heard of": Schedule(
         hops=1,
-        steps=(Fault("shuffler-1", "Admission.register.<locals>.add", "lose the answer"), Submit(1), Repeat(0)),
+        steps=(Fault("shuffler-1", "register clients", "lose the answer"), Submit(1), Repeat(0)),
     ),
     # The repeated call found the round open and forgot to watch its deadline.
     "a round that was opened without its operator hearing of it closes at its deadline": Schedule(
         hops=1,
         deadline=True,
         closed_by="clock",
-        opening=(Fault("shuffler-1", "RoundControl.Open.<locals>.<lambda>", "lose the answer", 2),),
+        opening=(Fault("shuffler-1", "open the round", "lose the answer", 1),),
     ),
     # A submission after the deadline closed the round, and nobody mixed it.
     "the deadline passes over too few clients, and then there are enough": Schedule(

@@ -41,6 +41,7 @@ from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
 from tests.support.rounds import Table, people, table
 
+pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
 CLIENT = "client"
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -191,7 +192,7 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     shuffler = at.inside.running["shuffler-1"].service.store
     seeds: dict[str, list[bytes]] = {}
     for terms in (open_round, done, turns):
-        row = await shuffler.run(lambda tx: tx.round(terms.round_id))  # noqa: B023
+        row = await shuffler.run("look", lambda tx: tx.round(terms.round_id))  # noqa: B023
         for name, found in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
             seeds.setdefault(name, []).extend(found)
     keys = open_round.manifest.accountant

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
     service = table.inside.running["shuffler-1"].service
-    document = await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS))
+    document = await service.store.run("look", lambda tx: tx.document(terms.round_id, PROGRESS))
     return pb.SequentialProgress.FromString(document or b"")
 
 

@@ -151,7 +151,7 @@ async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once
         taking = asyncio.create_task(table.take(terms, group))
         sealed = await asyncio.wait_for(passed_on.get(), 60)
         second = table.inside.running["shuffler-2"].service
-        keys = await second.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await second.store.run("look", lambda tx: tx.keys(terms.round_id))
         layer = Onion(terms).layer(pb.LANE_ANSWER, 2)
         (answer,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [sealed])
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer or b"")
@@ -265,11 +265,13 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
-        while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            await first.store.run("look", lambda tx: tx.round(terms.round_id))
+        ).state != pb.ROUND_STATE_SEQUENTIAL:
             await asyncio.sleep(0.05)
         said = await table.operator.withdraw(terms.round_id)
         assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
-        assert await first.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+        assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
         assert [one.asked for one in group.values()] == [[]] * 8
@@ -290,7 +292,9 @@ async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path
         await table.operator.close_round(terms.round_id)
         if mechanism == "sequential":
             first = table.inside.running["shuffler-1"].service
-            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+            while (  # noqa: ASYNC110
+                await first.store.run("look", lambda tx: tx.round(terms.round_id))
+            ).state != pb.ROUND_STATE_SEQUENTIAL:
                 await asyncio.sleep(0.05)
             await table.operator.close_round(terms.round_id, end_sequential=True)
         await table.result(terms)

@@ -61,7 +61,7 @@ async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: P
 
 async def is_sequential(table: Table, terms: RoundTerms, name: str) -> None:
     service = table.inside.running[name].service
-    while (await service.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+    while (await service.store.run("look", lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
@@ -69,7 +69,7 @@ async def kept(table: Table, terms: RoundTerms, name: str, *kinds: str) -> list[
     """Returns what a service still keeps that nobody may find when the round is over."""
     store = table.inside.running[name].service.store
     keys, documents = await store.run(
-        lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
+        "look", lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
     )
     return [*keys, *documents]
 
@@ -96,7 +96,9 @@ async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_p
         assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
             []
         ] * 4
-        ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        ledger = await table.inside.running["accountant"].service.store.run(
+            "look", lambda tx: Ledger(tx.connection).entered()
+        )
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 

@@ -86,7 +86,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
             newest = tx.rounds()[0].round_id
             return newest, tx.submission_hashes(newest)
 
-        round_id, before = await first.store.run(admitted)
+        round_id, before = await first.store.run("look", admitted)
         assert len(before) == USERS
         await inside.stop("shuffler-1", "analyzer", "accountant")
         await inside.start("shuffler-1", "analyzer", "accountant")
@@ -94,7 +94,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert [report.step for report in reports] == [2, 3]
         assert reports[0].round_id == round_id
         second = inside.running["shuffler-1"].service
-        after = await second.store.run(lambda tx: tx.submission_hashes(round_id))
+        after = await second.store.run("look", lambda tx: tx.submission_hashes(round_id))
         assert after == before  # nobody made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]
