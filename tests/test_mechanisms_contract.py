@@ -207,7 +207,7 @@ def test_the_documentation_has_a_row_with_its_parameters(example: Example) -> No
     assert len(row) == 7
 
 
-def test_the_command_line_has_an_option_for_every_parameter_that_can_be_written(example: Example) -> None:
+def test_the_command_line_has_an_option_for_every_writable_parameter(example: Example) -> None:
     if example.mechanism.values_are_text:
         assert {one.name for one in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
         assert example.mechanism.parse_value(example.text) == example.values[-1]

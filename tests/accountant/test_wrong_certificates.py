@@ -67,7 +67,7 @@ def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1
     return spent.guarantee.epsilon
 
 
-def test_the_ledger_composes_the_curves_of_the_certificate_and_no_reconstruction() -> None:
+def test_the_ledger_composes_the_profiles_of_the_certificate() -> None:
     """Budgets beyond 32 are answered in groups; noise of the groups' largest budgets hides more than the real one."""
     quiet = [(0.01 + 0.0005 * step, 250) for step in range(40)]
     budgets, randomizer = Budgets.from_tiers([*quiet, (2.0, 1), (8.0, 1)]), LaplaceMechanism(lattice=64)
@@ -201,7 +201,7 @@ def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
         ([2**53 - 1] * 1025, "budgets hold 9232379236109515775 users"),
     ],
 )
-def test_counts_that_are_no_counts_are_refused(counts: list[float], match: str) -> None:
+def test_counts_must_be_whole_numbers_in_range(counts: list[float], match: str) -> None:
     size = len(counts)
     with pytest.raises(ValueError, match=match):
         Budgets(np.ones(size), np.zeros(size), np.array(counts))

@@ -83,7 +83,7 @@ def one_order_for_both(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("separately", [True, False])
-async def test_all_roles_behind_an_honest_first_hop_cannot_pair_reports_with_budgets(
+async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separately: bool
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
@@ -120,7 +120,7 @@ class CuriousAnalyzer(cheaters.TrustingAnalyzer):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("honest", [True, False])
-async def test_a_first_hop_and_an_analyzer_cannot_follow_a_client_through_one_honest_hop(
+async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
@@ -145,7 +145,7 @@ async def test_a_first_hop_and_an_analyzer_cannot_follow_a_client_through_one_ho
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_wish_is_no_fingerprint_because_only_grid_budgets_travel(tmp_path: Path) -> None:
+async def test_a_clients_maximum_does_not_travel_only_grid_budgets_do(tmp_path: Path) -> None:
     """Thirty people with thirty wishes: the accountant sees one tier, and what is off the grid shows nobody either."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())

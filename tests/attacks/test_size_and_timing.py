@@ -100,7 +100,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
+async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
@@ -161,7 +161,7 @@ class SeesItsInput(Listener):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("mixing", [True, False])
-async def test_who_comes_first_is_not_first_in_the_batch(
+async def test_the_first_to_submit_is_not_first_in_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixing: bool
 ) -> None:
     """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""

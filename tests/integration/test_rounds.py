@@ -138,7 +138,7 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_deployment(tmp_path: Path) -> None:
+async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path: Path) -> None:
     limit = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
     async with table(tmp_path, 1, limit) as at:
         granted = []
@@ -239,7 +239,7 @@ async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Pat
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path: Path) -> None:
+async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

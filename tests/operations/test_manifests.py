@@ -179,7 +179,7 @@ def directives() -> dict[str, list[str]]:
     return found
 
 
-def test_the_unit_is_hardened_stops_gracefully_and_gets_its_key_as_a_credential() -> None:
+def test_the_unit_is_hardened_and_gets_its_key_as_a_credential() -> None:
     lines = directives()
     expected = {
         "ExecStart": "/opt/croupier/bin/croupier serve %i --dir /var/lib/croupier",

@@ -32,7 +32,7 @@ def test_a_refusal_survives_the_wire(code: Code) -> None:
         assert (got.code, got.hint, str(got)) == (code, hint, str(sent))
 
 
-def test_other_failures_are_no_refusals() -> None:
+def test_other_failures_are_not_refusals() -> None:
     assert refusal_of(failure(grpc.StatusCode.UNAVAILABLE, "connection refused")) is None
     assert refusal_of(grpc.RpcError()) is None
 
@@ -151,7 +151,7 @@ async def test_calls_without_a_request_take_no_slot() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_no_message_is_a_bad_request_and_clients_have_few_methods() -> None:
+async def test_an_unreadable_message_is_a_bad_request_and_methods_are_few() -> None:
     async with served(8) as (echo, channel):
         echo.gate.set()
         for method, raw, status in (

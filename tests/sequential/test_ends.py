@@ -39,7 +39,7 @@ async def test_two_clients_with_the_same_answer_are_one_answer_and_stop_no_round
         assert certificate.dishonest == 1
 
 
-async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: Path) -> None:
+async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
     """Reproduction: two clients whose submissions do not open answered in the place of two who had vanished."""
     async with laid(tmp_path) as table:
         group = people(14)
@@ -74,7 +74,7 @@ async def kept(table: Table, terms: RoundTerms, name: str, *kinds: str) -> list[
     return [*keys, *documents]
 
 
-async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_paid_for(tmp_path: Path) -> None:
+async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tmp_path: Path) -> None:
     """Reproduction: the analyzer kept the release key and the model, hop 1 an answer on its way, for ever.
 
     How many have answered by then nobody has certified: the ledger takes it that nobody is hidden by anybody.
@@ -102,7 +102,7 @@ async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_p
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 
-async def test_a_round_that_stops_among_the_turns_leaves_nothing_where_it_stops(
+async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: the answer on its way and the model stayed in hop 1's store."""
