@@ -51,7 +51,7 @@ def test_no_tier_of_bits_is_certified_below_its_attack(tiers: list[tuple[float, 
 
 
 def test_the_attack_of_equal_budgets_comes_close() -> None:
-    """The bound is no empty one: at 0.85 of the certified ε the attack breaks it."""
+    """The bound is not vacuous: at 0.85 of the certified ε the attack breaks it."""
     certificate = certify([4.0] * 1000, BinaryRandomizedResponse(), delta=1e-6)
     assert attack_on_bits([(4.0, 1000)], 4.0, 0.85 * certificate.epsilon) > 1e-6
 

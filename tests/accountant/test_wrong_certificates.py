@@ -40,14 +40,14 @@ def sigma_of(epsilon: float, delta: float) -> float:
 def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
     """More than 32 budgets are answered together; the noisiest once was taken to have the largest local delta, too.
 
-    The attack: some report lies beyond a threshold that nobody but the noisy victim reaches.
+    The attack: some report lies beyond a threshold that only the noisy victim reaches.
     """
     others = [(1.0, 3000, 0.1 - 1e-3 * i) for i in range(32)]
     certificate = certify(Budgets.from_tiers([*others, (1.0, 1, 1e-12)]), GaussianMechanism(), delta=1e-6, attack=False)
     threshold = np.linspace(0, 60, 6001)
-    nobody = np.sum([3000 * norm.logcdf(threshold / sigma_of(1.0, delta)) for _, _, delta in others], axis=0)
+    none_of_others = np.sum([3000 * norm.logcdf(threshold / sigma_of(1.0, delta)) for _, _, delta in others], axis=0)
     sigma = sigma_of(1.0, 1e-12)
-    low, high = (-np.expm1(nobody + norm.logcdf((threshold - value) / sigma)) for value in (0, 1))
+    low, high = (-np.expm1(none_of_others + norm.logcdf((threshold - value) / sigma)) for value in (0, 1))
     assert (high - np.exp(0.6) * low).max() > 1e-6  # no epsilon below 0.6 is true
     assert certificate.epsilon > 0.6
 
@@ -162,7 +162,7 @@ RANDOMIZERS = [
 def test_a_victim_without_honest_others_has_its_local_guarantee(
     randomizer: Randomizer, linkage: str, dishonest: int
 ) -> None:
-    """Nobody else at all, tiers of one user under stratified linkage, and others who are all dishonest."""
+    """No other user at all, tiers of one user under stratified linkage, and others that are all dishonest."""
     spent = 1e-6 if randomizer.spends_local_delta else 0.0
     tiers = [(0.5, 1, spent), (1.0, 1, spent)] if linkage == "stratified" else [(1.0, 1 + dishonest, spent)]
     budgets = Budgets.from_tiers(tiers)

@@ -98,7 +98,7 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, wish=2.0))
+            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
             if trusting:
                 publication, _ = await deployment.finish(terms)
                 assert publication.values[0].estimate < 0
@@ -163,7 +163,7 @@ async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Pat
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("cheat", [cheaters.ReplacesReports, cheaters.ReplacesBudgets])
 async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: Path, cheat: Cheat) -> None:
-    """Nobody else can: both lanes and all commitments agree. Whoever verifies holds a proof that hop 1 has signed."""
+    """No other party can: both lanes and all commitments agree. A client that verifies gets a proof signed by hop 1."""
     async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
         onion = Onion(terms)

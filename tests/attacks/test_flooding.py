@@ -45,7 +45,7 @@ async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path)
 async def test_registered_fakes_uncover_a_report_unless_f_counts_them(
     tmp_path: Path,
 ) -> None:
-    """Where anybody may enrol, subtraction reads the victim's report. With f = 99 the round is refused."""
+    """Where anyone may enrol, subtraction reads the victim's report. With f = 99 the round is refused."""
     naive = settings(min_batch_size=100, epsilon_max=0.9)
     async with arena(tmp_path, 2) as deployment:
         estimates = []

@@ -146,12 +146,12 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_clients_maximum_does_not_travel_only_grid_budgets_do(tmp_path: Path) -> None:
-    """Thirty people with thirty wishes: the accountant sees one tier, and what is off the grid shows nobody either."""
+    """Thirty people with thirty maxima: the accountant sees one tier."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         onion = Onion(terms)
-        wishes = [0.5 + index / 100 for index in range(30)]
-        sealed = [seal_one(terms, onion, Participant(1, wish)) for wish in wishes]
+        maxima = [0.5 + index / 100 for index in range(30)]
+        sealed = [seal_one(terms, onion, Participant(1, maximum)) for maximum in maxima]
         await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
         await deployment.admit(terms, [crafted(terms, 1, 0.7319)])
         _, certificate = await deployment.finish(terms)

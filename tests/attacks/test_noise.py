@@ -1,4 +1,4 @@
-"""Noise side channels: whatever protects somebody is drawn from the operating system, and exactly."""
+"""Noise side channels: all noise is drawn from the operating system, and exactly."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_seeding_every_generator_of_the_process_predicts_no_report(question: Que
 
 
 def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever owns it predicts everything; so nothing else goes in."""
+    """Its owner predicts everything, so it must be the only source."""
     for question in QUESTIONS[:2]:
         worlds = []
         for _ in range(2):

@@ -25,7 +25,7 @@ from tests.support import settings
 class TagsAVictim(cheaters.CheatingShuffler):
     """Shows one victim terms of its own: hop 1 under a key of the victim's own, and a budget that hides nothing.
 
-    Whoever believes it is mixed among the others, in the place of one of them.
+    A client that believes it is mixed among the others, in the place of one of them.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:

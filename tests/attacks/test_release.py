@@ -187,7 +187,7 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
 
 
 class BelievingAnalyzer(GreedyAnalyzer):
-    """Takes any certificate from anybody: it wants to open the reports as much as the last hop does."""
+    """Takes any certificate from any caller: it wants to open the reports as much as the last hop does."""
 
     def require_caller(self, context: grpc.aio.ServicerContext, allowed: Iterable[str]) -> None:  # type: ignore[type-arg]
         return
@@ -199,7 +199,7 @@ class BelievingAnalyzer(GreedyAnalyzer):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: Path) -> None:
-    """Nobody's check is what stops them: the release key is."""
+    """No check stops them, but the missing release key does."""
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
@@ -478,7 +478,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
 async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A last hop tells two stories: the analyzer holds release key and reports that nobody certified."""
+    """A last hop tells two stories: the analyzer holds release key and reports that were not certified."""
     tap = Tap()
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:

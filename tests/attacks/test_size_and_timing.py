@@ -46,8 +46,8 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
     onion = Onion(terms)
     sizes = set()
     for value in extremes(question):
-        for wish in (0.5, 1.9, 1e6):
-            raw = seal_one(terms, onion, Participant(value, wish))
+        for max_local_epsilon in (0.5, 1.9, 1e6):
+            raw = seal_one(terms, onion, Participant(value, max_local_epsilon))
             sizes.add((len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.trail)))
     assert len(sizes) == 1
     assert sizes.pop()[0] == onion.joint.sealed_size
@@ -67,7 +67,7 @@ async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -
 
 
 class Listener(ShufflerService):
-    """The second hop, and whoever watches what comes to it and when."""
+    """The second hop, and an observer of what comes to it and when."""
 
     arrived = 0
 

@@ -142,7 +142,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
-    for value in ("0", "1"):  # the second is the stored first one again: nobody is randomized twice
+    for value in ("0", "1"):  # the second is the stored first one again: no user is randomized twice
         assert answer(*arguments, "--value", value)["code"] == "ACCEPTED"
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 

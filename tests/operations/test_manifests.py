@@ -25,7 +25,7 @@ UNIT = DEPLOY / "systemd" / "croupier@.service"
 OPERATIONS = DEPLOY.parent / "docs" / "operations.md"
 CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
-# Who calls whom in a deployment of two hops: each lane's next place, and the accountant's grant.
+# Which services call which in a deployment of two hops: each lane's next place, and the accountant's grant.
 CALLS = {
     ("shuffler-1", "shuffler-2"),
     ("shuffler-2", "accountant"),

@@ -74,7 +74,7 @@ async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(tmp_path: 
 
 @pytest.mark.asyncio
 async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_path: Path) -> None:
-    """Without anybody sending anything again."""
+    """Without anything being sent again."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 100)

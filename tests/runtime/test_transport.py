@@ -151,12 +151,12 @@ async def test_calls_without_a_request_take_no_slot() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_unreadable_message_is_a_bad_request_and_methods_are_few() -> None:
+async def test_an_unreadable_message_is_a_bad_request() -> None:
     async with served(8) as (echo, channel):
         echo.gate.set()
         for method, raw, status in (
             (RESULT, b"\xff", grpc.StatusCode.INVALID_ARGUMENT),
-            (RESULT, b"\x0a\x02\xff\xfe", grpc.StatusCode.INVALID_ARGUMENT),  # no UTF-8
+            (RESULT, b"\x0a\x02\xff\xfe", grpc.StatusCode.INVALID_ARGUMENT),  # not UTF-8
             (RESULT, b"\x12\x00" * 5000, grpc.StatusCode.INVALID_ARGUMENT),
             ("/croupier.protocol.v1.Analyzer/Grant", b"\xff", grpc.StatusCode.PERMISSION_DENIED),
             ("/croupier.protocol.v1.Analyzer/Grant", b"", grpc.StatusCode.PERMISSION_DENIED),

@@ -1,4 +1,4 @@
-"""Turns and what breaks: a first hop that stops while somebody does not hang up, clients that come again or do not."""
+"""Sequential rounds and what breaks: a first hop that stops with streams open, clients that reconnect or do not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_no_client_is_skipped_while_the_first_hop_stops(tmp_path: Path) ->
 async def test_the_last_answer_counts_although_its_clients_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reproduction: a first hop that restarted waited for clients whom it did not have to ask anything any more."""
+    """Reproduction: a first hop that restarted waited for clients that had answered already."""
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=6))
@@ -130,7 +130,7 @@ async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Pat
 
 
 async def test_silent_strangers_keep_no_client_out(tmp_path: Path) -> None:
-    """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
+    """Reproduction: callers that opened streams and said nothing kept their slots for half an hour."""
     async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))

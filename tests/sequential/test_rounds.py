@@ -1,4 +1,4 @@
-"""Rounds in which clients answer one after the other: who answers, who is counted, what survives, who is kept out."""
+"""Rounds in which clients answer one after the other: which answer, which count, what survives, which are kept out."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ async def test_when_too_many_are_missing_nothing_is_published(tmp_path: Path) ->
             loop.sleep_in_thread(2.0)
             return np.zeros(DIMENSION)
 
-        asleep = {silent: Person(group[silent].point, group[silent].wish, group[silent].key, gradient=sleeps)}
+        asleep = {
+            silent: Person(group[silent].point, group[silent].max_local_epsilon, group[silent].key, gradient=sleeps)
+        }
         report = (
             await asyncio.gather(table.take(terms, {name: group[name] for name in others}), table.take(terms, asleep))
         )[0].report
