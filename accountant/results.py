@@ -39,7 +39,7 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def round_down(value: float, digits: int = 6) -> str:
-    """As `round_up`, never above it: for attacks, and for what is still allowed."""
+    """As `round_up`, never above it: for attacks, and for what remains of a limit."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 

@@ -1,7 +1,7 @@
 """The analyzer's gRPC service: hold the shuffled reports, and answer the question once they are released.
 
     OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
-    in sequential:                     CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
+    sequential:                        CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
 
 Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
 checked against the very batch that is held here; without both, nothing here can open a report.
@@ -47,9 +47,11 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     passing = (_MODEL,)
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns the analyzer's place in the onion, behind the chain."""
         return HOP_ANALYZER
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Starts learning once a sequential round is granted; publishes once the last certificate is here."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         if row.state != pb.ROUND_STATE_CLOSED and not is_sequential:
             return False
@@ -68,6 +70,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """See `RoundDriver.withdrawable`; a sequential round also until its last certificate is here."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         last = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
         return (is_sequential or super().withdrawable(tx, row)) and tx.document(row.round_id, last) is None
@@ -75,6 +78,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     # ------------------------------------------------------------- Analyzer
 
     async def Grant(self, request: pb.GrantRequest, context: Context) -> pb.GrantResponse:  # noqa: N802
+        """Takes a certificate and, if it grants the round, the release key; the same request again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
+                BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate was taken
+                before).
+            SignatureError: the certificate is not signed by the accountant.
+        """
         terms = await self.terms(request.round_id)
         accountant = terms.manifest.accountant
         self.require_caller(context, [accountant.service])
@@ -96,6 +107,12 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return pb.GrantResponse()
 
     async def GetResult(self, request: rpc.GetResultRequest, context: Context) -> rpc.GetResultResponse:  # noqa: N802
+        """Returns the signed publication to any caller: the estimate, or the certificate's refusal.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_READY (not published yet).
+        """
+
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
             return tx.document(request.round_id, _PUBLICATION)
@@ -111,7 +128,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         accountant = terms.manifest.accountant.service
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
         if [signature.signer for signature in signed.signatures] != [accountant]:
-            raise Refusal(Code.BAD_SIGNATURE, "a certificate is signed by the accountant and nobody else")
+            raise Refusal(Code.BAD_SIGNATURE, "a certificate must be signed by the accountant alone")
         if (certificate.round_id, certificate.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round or manifest")
         return certificate
@@ -152,7 +169,12 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     # ------------------------------------------------------------- sequential rounds
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
-        """Learns from one answer, once, and says where the model stands; what is no answer changes nothing."""
+        """Learns from one answer, once, and returns the signed model as it stands; anything else changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
+                or its asking has ended), NOT_READY (the round is not granted yet).
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         row, keys = await self.store.run(
@@ -188,7 +210,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         model = await self.store.run("read the model", lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(
-                Code.BAD_BATCH, f"{model.num_answers} answers were learnt from, certified are {certificate.num_answers}"
+                Code.BAD_BATCH,
+                f"{model.num_answers} answers were learnt from, but {certificate.num_answers} are certified",
             )
         publication.num_reports = model.num_answers
         publication.vector = model.parameters

@@ -43,7 +43,7 @@ class EnvelopeError(CroupierError):
 
 
 class SignatureError(CroupierError):
-    """A signature is missing, by somebody else, or over other bytes."""
+    """A signature is missing, by another signer, or over other bytes."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,12 @@ class Code(enum.Enum):
 
     @property
     def status(self) -> grpc.StatusCode:
+        """The gRPC status that the refusal travels with."""
         return self.value.status
 
     @property
     def message(self) -> str:
+        """The sentence that callers may read."""
         return self.value.message
 
     @property

@@ -42,7 +42,7 @@ MAX_RECORDS = 1 << 30
 _FLOAT_BYTES = 4
 _INTEGER_BYTES = 8
 _MAX_PERIOD_MS = 600_000
-_MAX_LETTERS = 1 << 20
+_MAX_CATEGORIES = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LATTICE_REPORT = 1 << 62
@@ -74,8 +74,8 @@ class Mechanism(ABC):
         return 0.0
 
     @property
-    def letters(self) -> tuple[str, ...]:
-        """The names of the letters whose shares are asked for; none where one number or a vector is."""
+    def categories(self) -> tuple[str, ...]:
+        """The names of the categories whose shares are asked for; none where one number or a vector is."""
         return ()
 
     @property
@@ -171,11 +171,11 @@ class RandomizedResponse(ScalarMechanism):
 
 @dataclass(frozen=True)
 class KaryResponse(ScalarMechanism):
-    """One of k letters; each other one is reported with probability 1/(e^v+k-1).
+    """One of k categories; each other one is reported with probability 1/(e^v+k-1).
 
     Attributes:
-        k: the number of letters, 2 .. 2^20.
-        labels: none, or the names of the k letters as they stand in people's data.
+        k: the number of categories, 2 .. 2^20.
+        labels: none, or the names of the k categories as they stand in people's data.
     """
 
     kind: ClassVar[str] = "krr"
@@ -184,14 +184,14 @@ class KaryResponse(ScalarMechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(self.labels))
-        _check_count("k", self.k, 2, _MAX_LETTERS)
+        _check_count("k", self.k, 2, _MAX_CATEGORIES)
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
             raise ValueError(f"labels are {self.labels}; must be {self.k} different names")
 
     @property
-    def letters(self) -> tuple[str, ...]:
-        """The labels; without them, the letters' numbers."""
-        return self.labels or tuple(str(letter) for letter in range(self.k))
+    def categories(self) -> tuple[str, ...]:
+        """The labels; without them, the categories' numbers."""
+        return self.labels or tuple(str(category) for category in range(self.k))
 
     @property
     def report_range(self) -> tuple[int, int]:
@@ -204,11 +204,11 @@ class KaryResponse(ScalarMechanism):
             raise ValueError(f"value is {value}; must be 0..{self.k - 1}")
 
     def parse_value(self, text: str) -> int:
-        """Returns the number of the letter; see `Mechanism.parse_value`."""
-        letter = _as_letter(text.strip(), self.letters)
-        if letter is None:
-            raise ValueError(f"value is {text.strip()!r}; must be one of the letters {_shorten(self.letters)}")
-        return letter
+        """Returns the number of the category; see `Mechanism.parse_value`."""
+        category = _as_category(text.strip(), self.categories)
+        if category is None:
+            raise ValueError(f"value is {text.strip()!r}; must be one of the categories {_shorten(self.categories)}")
+        return category
 
 
 @dataclass(frozen=True)
@@ -498,22 +498,22 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _as_letter(text: str, letters: Sequence[str]) -> int | None:
-    if text in letters:
-        return letters.index(text)
+def _as_category(text: str, categories: Sequence[str]) -> int | None:
+    if text in categories:
+        return categories.index(text)
     try:
         number = float(text)
     except ValueError:
         return None
-    for index, letter in enumerate(letters):  # "3.0" in somebody's file is the letter "3"
+    for index, category in enumerate(categories):  # "3.0" in a file is the category "3"
         try:
-            if float(letter) == number:
+            if float(category) == number:
                 return index
         except ValueError:
             continue
     return None
 
 
-def _shorten(letters: Sequence[str]) -> str:
-    shown = ", ".join(letters[:12])
-    return shown if len(letters) <= 12 else f"{shown}, … ({len(letters)} in all)"
+def _shorten(categories: Sequence[str]) -> str:
+    shown = ", ".join(categories[:12])
+    return shown if len(categories) <= 12 else f"{shown}, … ({len(categories)} in all)"

@@ -271,7 +271,7 @@ class Transaction:
         return self._db.execute(count).scalar_one()
 
     def envelopes(self, round_id: str) -> list[bytes]:
-        """Returns the joint envelopes in the order of their hashes, which is independent of who sent them when."""
+        """Returns the joint envelopes in the order of their hashes, which does not depend on senders and times."""
         here = sa.select(_submissions.c.envelope).where(_submissions.c.round_id == round_id)
         return list(self._db.execute(here.order_by(_submissions.c.envelope_hash)).scalars())
 

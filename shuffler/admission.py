@@ -1,4 +1,4 @@
-"""Admission at hop 1: who may submit, once per round, acknowledged only after the commit.
+"""Admission at hop 1: registered clients may submit, once per round, acknowledged only after the commit.
 
 Signatures are checked in the worker pool; whatever has been checked while a commit runs is committed together with the
 next (group commit). Reads come from memory, which is filled from the store; the store's primary key is the safety net.
@@ -42,7 +42,7 @@ def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.
 
 @dataclass
 class _Waiting:
-    """A call whose submissions have passed every check that needs no turn."""
+    """A call whose submissions have passed every check that can be made before its transaction."""
 
     terms: RoundTerms
     submissions: Sequence[pb.Submission]
@@ -53,7 +53,7 @@ class _Waiting:
 
 @dataclass
 class _Roster:
-    """Who may submit: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
+    """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
 
     keys: set[bytes]
     tokens: dict[bytes, tuple[bytes, str] | None]

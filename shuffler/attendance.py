@@ -41,7 +41,7 @@ class Stream:
                 self.end(Refusal(Code.OVERLOADED, f"{_WAITING_RESPONSES} responses wait to be read"))
 
     def end(self, why: Refusal | None = None) -> None:
-        """Ends the call, in favour of this over what still waits if there is no room."""
+        """Ends the call; where the queue is full, responses that still wait are dropped to make room."""
         while self.outgoing.full():
             self.outgoing.get_nowait()
         self.outgoing.put_nowait(why)
@@ -95,7 +95,7 @@ class Attendance:
             self._changed.notify_all()
 
     async def gathered(self, round_id: str, clients: Sequence[bytes], count: int) -> None:
-        """Returns when so many of these clients of a round are there, or its turns have ended."""
+        """Returns when so many of these clients of a round are there, or its asking has ended."""
 
         def enough() -> bool:
             return self.has_ended(round_id) or sum((round_id, one) in self._place for one in clients) >= count
@@ -104,13 +104,13 @@ class Attendance:
             await self._changed.wait_for(enough)
 
     async def end(self, round_id: str) -> None:
-        """Ends the asking, from the next turn on."""
+        """Ends the asking, from the next client on."""
         self._ended.add(round_id)
         async with self._changed:
             self._changed.notify_all()
 
     def has_ended(self, round_id: str) -> bool:
-        """Returns whether the operator has ended the round's turns."""
+        """Returns whether the operator has ended the round's asking."""
         return round_id in self._ended
 
     def num_present(self, round_id: str) -> int:

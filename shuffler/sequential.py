@@ -55,7 +55,7 @@ class SequentialHop(RoundService):
         return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_SEQUENTIAL
 
     async def run_sequential(self, terms: RoundTerms) -> bool:
-        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
+        """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
         document = await self.store.run(
             "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
         )
@@ -138,7 +138,7 @@ class SequentialHop(RoundService):
     async def Attend(  # noqa: N802
         self, requests: AsyncIterator[pb.AttendRequest], context: Context
     ) -> AsyncIterator[pb.AttendResponse]:
-        """Lets clients in on a stream, asks each when it is its turn, and takes its answer.
+        """Lets clients in on a stream, asks each in the secret order, and takes its answer.
 
         Raises:
             Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not

@@ -1,9 +1,9 @@
-"""The sequential order at hop 1: clients are asked one after the other, in an order that no one else learns.
+"""The sequential order at hop 1: clients are asked one after the other, in an order that only hop 1 knows.
 
 The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
 round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
 crash can repeat its passing on, which changes nothing, but not lose it. Why a sequential epoch has the certificate of a
-batch of those who answer: docs/accounting.md, 2.1.
+batch of the clients that answer: docs/accounting.md, 2.1.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def new_order_key(source: RandomSource) -> KeyPair:
 
 
 def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
-    """Returns the clients in an order that is uniformly random to all who lack the key (HMAC-SHA256)."""
+    """Returns the clients in an order that is uniformly random to every party without the key (HMAC-SHA256)."""
     return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
 
 
 async def ask_in_order(
     terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
 ) -> pb.SequentialReport:
-    """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
+    """Asks one client after the other until all were asked, the operator ends it, or too many did not answer.
 
-    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
-    to answer yet, and all who are left have had the time to come again.
+    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: once as many are there as still
+    have to answer, and the remaining ones have had time to reconnect.
 
     Args:
         terms: of a sequential round.

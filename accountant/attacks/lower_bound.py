@@ -58,7 +58,7 @@ def lower_bound(
 
     Args:
         budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name without parameters is allowed.
+        randomizer: what every client runs; a name works where there are no parameters.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
@@ -191,7 +191,7 @@ def _directions(population: Population, randomizer: Randomizer, target: Target) 
 
 
 def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
-    return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
+    return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
 
 def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:

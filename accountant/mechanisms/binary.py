@@ -76,10 +76,12 @@ class BinaryRandomizedResponse(BitReports):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`."""
         return "rr"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`."""
         return "every honest client runs binary randomised response with its own local epsilon"
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -96,6 +98,7 @@ class OneBitMean(BitReports):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`."""
         return "onebit"
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -104,6 +107,7 @@ class OneBitMean(BitReports):
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`."""
         return (
             "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
             "with its own local epsilon"

@@ -69,10 +69,12 @@ class TableMechanism(Randomizer):
 
     @property
     def name(self) -> str:
+        """The declared label."""
         return self.label
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with the label."""
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
@@ -81,7 +83,9 @@ class TableMechanism(Randomizer):
         if missing:
             raise ValueError(f"local epsilon {missing[0]!r} has no table; must be one of {sorted(self.tables)}")
         if others.local_epsilon.size > MAX_RATES:
-            raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
+            raise ValueError(
+                f"{others.local_epsilon.size} local budgets; with tables there must be at most {MAX_RATES}"
+            )
         cells = self._cells(victim.local_epsilon)
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
@@ -120,7 +124,7 @@ class TableMechanism(Randomizer):
 
 
 def _log_ratio(table: Floats) -> float:
-    """ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
+    """Returns ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
     rows = [[Fraction(mass) for mass in row] for row in table.tolist()]
     shares = [[mass / total for mass in row] for row, total in ((row, sum(row)) for row in rows)]
     worst = Fraction(1)

@@ -2,7 +2,7 @@
 
     OPEN ──hand-over──▶ CLOSED ──certify──▶ CERTIFIED ──grant──▶ RELEASED
                                         └──▶ REFUSED   (release key destroyed in the same transaction)
-    in sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──no more sequential: certify who answered──▶ RELEASED | REFUSED
+    sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──asking ends: certify the answers──▶ RELEASED | REFUSED
 
 The bounds are `accountant.certify`'s; this room opens budgets, applies the policy of the manifest, and keeps the
 release key, without which no report can be opened.
@@ -61,6 +61,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     lanes_in = (pb.LANE_PARAMETER,)
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns the accountant's place in the onion, behind the chain."""
         return HOP_ACCOUNTANT
 
     async def warm(self) -> None:
@@ -68,6 +69,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Certifies, grants, or ends a sequential round; see `RoundDriver.advance`."""
         if row.state == pb.ROUND_STATE_CLOSED:
             await self._certify(terms)
         elif row.state == pb.ROUND_STATE_CERTIFIED:
@@ -79,12 +81,15 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """In a sequential round also until those who answered are certified."""
+        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
 
     def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """How many answers the analyzer has seen by then nobody says: they are paid for as if nobody hid anybody."""
+        """Charges the ledger of a sequential round as if there were no amplification.
+
+        How many answers the analyzer has seen by then is not known.
+        """
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
             return
         terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
@@ -194,7 +199,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- sequential rounds
 
     async def _end_sequential(self, terms: RoundTerms) -> bool:
-        """Certifies those who answered once the asking has ended; returns False until then."""
+        """Certifies the clients that answered, once the asking has ended; returns False until then."""
         kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
             "read what the sequential part came to",
@@ -242,6 +247,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context
     ) -> rpc.GetCertificateResponse:
+        """Returns the round's newest signed certificate to any caller.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_READY (not certified yet).
+        """
+
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
             return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
@@ -266,11 +277,11 @@ def _certificate(
     """Returns the certificate of a released batch, with every reason against it, and what it costs each tier."""
     manifest = terms.manifest
     last = chain[pb.LANE_REPORT][-1]
-    # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
+    # A client that was dropped in one lane only, or sent a budget off the grid, counts as one more dishonest user.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
     if terms.question.sequential is not None:
-        # Whoever does not answer hides nobody; nor does an answer of somebody whose submission hop 1 could not open.
+        # Non-responders add no cover; nor do the answers of clients whose submission hop 1 could not open.
         unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
         dishonest += _most_missing(terms, budgets.total()) + unreadable
     message = pb.Certificate(
@@ -291,16 +302,15 @@ def _certificate(
 
 
 def _most_missing(terms: RoundTerms, num_users: int) -> int:
-    """Returns how many clients may fail to answer in a sequential round before hop 1 ends them."""
+    """Returns how many clients may fail to answer in a sequential round before hop 1 ends it."""
     return max(0, num_users - terms.manifest.min_batch_size)
 
 
 def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a sequential round for those who answered, from the one that it was granted with.
+    """Returns the last certificate of a sequential round, for the clients that answered, and what it costs each tier.
 
-    And what it costs each tier.
-
-    Hop 1 has said how many; the analyzer publishes nothing unless it has learnt from as many.
+    It is made from the certificate that the round was granted with. Hop 1 has said how many clients answered; the
+    analyzer publishes nothing unless it has learnt from as many.
     """
     message = pb.Certificate(
         round_id=first.round_id,
@@ -339,21 +349,21 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
-            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients, allowed is at least "
+            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; must be at least "
             f"{manifest.min_tier_size} for each budget that is used"
         )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(certificate.delta, 3)}, allowed is {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(certificate.delta, 3)}; must be at most {round_down(manifest.delta, 3)}"
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
         nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
         message.refusals.append(
-            f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
-            f"{round_up(excess, 3)} too much; {nearest}"
+            f"certified epsilon is {round_up(certificate.epsilon)}; must be at most {round_down(manifest.epsilon_max)} "
+            f"({round_up(excess, 3)} too much); {nearest}"
         )
     return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
 
@@ -366,7 +376,7 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
-        f"{answered}, each once, and who does not answer does not depend on the data",
+        f"{answered}, each once, and which clients do not answer does not depend on the data",
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 
@@ -381,7 +391,7 @@ def _entries(
     """Returns what the round costs every budget, as the ledger keeps it.
 
     The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
-    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's name promises.
+    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's budget says.
     """
     profiles: dict[int, Profile] = {}
     entries = []
@@ -423,7 +433,7 @@ def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: fl
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass
-    return f"allowed would be {' or '.join(found) or 'only a larger epsilon_max'}"
+    return f"this would be granted: {' or '.join(found) or 'only a larger epsilon_max'}"
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:

@@ -34,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
 def submit(
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
-    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a letter, or a number.")] = None,
+    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a category, or a number.")] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(

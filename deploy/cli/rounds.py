@@ -37,8 +37,8 @@ def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
     randomizer: Annotated[str, typer.Option(help="rr, krr, onebit, laplace or gaussian.")] = "rr",
-    k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
-    labels: Annotated[str | None, typer.Option(help="krr: the letters, separated by commas.")] = None,
+    k: Annotated[int | None, typer.Option(help="krr: the number of categories.")] = None,
+    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None,
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
     high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
     lattice: Annotated[
@@ -173,8 +173,10 @@ def _question(name: str, kind: str, labels: str | None, k: int | None, parameter
     written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
     if kind not in written:
         raise ValueError(f"randomizer is {kind!r}; it must be one of {', '.join(written)}; for vectors: croupier train")
-    letters = tuple(labels.split(",")) if labels else None
-    return Question(name, mechanism_from(kind, {"k": k or (letters and len(letters)), "labels": letters, **parameters}))
+    categories = tuple(labels.split(",")) if labels else None
+    return Question(
+        name, mechanism_from(kind, {"k": k or (categories and len(categories)), "labels": categories, **parameters})
+    )
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:

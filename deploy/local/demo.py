@@ -136,9 +136,9 @@ async def _ask_all(
 
 
 def _true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
-    """Returns the share, mean, or share of every letter of these very participants."""
-    letters = range(len(question.mechanism.letters))
-    shares = tuple(sum(value == letter for value in values) / len(values) for letter in letters)
+    """Returns the share, mean, or share of every category of these very participants."""
+    categories = range(len(question.mechanism.categories))
+    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
     return shares or (sum(values) / len(values),)
 
 

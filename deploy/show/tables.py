@@ -217,10 +217,10 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def estimates_table(result: dict[str, Any]) -> Table:
     """Returns a published result: each estimate with its standard error and interval."""
-    # A histogram has a line for every letter; a share and a mean are one number without a name.
+    # A histogram has a line for every category; a share and a mean are one number without a name.
     labels = result["labels"]
     interval = f"{100 * result['confidence_level']:g} % interval"
-    table = Table(*(["letter"] if labels else []), "estimate", "± standard error", interval)
+    table = Table(*(["category"] if labels else []), "estimate", "± standard error", interval)
     intervals = result["confidence_interval"] if labels else [result["confidence_interval"]]
     for index, estimate in enumerate(_listed(result["estimate"])):
         low, high = intervals[index]

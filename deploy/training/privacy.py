@@ -155,7 +155,7 @@ class TrainingCost(ABC):
 
 
 class UserSpending(TrainingCost):
-    """Users who answer at most once an epoch with a hemisphere vector, among the users of their batch.
+    """The cost for users that answer at most once an epoch with a hemisphere vector, among those of their batch.
 
     An epoch is the collection of its batches; a user is taken to be in the worst of those that have its local budget.
     What was computed for a batch is kept: epochs that are alike cost one computation.

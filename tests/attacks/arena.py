@@ -59,10 +59,12 @@ class Arena:
     def service(self, name: str) -> RoundService:
         return self.inside.running[name].service
 
-    def seal(self, terms: RoundTerms, count: int, *, value: float = 1, wish: float = 1.0) -> list[pb.Submission]:
+    def seal(
+        self, terms: RoundTerms, count: int, *, value: float = 1, max_local_epsilon: float = 1.0
+    ) -> list[pb.Submission]:
         """Returns submissions of honest clients."""
         onion = Onion(terms)
-        sealed = [seal_one(terms, onion, Participant(value, wish)) for _ in range(count)]
+        sealed = [seal_one(terms, onion, Participant(value, max_local_epsilon)) for _ in range(count)]
         return [pb.Submission.FromString(one.submission) for one in sealed]
 
     async def submit(

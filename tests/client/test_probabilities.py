@@ -199,10 +199,10 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
     stars = KaryResponse(3, ("5", "3", "1"))
     assert [stars.parse_value(text) for text in ("5", "3.0", "1.00", " 3\n")] == [0, 1, 2, 1]
     plain = KaryResponse(3)
-    assert plain.letters == ("0", "1", "2")
+    assert plain.categories == ("0", "1", "2")
     assert plain.parse_value("2.0") == 2
     for mechanism, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
-        with pytest.raises(ValueError, match=f"value is '{text}'; must be one of the letters"):
+        with pytest.raises(ValueError, match=f"value is '{text}'; must be one of the categories"):
             mechanism.parse_value(text)
 
 

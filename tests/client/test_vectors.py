@@ -112,14 +112,14 @@ def test_the_mean_is_the_vector_and_the_variance_what_is_claimed(dimension: int,
     assert found.standard_error == pytest.approx(scale / math.sqrt(dimension * count))
 
 
-def test_the_length_of_a_hemisphere_is_the_inverse_of_the_mean_of_a_coordinate() -> None:
+def test_hemisphere_length_inverts_the_mean_of_a_coordinate() -> None:
     assert hemisphere_length(1) == pytest.approx(1.0)
     assert hemisphere_length(2) == pytest.approx(math.pi / 2)
     assert hemisphere_length(3) == pytest.approx(2.0)
     assert hemisphere_length(10**6) == pytest.approx(math.sqrt(math.pi * 10**6 / 2), rel=1e-6)
     with pytest.raises(ValueError, match="dimension is 0"):
         hemisphere_length(0)
-    with pytest.raises(ValueError, match="no reports"):
+    with pytest.raises(ValueError, match="0 reports; a mean needs at least 1"):
         hemisphere_mean(np.zeros(3), [], 1.0)
 
 
@@ -168,7 +168,7 @@ def silo_mechanism(dimension: int, records: int, clipping_norm: float = 2.0) -> 
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
+def test_reports_of_silos_have_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""
     mechanism, rng = silo_mechanism(dimension, 8), np.random.default_rng(dimension)
     forward = rng.normal(size=dimension)
@@ -199,7 +199,7 @@ def test_the_mean_of_records_is_that_of_the_clipped_vectors() -> None:
 
 @pytest.mark.parametrize("clipping_norm", [1e-20, 0.3, 1e20])
 @pytest.mark.parametrize(("dimension", "count"), [(1, 1), (2, 3), (1000, 40)])
-def test_replacing_a_record_moves_the_mean_by_no_more_than_the_noise_is_made_for(
+def test_replacing_a_record_moves_the_mean_as_little_as_calibrated(
     dimension: int, count: int, clipping_norm: float
 ) -> None:
     """The worst case: a record far beyond the clipping norm becomes its opposite. It is reached, too."""

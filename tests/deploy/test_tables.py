@@ -29,7 +29,7 @@ def shown(certificate: dict[str, Any]) -> str:
         (GENUINE_MESSAGES, "no forged messages, at most 3"),
     ],
 )
-def test_the_headline_says_who_has_to_be_honest(replaced: str, expected: str) -> None:
+def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:
     users = Budgets.from_tiers([(1.0, 100)])
     certificate = certify(users, HemisphereMechanism(dimension=3), delta=1e-3, dishonest=3).to_json()
     if replaced:

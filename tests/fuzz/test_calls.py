@@ -48,7 +48,7 @@ METHODS = {
     for service in rpc.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-# Who may be answered with OK. Whoever is not named: nobody but these.
+# The callers that each call may answer with OK; all others must be refused.
 ALLOWED_CALLERS = {
     **{name: {OPERATOR} for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients")},
     **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver", "Relay", "EndSequential")},

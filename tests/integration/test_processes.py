@@ -112,7 +112,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
         (2, "value_column is missing", ("submit", "--csv", survey)),
         (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
-        (2, "must be one of the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
+        (2, "must be one of the categories a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
         (2, "max_local_epsilon is 0.01; it must be at least 0.1", ("submit", "--value", "a", "--epsilon", "0.01")),
         (2, "max_local_epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
         (2, "max_local_epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
@@ -142,7 +142,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
-    for value in ("0", "1"):  # the second is the stored first one again: nobody is randomized twice
+    for value in ("0", "1"):  # the second is the stored first one again: no user is randomized twice
         assert answer(*arguments, "--value", value)["code"] == "ACCEPTED"
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 

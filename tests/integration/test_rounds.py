@@ -30,7 +30,7 @@ from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
     if question.mechanism.kind == "krr":
-        return [values.count(letter) / len(values) for letter in range(len(question.mechanism.letters))]
+        return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
     return [sum(values) / len(values)]
 
 
@@ -130,15 +130,15 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
         await at.submit(terms, people(BIT, 40, seed=1))
         publication, certificate = await at.finish(terms)
         assert not certificate.granted
-        assert "allowed is 0.001" in certificate.refusals[0]
-        assert "allowed would be local budgets" in certificate.refusals[0]
+        assert "must be at most 0.001" in certificate.refusals[0]
+        assert "this would be granted: local budgets" in certificate.refusals[0]
         assert not publication.values
         assert await at.inside.running["accountant"].service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_deployment(tmp_path: Path) -> None:
+async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path: Path) -> None:
     limit = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
     async with table(tmp_path, 1, limit) as at:
         granted = []
@@ -153,7 +153,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_d
         refusal = certificate.refusals[-1]
         assert granted[:2] == [True, True]
         assert granted[3] is False
-        for word in ("the ledger would reach", "requested", "spent", "remaining", "allowed is 0.8"):
+        for word in ("the ledger would reach", "requested", "spent", "remaining", "must be at most 0.8"):
             assert word in refusal
         accountant = at.inside.running["accountant"].service.store
         spent = await accountant.run("look", lambda tx: Ledger(tx.connection).spent(3e-4))
@@ -234,12 +234,12 @@ async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Pat
         await at.submit(terms, [Participant(1, 1.0)] * 20 + [Participant(0, 2.0)] * 4)
         _, certificate = await at.finish(terms)
         assert not certificate.granted
-        assert "local epsilon 2 was used by 4 clients, allowed is at least 5" in certificate.refusals[0]
+        assert "local epsilon 2 was used by 4 clients; must be at least 5" in certificate.refusals[0]
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path: Path) -> None:
+async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

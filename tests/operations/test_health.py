@@ -279,7 +279,7 @@ async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
             assert await health(public) == "SERVING"
 
 
-def test_plaintext_ports_stay_on_loopback_unless_the_word_insecure_is_written() -> None:
+def test_plaintext_ports_stay_on_loopback_unless_told_insecure() -> None:
     for name in ("admin_listen", "metrics_listen"):
         for address in ("127.0.0.1:7000", "localhost:7000"):
             assert getattr(Settings.model_validate({name: address}), name) == address

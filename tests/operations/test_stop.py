@@ -20,7 +20,7 @@ BATCH = 20
 
 
 @pytest.mark.asyncio
-async def test_sigterm_in_a_flood_of_submissions_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 1000)
@@ -73,8 +73,8 @@ async def test_sigterm_in_a_flood_of_submissions_loses_nothing_that_was_acknowle
 
 
 @pytest.mark.asyncio
-async def test_what_was_acknowledged_before_sigterm_is_private_and_counted_afterwards(tmp_path: Path) -> None:
-    """Without anybody sending anything again."""
+async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_path: Path) -> None:
+    """Without anything being sent again."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 100)

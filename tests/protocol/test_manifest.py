@@ -137,7 +137,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("min_batch_size", 0), "min_batch_size is 0"),
         (_set("min_batch_size", 1), "min_batch_size is 1"),
         (_set("short_batch_policy", pb.SHORT_BATCH_POLICY_UNSPECIFIED), "short_batch_policy is missing"),
-        (_set("delta", 0.0), "delta is 0.0; allowed is 0.0 < delta"),
+        (_set("delta", 0.0), "delta is 0.0; it must be 0 < delta"),
         (_set("delta", 0.5), "delta is 0.5"),
         (_set("epsilon_max", 0.0), "epsilon_max is 0.0"),
         (_set("epsilon_max", float("nan")), "epsilon_max is nan"),
@@ -170,7 +170,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; must be 1e-20..1e.20"),
         (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; must be 1e-20..1e.20"),
         (_tiny_budget, "must be one that noise of 1e.09 times the sensitivity is enough for"),
-        (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
+        (_set("max_batch_size", 1), "max_batch_size is 1; it must be 0 .no limit. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
         (_no_hops, "hops has 0 shufflers"),
@@ -194,7 +194,7 @@ def test_other_encodings_of_the_same_manifest_are_refused() -> None:
         parse_terms(payload + bytes([0x30, 0x02]))  # min_batch_size once more
     with pytest.raises(Refusal, match="not canonical"):
         parse_terms(payload + bytes([0xF8, 0x7F, 0x01]))  # an unknown field
-    with pytest.raises(Refusal, match="no manifest"):
+    with pytest.raises(Refusal, match="not a manifest"):
         parse_terms(b"\xff\xff\xff")
 
 

@@ -130,7 +130,7 @@ def silence(store: Store, wire: Wire) -> Iterator[None]:
 
 
 @pytest.mark.asyncio
-async def test_a_connection_that_the_server_ended_is_replaced_without_anybody_noticing(postgresql: Server) -> None:
+async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
     await put(store, "before")
@@ -143,7 +143,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_without_anybody_no
 
 
 @pytest.mark.asyncio
-async def test_a_connection_lost_in_a_step_is_a_refusal_and_nothing_of_the_step_happened(postgresql: Server) -> None:
+async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
 

@@ -124,7 +124,7 @@ async def test_one_submission_a_client(store: Store) -> None:
 
 
 @pytest.mark.asyncio
-async def test_forgetting_takes_bodies_and_keys_and_leaves_what_recognises_a_repeat(store: Store) -> None:
+async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
         await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
         await store.run("look", lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
@@ -196,7 +196,7 @@ async def test_everything_is_there_after_a_restart(database_url: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_ledger_is_entered_in_the_transaction_of_the_store_or_not_at_all(store: Store) -> None:
+async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(store: Store) -> None:
     def half(tx: Transaction) -> None:
         Ledger(tx.connection).enter("r", b"digest", [ENTRY])
         raise RuntimeError("power cut")

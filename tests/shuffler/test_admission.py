@@ -68,7 +68,7 @@ async def codes(admission: Admission, *submissions: pb.Submission) -> list[pb.Su
 
 
 @pytest.mark.asyncio
-async def test_each_cause_has_its_code_and_disturbs_nobody(store: Store, pool: WorkerPool) -> None:
+async def test_each_cause_has_its_code_and_disturbs_no_others(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     forged = submission(3)
     forged.signature = submission(2).signature
@@ -112,7 +112,7 @@ async def test_after_the_close_only_a_repeat_is_acknowledged(store: Store, pool:
 
 
 @pytest.mark.asyncio
-async def test_a_failed_commit_acknowledges_nobody(store: Store, pool: WorkerPool) -> None:
+async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))
     admission._admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
@@ -168,7 +168,7 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
 
 
 @pytest.mark.asyncio
-async def test_a_stolen_token_is_of_no_use_in_somebody_elses_submission(store: Store, pool: WorkerPool) -> None:
+async def test_a_stolen_token_is_useless_in_another_clients_submission(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await admission.register([], [hashlib.sha256(token).digest() for token in (TOKEN, OTHER)])
     swapped = with_token(8, TOKEN)
@@ -195,7 +195,7 @@ async def test_a_token_lost_with_its_commit_is_free_again(store: Store, pool: Wo
 
 
 @pytest.mark.asyncio
-async def test_a_full_round_admits_nobody_else(store: Store, pool: WorkerPool) -> None:
+async def test_a_full_round_admits_no_other_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     manifest = pb.Manifest.FromString(TERMS.payload)
     manifest.max_batch_size = 2

@@ -52,7 +52,7 @@ def test_cells_hold_all_of_the_victim(noise: AdditiveNoise, rate: float) -> None
     slack = 1 + 1e-9
     assert np.all(pair.low0 * pair.width <= pair.mass0 * slack + 1e-18)
     assert np.all(pair.high0 * pair.width * slack >= pair.mass0 - 1e-18)
-    # Nobody's density is anywhere below the floor: the far end of the interval is the least favourable value.
+    # No user's density is anywhere below the floor: the far end of the interval is the least favourable value.
     floor = np.exp(cells.log_floor(np.array([rate]))[0])
     assert np.all(floor[pair.cell] <= np.minimum(pair.low0, pair.low1) * slack)
 

@@ -58,7 +58,7 @@ def test_forgetting_the_slots_leaves_the_law_of_the_shuffled_batch(values: tuple
 
 
 @pytest.mark.parametrize("values", [(0, 0, 0), (1, 0, 1), (1, 1, 1)])
-def test_the_likelihood_ratio_is_the_sum_of_the_theorem_and_loses_nothing_below_the_truth(
+def test_the_likelihood_ratio_is_the_sum_of_the_theorem(
     values: tuple[int, ...],
 ) -> None:
     keeps, keep, slots = [Fraction(3, 4), Fraction(2, 3), Fraction(9, 10)], Fraction(5, 6), 2
@@ -155,9 +155,7 @@ def test_no_data_set_of_a_few_users_is_worse(
 
 @pytest.mark.parametrize("epsilon_local", [0.3, 1.0, 2.0, 3.0])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2])
-def test_no_split_of_four_hundred_equal_users_is_worse_and_the_worst_is_near(
-    epsilon_local: float, share: float
-) -> None:
+def test_no_split_of_400_equal_users_is_worse_and_the_worst_is_near(epsilon_local: float, share: float) -> None:
     epsilon = share * epsilon_local
     found = curve_of([(epsilon_local, 400)], epsilon_local, 1e-3).delta(epsilon).value
     splits = [divergence_of_split([(epsilon_local, 399)], [m], epsilon_local, epsilon) for m in range(400)]
