@@ -39,7 +39,7 @@ def test_the_worst_batch_counts() -> None:
     assert both.epsilon == pytest.approx(spending.after([[small]] * 3).epsilon, rel=1e-6)
 
 
-def test_epochs_that_fewer_answer_cost_more_and_every_epoch_counts_as_it_was() -> None:
+def test_epochs_that_fewer_answer_cost_more() -> None:
     spending, fewer = UserSpending(10, 1e-5), Batch(((1.0, 350), (2.0, 250)))
     full, mixed, half = (
         spending.after(epochs).epsilon for epochs in ([[EVERYONE]] * 4, [[EVERYONE], [fewer]] * 2, [[fewer]] * 4)
@@ -61,7 +61,7 @@ def test_who_was_not_there_has_lost_nothing() -> None:
     assert found.tiers[1][1] > 1.2 * alone.tiers[1][1]
 
 
-def test_many_budgets_that_are_answered_in_groups_are_followed_through_all_epochs() -> None:
+def test_many_budgets_in_groups_are_followed_through_all_epochs() -> None:
     """The groups differ from epoch to epoch; a user's budget does not, and neither do its losses get lost."""
     locals_ = np.linspace(0.5, 2.0, 40).tolist()
     first = Batch(tuple((local, 100) for local in locals_))

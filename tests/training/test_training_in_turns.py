@@ -112,9 +112,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_twice(
-    tmp_path: Path, digits: Dataset
-) -> None:
+async def test_a_killed_sequential_run_goes_on_and_nobody_answers_twice(tmp_path: Path, digits: Dataset) -> None:
     async with training(tmp_path, digits, period_ms=300) as run:
         taking = asyncio.create_task(take(run, 1))
         outbox, before = None, dict[str, bytes]()
