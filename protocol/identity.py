@@ -89,7 +89,9 @@ def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: P
         SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
     """
     if signature.signer not in pinned:
-        raise SignatureError(f"{kind} is signed by {signature.signer!r}; must be one of {', '.join(sorted(pinned))}")
+        raise SignatureError(
+            f"{kind} is signed by {signature.signer!r}; it must be by one of {', '.join(sorted(pinned))}"
+        )
     if not any(_is_by(key, signature.signature, _context(kind) + payload) for key in pinned[signature.signer]):
         raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
