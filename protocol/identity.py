@@ -159,7 +159,7 @@ def submission_is_authentic(round_id: str, submission: Submission) -> bool:
 
 
 def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
-    """Returns a client's word that it is there, on the stream that the challenge was made for."""
+    """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     signature = key.sign(_of_round("attend", round_id) + challenge)
     return Attendance(client_key=key.public_key().public_bytes_raw(), signature=signature)

@@ -37,7 +37,7 @@ SERVER_OPTIONS = [
     # Pings do not replace calls: at most one in so long without data, and two offences end the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ("grpc.http2.max_ping_strikes", 2),
-    # Idle connections end, and old ones are asked to come again. That
+    # Idle connections end, and old ones are asked to reconnect. That
     # also ends calls whose request never arrives.
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),

@@ -227,7 +227,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
-        """Adds hashes of one-use tokens; those that are there already stay."""
+        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
         rows = [{"token_hash": token_hash} for token_hash in token_hashes]
         if rows:
             self._db.execute(_tokens.insert(), rows)

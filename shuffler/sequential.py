@@ -222,7 +222,7 @@ class SequentialHop(RoundService):
         ]
 
     def hang_up(self) -> None:
-        """Stops asking and ends all streams; their clients come again."""
+        """Stops asking and ends all streams; their clients reconnect."""
         for driver in self._drivers.values():  # a client that is sent away must not be asked
             driver.cancel()
         self.attendance.hang_up()
