@@ -42,7 +42,7 @@ SERVER_OPTIONS = [
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 90_000),
-    # A port accepts so many connections; beyond it a new one is closed at once, before any work for TLS.
+    # The most connections that a port accepts; a further one is closed at once, before any work for TLS.
     ("grpc.max_allowed_incoming_connections", 4000),
 ]
 

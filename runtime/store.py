@@ -187,7 +187,7 @@ class Transaction:
         return {(row.state, bool(row.troubled)): row.number for row in rows}
 
     def probe(self, num_bytes: int) -> None:
-        """Writes so many bytes over what the last probe wrote: only a write shows that the store can be written."""
+        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
         self._db.execute(_probe.delete())
         self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
 

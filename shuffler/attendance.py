@@ -120,7 +120,7 @@ class Attendance:
     async def ask(
         self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:
-        """Returns the client's answer, or None if there is none in so many seconds. One client at a time in a round."""
+        """Returns the client's answer, or None if none comes in that many seconds. One client at a time in a round."""
         question = _Question(
             client,
             pb.AttendResponse(ask=pb.Ask(client_key=client, model=model)),

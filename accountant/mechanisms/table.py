@@ -97,7 +97,7 @@ class TableMechanism(Randomizer):
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""
-        raise ValueError(f"{self.label!r} is a table; the accuracy of what is estimated from it is not known here")
+        raise ValueError(f"{self.label!r} is a table; the accuracy of estimates from it is not known")
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""

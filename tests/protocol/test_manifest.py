@@ -174,7 +174,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
         (_no_hops, "hops has 0 shufflers"),
-        (_twice, "stands twice"),
+        (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
         (_no_key, "public key of 'shuffler-1' is missing"),
         (_double_release, "two round keys are equal"),
