@@ -26,6 +26,7 @@ __all__ = ["RoundTerms", "canonical", "parse_terms"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
+_TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below
 _MAX_GRID = 4096
 
 
@@ -121,7 +122,7 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
     if not 1 <= len(grid) <= _MAX_GRID:
         raise ValueError(f"budget_grid has {len(grid)} budgets; it must have 1..{_MAX_GRID}")
     for budget in grid:
-        _check_number("a budget's epsilon", budget.epsilon, 0.0, _MAX_LOCAL_EPSILON)
+        _check_number("a budget's epsilon", budget.epsilon, _TINY_LOCAL_EPSILON, _MAX_LOCAL_EPSILON)
         if budget.delta != mechanism.budget_delta:
             raise ValueError(
                 f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"

@@ -3,7 +3,7 @@
 Values lie in [0, 1]; a report is the value plus noise with density proportional to exp(-rate * energy(distance)), on
 the real line or on a lattice of step 1/lattice. An exponential family is all that is needed: the log-density is concave
 in the rate, and the densities are symmetric and fall with the distance, so that the two ends of the interval are the
-worst pair of values (docs/accounting.md, section 2.3). The search for a blanket is left to `blankets`.
+worst pair of values (docs/accounting.md, section 2.3). The search for a blanket is `density_blanket`'s.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def round_open(
 def round_close(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     end_sequential: Annotated[
-        bool, typer.Option("--end-sequential", "--end-turns", help="Sequential rounds: ask no further client.")
+        bool, typer.Option("--end-sequential", help="Sequential rounds: ask no further client.")
     ] = False,
     directory: Directory = HERE,
     as_json: Json = False,

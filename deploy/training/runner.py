@@ -116,7 +116,7 @@ class _Training:
             "momentum": rule.momentum,
             "averaging": rule.averaging,
             "order": config.order,
-            "turn_s": config.period_s if config.sequential and not config.simulate else None,
+            "period_s": config.period_s if config.sequential and not config.simulate else None,
             "batch_size": 1 if config.sequential else config.batch_size or self._count,
             "seed": config.seed,
             "watched": config.watch,

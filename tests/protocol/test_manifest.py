@@ -99,7 +99,7 @@ def _silos(**fields: Any) -> Callable[[pb.Manifest], None]:
 
 def _tiny_budget(manifest: pb.Manifest) -> None:
     _silos(local_delta=1e-15)(manifest)
-    manifest.budget_grid[0].epsilon = 1e-12
+    manifest.budget_grid[0].epsilon = 2e-9
 
 
 def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
@@ -146,6 +146,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_grid(2.0, 1.0), "strictly ascending"),
         (_grid(-1.0), "epsilon is -1.0"),
         (_grid(21.0), "epsilon is 21.0"),
+        (_grid(1e-10), "epsilon is 1e-10; it must be 1e-09 < "),
         (_grid(1.0, delta=1e-6), "delta is 1e-06"),
         (_question(), "mechanism is missing; it must be one of rr, krr"),
         (_question(krr={"k": 1}), "k is 1; it must be 2"),
