@@ -1,4 +1,4 @@
-"""What schedules and services leave behind: nothing. And what a schedule that fails leaves to whoever looks into it."""
+"""What schedules and services leave behind: nothing. And what a schedule that fails leaves for its reader."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Telling(WorkerPool):
 
 
 def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path) -> None:
-    """It closed its lock twice, and by then the number could be the descriptor of somebody else."""
+    """It closed its lock twice, and by then the number could be that of another open file."""
     closing_now = threading.Event()
 
     def last_words(_: Transaction) -> None:
