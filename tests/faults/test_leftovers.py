@@ -58,7 +58,8 @@ def test_schedules_leave_no_descriptor_thread_service_or_memory_behind() -> None
     ceiling.check()
     assert footprint().threads <= before.threads
     kinds = (RunningService, Store, WorkerPool, InProcessWorld, grpc.aio.Server, grpc.aio.Channel)
-    assert [type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds)] == []
+    # Not isinstance: some modules' objects answer for their class with a warning.
+    assert [type(one).__name__ for one in gc.get_objects() if issubclass(type(one), kinds)] == []
 
 
 class _Telling(WorkerPool):
