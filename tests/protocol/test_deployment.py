@@ -65,7 +65,7 @@ def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
         make_deployment(tmp_path, "local", 1).service("x")
 
 
-def test_keys_are_encrypted_at_rest_and_the_storage_key_may_live_elsewhere(tmp_path: Path) -> None:
+def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
     directory = tmp_path / "analyzer"
     secrets = load_secrets(directory)

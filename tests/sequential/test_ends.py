@@ -24,7 +24,7 @@ from tests.sequential.support import Table, laid, people, settings, task
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
-async def test_two_clients_with_the_same_answer_are_one_answer_and_stop_no_round(tmp_path: Path) -> None:
+async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_path: Path) -> None:
     """Reproduction: hop 1 counted both, the analyzer had learnt from one, and nothing was published."""
     async with laid(tmp_path) as table:
         group = people(8)

@@ -133,7 +133,7 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
         assert certificate.dishonest == 2
 
 
-async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once(
+async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with laid(tmp_path) as table:

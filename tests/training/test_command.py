@@ -100,9 +100,7 @@ def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-def test_the_same_command_twice_is_one_training_where_the_deployment_stays(
-    local: LocalDeployment, tmp_path: Path
-) -> None:
+def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path: Path) -> None:
     """Reproduction: a run with nothing left to do ended with an IndexError."""
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
