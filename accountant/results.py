@@ -31,7 +31,7 @@ __all__ = [
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number >= 0 in so many significant digits, never below it: for every certified epsilon and delta that is shown.
+    """Returns a number >= 0 in that many significant digits, never below it: for all certified figures that are shown.
 
     A float stands for its shortest decimal form, so that 0.1 stays 0.1.
     """

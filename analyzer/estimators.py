@@ -320,5 +320,5 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
         ValueError: no reports, no budgets, or a level out of range.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; must be in (0, 1)")
+        raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
     return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence)

@@ -57,7 +57,7 @@ class VectorEstimate:
 def hemisphere_length(dimension: int) -> float:
     """1 / E|<z, u>| for z uniform on the unit sphere of R^d: √π Γ((d+1)/2) / Γ(d/2), d >= 1."""
     if dimension < 1:
-        raise ValueError(f"dimension is {dimension}; must be at least 1")
+        raise ValueError(f"dimension is {dimension}; it must be at least 1")
     return math.sqrt(math.pi) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
 
 
@@ -69,7 +69,7 @@ def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
     report = _floats(dimension, plaintext)
     length = float(np.linalg.norm(report.astype(np.float64)))
     if not abs(length - 1) < _LENGTH_TOLERANCE:
-        raise ValueError(f"the report has length {length}; must be 1")
+        raise ValueError(f"the report has length {length}; it must be 1")
     return report
 
 
@@ -92,7 +92,7 @@ def decode_gaussian_vector(dimension: int, longest: float, plaintext: bytes) -> 
     report = _floats(dimension, plaintext)
     length = float(np.linalg.norm(report.astype(np.float64)))
     if not length <= longest:  # nor a number
-        raise ValueError(f"the report has length {length}; must be at most {longest}")
+        raise ValueError(f"the report has length {length}; it must be at most {longest}")
     return report
 
 

@@ -83,7 +83,7 @@ class FlatModel:
         """
         if len(features) != len(targets) or not len(features):
             raise ValueError(
-                f"{len(features)} examples with {len(targets)} targets; must be at least 1, and as many targets"
+                f"{len(features)} examples with {len(targets)} targets; there must be at least 1, and as many targets"
             )
         found: torch.Tensor = self._gradients(
             self._checked(parameters), features.to(self._device), targets.to(self._device)

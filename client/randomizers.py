@@ -47,7 +47,7 @@ _DIGITS = 60
 
 def _check_epsilon(epsilon: float) -> None:
     if not 0 < epsilon <= MAX_LOCAL_EPSILON:
-        raise ValueError(f"local epsilon is {epsilon}; must be in (0, {MAX_LOCAL_EPSILON:g}]")
+        raise ValueError(f"local epsilon is {epsilon}; it must be in (0, {MAX_LOCAL_EPSILON:g}]")
 
 
 @lru_cache(maxsize=8192)
@@ -61,7 +61,7 @@ def blanket_threshold(epsilon: float, k: int) -> int:
     """
     _check_epsilon(epsilon)
     if k < 2:
-        raise ValueError(f"k is {k}; must be at least 2")
+        raise ValueError(f"k is {k}; it must be at least 2")
     with localcontext() as context:
         context.prec = _DIGITS
         gamma = k / (Decimal(epsilon).exp() + (k - 1))

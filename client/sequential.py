@@ -165,7 +165,7 @@ class _Taking:
         return False
 
     async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> list[bytes]:
-        """Has the next users attend, as many as fit a message, of those that do not yet; returns their keys."""
+        """Has the next users attend, as many as fit a message; returns their keys."""
         part = list(itertools.islice(coming, _PER_MESSAGE))
         if part:
             keys = [self._users[key][1].private_key for key in part]
@@ -174,7 +174,7 @@ class _Taking:
         return part
 
     def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
-        """Notes which users are not let in, and returns whether any is."""
+        """Notes which users are not let in, and returns whether any other is."""
         for key, code in zip(part, admitted.codes, strict=False):
             name = self._users[key][0]
             self.taken.refused.pop(name, None)

@@ -65,9 +65,9 @@ def clipped(vector: Vector, clipping_norm: float) -> Vector:
         ValueError: no vector, an entry that is not finite, or a clipping norm that is not a finite number > 0.
     """
     if not (clipping_norm > 0 and math.isfinite(clipping_norm)):
-        raise ValueError(f"clipping_norm is {clipping_norm}; must be a finite number > 0")
+        raise ValueError(f"clipping_norm is {clipping_norm}; it must be a finite number > 0")
     if vector.ndim != 1 or vector.size < 1:
-        raise ValueError(f"the vector has the shape {vector.shape}; must be (d,) with d ≥ 1")
+        raise ValueError(f"the vector has the shape {vector.shape}; it must be (d,) with d ≥ 1")
     bad = int(np.count_nonzero(~np.isfinite(vector)))
     if bad:
         raise ValueError(f"{bad} of the vector's {vector.size} entries are not finite numbers")
@@ -132,7 +132,7 @@ def gaussian(vector: Vector, clipping_norm: float, sigma: float) -> NDArray[np.f
         ValueError: sigma not a finite number > 0, or a vector as `clipped` refuses it.
     """
     if not (sigma > 0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma is {sigma}; must be a finite number > 0")
+        raise ValueError(f"sigma is {sigma}; it must be a finite number > 0")
     short = clipped(vector, clipping_norm)
     return np.asarray(_vector_noise(short.size, sigma)(short.tolist()), dtype=np.float32)
 
@@ -173,7 +173,7 @@ def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float
                 f"record {count} has a vector of the shape {vector.shape}; this round takes ({dimension},)"
             )
         if count > MAX_RECORDS:
-            raise ValueError(f"the client has more than {MAX_RECORDS} records; must be at most that many")
+            raise ValueError(f"the client has more than {MAX_RECORDS} records; it must have at most that many")
         try:
             short = clipped(vector, clipping_norm)
         except ValueError as error:

@@ -72,9 +72,9 @@ class Label:
         if len(self.manifest_hash) != hashlib.sha256().digest_size:
             raise ValueError(f"manifest_hash has {len(self.manifest_hash)} bytes; a SHA-256 hash has 32")
         if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER, Lane.LANE_ANSWER):
-            raise ValueError(f"lane is {self.lane}; must be joint, report, parameter or answer")
+            raise ValueError(f"lane is {self.lane}; it must be joint, report, parameter or answer")
         if not (1 <= self.hop <= MAX_HOPS or self.hop in (HOP_ACCOUNTANT, HOP_RELEASE, HOP_ANALYZER)):
-            raise ValueError(f"hop is {self.hop}; must be 1..{MAX_HOPS} or one of the three places behind the chain")
+            raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the three places behind the chain")
 
     def info(self) -> bytes:
         """Returns the canonical encoding: version, lane and hop as bytes, then length-prefixed fields."""
@@ -159,7 +159,7 @@ _SUITES: dict[str, _Suite] = {
 
 def _suite(name: str) -> _Suite:
     if name not in _SUITES:
-        raise ValueError(f"HPKE suite is {name!r}; must be one of {', '.join(SUITES)}")
+        raise ValueError(f"HPKE suite is {name!r}; it must be one of {', '.join(SUITES)}")
     return _SUITES[name]
 
 

@@ -89,7 +89,9 @@ def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: P
         SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
     """
     if signature.signer not in pinned:
-        raise SignatureError(f"{kind} is signed by {signature.signer!r}; must be one of {', '.join(sorted(pinned))}")
+        raise SignatureError(
+            f"{kind} is signed by {signature.signer!r}; it must be by one of {', '.join(sorted(pinned))}"
+        )
     if not any(_is_by(key, signature.signature, _context(kind) + payload) for key in pinned[signature.signer]):
         raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
@@ -157,7 +159,7 @@ def submission_is_authentic(round_id: str, submission: Submission) -> bool:
 
 
 def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
-    """Returns a client's word that it is there, on the stream that the challenge was made for."""
+    """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     signature = key.sign(_of_round("attend", round_id) + challenge)
     return Attendance(client_key=key.public_key().public_bytes_raw(), signature=signature)

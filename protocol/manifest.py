@@ -166,7 +166,7 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
         if not keys.public_key:
             raise ValueError(f"the public key of {keys.service!r} is missing")
     if len({keys.service for keys in everyone}) != len(everyone):
-        raise ValueError("a service stands twice in the manifest")
+        raise ValueError("a service appears twice in the manifest")
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")

@@ -137,11 +137,11 @@ class ScalarMechanism(Mechanism):
             ValueError: no client that follows the protocol can have sent it.
         """
         if len(plaintext) != _INTEGER_BYTES:
-            raise ValueError(f"a report has {len(plaintext)} bytes; must be {_INTEGER_BYTES}")
+            raise ValueError(f"a report has {len(plaintext)} bytes; it must be {_INTEGER_BYTES}")
         report = int.from_bytes(plaintext, "big", signed=True)
         low, high = self.report_range
         if not low <= report <= high:
-            raise ValueError(f"report is {report}; must be {low}..{high}")
+            raise ValueError(f"report is {report}; it must be {low}..{high}")
         return report
 
 
@@ -159,13 +159,13 @@ class RandomizedResponse(ScalarMechanism):
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if value not in (0, 1):
-            raise ValueError(f"value is {value}; must be 0 or 1")
+            raise ValueError(f"value is {value}; it must be 0 or 1")
 
     def parse_value(self, text: str) -> int:
         """Returns the bit; see `Mechanism.parse_value`."""
         value = _number(text)
         if value not in (0.0, 1.0):
-            raise ValueError(f"value is {text.strip()!r}; must be 0 or 1")
+            raise ValueError(f"value is {text.strip()!r}; it must be 0 or 1")
         return int(value)
 
 
@@ -186,7 +186,7 @@ class KaryResponse(ScalarMechanism):
         object.__setattr__(self, "labels", tuple(self.labels))
         _check_count("k", self.k, 2, _MAX_CATEGORIES)
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
-            raise ValueError(f"labels are {self.labels}; must be {self.k} different names")
+            raise ValueError(f"labels are {self.labels}; they must be {self.k} different names")
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -201,13 +201,13 @@ class KaryResponse(ScalarMechanism):
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if value not in range(self.k):
-            raise ValueError(f"value is {value}; must be 0..{self.k - 1}")
+            raise ValueError(f"value is {value}; it must be 0..{self.k - 1}")
 
     def parse_value(self, text: str) -> int:
         """Returns the number of the category; see `Mechanism.parse_value`."""
         category = _as_category(text.strip(), self.categories)
         if category is None:
-            raise ValueError(f"value is {text.strip()!r}; must be one of the categories {_shorten(self.categories)}")
+            raise ValueError(f"value is {text.strip()!r}; it must be one of the categories {_shorten(self.categories)}")
         return category
 
 
@@ -225,18 +225,18 @@ class IntervalMechanism(ScalarMechanism):
     def __post_init__(self) -> None:
         width = self.high - self.low
         if not (math.isfinite(self.low) and math.isfinite(self.high) and math.isfinite(width) and width > 0):
-            raise ValueError(f"the interval is [{self.low}, {self.high}]; must be finite with low < high")
+            raise ValueError(f"the interval is [{self.low}, {self.high}]; it must be finite with low < high")
 
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if not self.low <= value <= self.high:
-            raise ValueError(f"value is {value}; must be a number in [{self.low:g}, {self.high:g}]")
+            raise ValueError(f"value is {value}; it must be a number in [{self.low:g}, {self.high:g}]")
 
     def parse_value(self, text: str) -> float:
         """Returns the number; see `Mechanism.parse_value`."""
         value = _number(text)
         if not self.low <= value <= self.high:
-            raise ValueError(f"value is {text.strip()!r}; must be a number in [{self.low:g}, {self.high:g}]")
+            raise ValueError(f"value is {text.strip()!r}; it must be a number in [{self.low:g}, {self.high:g}]")
         return value
 
 
@@ -464,7 +464,7 @@ def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:
         ValueError: an unknown kind, a parameter that is missing or has no place, or one out of range.
     """
     if kind not in MECHANISMS:
-        raise ValueError(f"mechanism is {kind!r}; must be one of {', '.join(MECHANISMS)}")
+        raise ValueError(f"mechanism is {kind!r}; it must be one of {', '.join(MECHANISMS)}")
     known = {one.name: one for one in fields(MECHANISMS[kind])}
     given = {name: value for name, value in parameters.items() if value is not None}
     for name, value in given.items():
@@ -478,17 +478,17 @@ def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:
 
 def _check_count(name: str, value: int, low: int, high: int) -> None:
     if value not in range(low, high + 1):
-        raise ValueError(f"{name} is {value}; must be {low}..{high}")
+        raise ValueError(f"{name} is {value}; it must be {low}..{high}")
 
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} is {value}; must be {low:g}..{high:g}")
+        raise ValueError(f"{name} is {value}; it must be {low:g}..{high:g}")
 
 
 def _check_positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; must be a finite number > 0")
+        raise ValueError(f"{name} is {value}; it must be a finite number > 0")
 
 
 def _number(text: str) -> float:

@@ -187,7 +187,7 @@ class Transaction:
         return {(row.state, bool(row.troubled)): row.number for row in rows}
 
     def probe(self, num_bytes: int) -> None:
-        """Writes so many bytes over what the last probe wrote: only a write shows that the store can be written."""
+        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
         self._db.execute(_probe.delete())
         self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
 
@@ -227,7 +227,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
-        """Adds hashes of one-use tokens; those that are there already stay."""
+        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
         rows = [{"token_hash": token_hash} for token_hash in token_hashes]
         if rows:
             self._db.execute(_tokens.insert(), rows)

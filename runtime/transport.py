@@ -277,7 +277,7 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
-    Where the service says when to come again, the wait is at least as long, up to 30 s.
+    Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
         call: makes the call; made anew for every attempt.

@@ -1,7 +1,7 @@
 """Attendance at hop 1 in a sequential round: the clients' streams, and the one question under way.
 
 Streams come and go; a client is on the newest one on which it has proved its key. Nothing here is durable, and nothing
-needs to be: clients come again, and a client whose stream breaks while it is asked is asked again on the next one.
+needs to be: clients reconnect, and a client whose stream breaks while it is asked is asked again on the next one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Attendance:
             self._changed.notify_all()
 
     async def gathered(self, round_id: str, clients: Sequence[bytes], count: int) -> None:
-        """Returns when so many of these clients of a round are there, or its asking has ended."""
+        """Returns once this many of these clients of a round attend, or its asking has ended."""
 
         def enough() -> bool:
             return self.has_ended(round_id) or sum((round_id, one) in self._place for one in clients) >= count
@@ -120,7 +120,7 @@ class Attendance:
     async def ask(
         self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:
-        """Returns the client's answer, or None if there is none in so many seconds. One client at a time in a round."""
+        """Returns the client's answer, or None if none comes in that many seconds. One client at a time in a round."""
         question = _Question(
             client,
             pb.AttendResponse(ask=pb.Ask(client_key=client, model=model)),
@@ -169,6 +169,6 @@ class Attendance:
         return [stream for stream in self._streams if stream.round_id == round_id]
 
     def hang_up(self) -> None:
-        """Ends all streams; their clients come again."""
+        """Ends all streams; their clients reconnect."""
         for stream in self._streams:
             stream.end(Refusal(Code.STOPPING))

@@ -149,7 +149,7 @@ class SequentialHop(RoundService):
         with contextlib.suppress(TimeoutError, StopAsyncIteration):
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
-            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
+            raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
         terms = await self.terms(first.round_id)
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
@@ -222,7 +222,7 @@ class SequentialHop(RoundService):
         ]
 
     def hang_up(self) -> None:
-        """Stops asking and ends all streams; their clients come again."""
+        """Stops asking and ends all streams; their clients reconnect."""
         for driver in self._drivers.values():  # a client that is sent away must not be asked
             driver.cancel()
         self.attendance.hang_up()

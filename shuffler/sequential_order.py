@@ -46,13 +46,13 @@ async def ask_in_order(
 ) -> pb.SequentialReport:
     """Asks one client after the other until all were asked, the operator ends it, or too many did not answer.
 
-    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: once as many are there as still
+    Starts when min_batch_size clients attend. Goes on where an earlier run stopped: once as many attend as still
     have to answer, and the remaining ones have had time to reconnect.
 
     Args:
         terms: of a sequential round.
         store: hop 1's, where every answer is durable before it is passed on.
-        attendance: the streams of the clients that are there.
+        attendance: the streams of the clients that attend.
         certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """

@@ -89,7 +89,7 @@ class KaryAttacks:
             )
             witness = CountTest(one, constant, keep, flip).best_of_both(target)
             witness = Witness(witness.score, f"count of one of the victim's categories {witness.event}")
-        return Witness(witness.score, f"{population} who all hold a third of {k} categories; {witness.event}")
+        return Witness(witness.score, f"{population} all holding a third of {k} categories; {witness.event}")
 
     def _held(self) -> int:
         """How many categories may be held in a table that is small enough: 4, 3 or 0."""

@@ -196,7 +196,7 @@ class GaussianNoise(AdditiveNoise):
         (first, before), (last, part) = self.place(low), self.place(high)
         size = int(last.max()) + 2
         if size > MAX_SUMMED_POINTS:
-            raise ValueError(f"the lattice has {size} points within reach; must be at most {MAX_SUMMED_POINTS}")
+            raise ValueError(f"the lattice has {size} points within reach; there must be at most {MAX_SUMMED_POINTS}")
         j = np.arange(size, dtype=np.float64)
         points = self.step * np.exp(self.log_density(j * self.step, np.asarray(rate)))
         start, stop = first.astype(np.int64), last.astype(np.int64)

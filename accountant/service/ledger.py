@@ -69,7 +69,7 @@ class Limit:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not 0 < self.delta < 1:
-            raise ValueError(f"delta is {self.delta!r}; must be 0 < delta < 1")
+            raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
 
 
 @dataclass(frozen=True)

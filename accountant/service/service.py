@@ -349,21 +349,21 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
-            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; must be at least "
+            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; it must be at least "
             f"{manifest.min_tier_size} for each budget that is used"
         )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(certificate.delta, 3)}; must be at most {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(certificate.delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
         nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
         message.refusals.append(
-            f"certified epsilon is {round_up(certificate.epsilon)}; must be at most {round_down(manifest.epsilon_max)} "
-            f"({round_up(excess, 3)} too much); {nearest}"
+            f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
+            f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
         )
     return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
 

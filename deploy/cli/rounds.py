@@ -60,7 +60,9 @@ def round_open(
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold",
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
-    close_after_s: Annotated[float, typer.Option(help="Close by itself after so many seconds; 0: by hand.")] = 0.0,
+    close_after_s: Annotated[
+        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Open a round: every service makes keys and signs the manifest."""
@@ -110,7 +112,7 @@ def round_close(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission; the round is then mixed, certified and published by itself."""
+    """End admission; the round is then mixed, certified and published automatically."""
     with plain_errors():
         from deploy.operator.rounds import Operator
         from protocol.v1 import messages_pb2 as pb

@@ -61,7 +61,7 @@ def ask_about(
         column: to ask about.
         low: for a mean, the smallest possible value.
         high: for a mean, the largest possible value.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
 
     Raises:
         ValueError: one of file and column is missing, or no question fits the column.
@@ -90,7 +90,7 @@ def run_demo(
         questions: at least one.
         groups: what the participants' budgets are drawn from.
         hops: the number of shufflers.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         quiet: show no progress of the fleets.
 

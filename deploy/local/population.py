@@ -70,7 +70,7 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
 
     Raises:
         ValueError: the file or a column does not exist, or the file has no rows.

@@ -127,7 +127,7 @@ def test_a_table_above_its_budget_is_refused() -> None:
     for excess in (2e-10, 1e-13):
         with pytest.raises(ValueError, match="ratio above e"):
             TableMechanism({1.0: response_table(1.0, excess)})
-    with pytest.raises(ValueError, match="masses that add up to 1"):
+    with pytest.raises(ValueError, match="each must add up to 1"):
         TableMechanism({1.0: response_table(1.0) * (1 + 1e-10)})
     for epsilon in np.geomspace(1e-3, 30, 50).tolist():  # floats that stand for masses with exactly this ratio
         TableMechanism({epsilon: response_table(epsilon)})

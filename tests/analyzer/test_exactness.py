@@ -176,7 +176,7 @@ def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5, math.nan])
 def test_a_bad_level_is_named(confidence: float) -> None:
-    with pytest.raises(ValueError, match=rf"confidence is {confidence}; must be in \(0, 1\)"):
+    with pytest.raises(ValueError, match=rf"confidence is {confidence}; it must be in \(0, 1\)"):
         estimate(BIT, np.array([1], dtype=np.int64), [(1.0, 1)], confidence)
 
 

@@ -102,7 +102,7 @@ def test_gaussian_reports_have_the_discrete_law() -> None:
 @pytest.mark.parametrize(
     ("question", "value", "message"),
     [
-        (BIT, 2, "value is 2; must be 0 or 1"),
+        (BIT, 2, "value is 2; it must be 0 or 1"),
         (BIT, 0.5, r"value is 0\.5"),
         (Question("l", KaryResponse(k=3)), 3, "must be 0..2"),
         (MEAN, 10.1, r"must be a number in \[0, 10\]"),

@@ -141,7 +141,7 @@ class FaultyStore(Store):
             limit = 1 if self._orders().disk_full else _NO_LIMIT
             tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")
             result = work(tx)
-            self._orders()  # whoever has died meanwhile does not commit
+            self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
             if action == "kill before":
                 self._die()
@@ -189,7 +189,7 @@ async def _for_ever() -> NoReturn:
     """What the code of a dead service does."""
     task = asyncio.current_task()
     if task is not None:
-        _frozen.add(task)  # nobody else may hold it any more, and asyncio complains about tasks that just vanish
+        _frozen.add(task)  # nothing else may hold it any more, and asyncio complains about tasks that just vanish
     await asyncio.get_running_loop().create_future()
     raise Killed
 

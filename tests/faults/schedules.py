@@ -214,7 +214,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Expect:
-    """The round gets to this state in a service. Never drawn: under faults nobody knows when."""
+    """The round gets to this state in a service. Never drawn: under faults the moment is not known."""
 
     service: str
     state: str

@@ -45,7 +45,7 @@ DRAWN = settings(
 
 
 class Progress:
-    """Prints a line now and then, where somebody waits for it."""
+    """Prints a line now and then, where a person waits for it."""
 
     def __init__(self, what: str, number: int) -> None:
         self._what, self._number, self._done, self._started = what, number, 0, 0.0
@@ -63,7 +63,7 @@ IN_MEMORY = Progress("in memory", NUMBER)
 IN_PROCESS = Progress("in one process over TLS", NUMBER // 10)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
 CEILING = Ceiling(warm_up=10)
-# Transactions that only somebody's curiosity, or a start, brings about.
+# Transactions that only a question, or a start, brings about.
 UNNAMED = {
     "probe",
     "count the rounds",

@@ -3,7 +3,7 @@
 It is there twice: with real servers over TLS and real time, and in memory, where no time is spent on waiting.
 
 Every service has a site of its own: its directory, and its own copy of the deployment file, in which the addresses of
-those whom it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
+those that it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
 
 A service that is killed here stops in the middle: its store refuses everything, its code never goes on, its server and
 channels are dropped, and what it left on the disk is copied before SQLite can tidy it up. That copy is what the next
@@ -46,7 +46,7 @@ _START_TRIES = 50
 
 
 class World(abc.ABC):
-    """Sites, links, and what is ordered for whom; how a service lives and dies is the subclass's."""
+    """Sites, links, and what is ordered for which service; how a service lives and dies is the subclass's."""
 
     played_by: str
     """The function in `running` that plays a schedule in such a world."""

@@ -234,7 +234,7 @@ async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Pat
         await at.submit(terms, [Participant(1, 1.0)] * 20 + [Participant(0, 2.0)] * 4)
         _, certificate = await at.finish(terms)
         assert not certificate.granted
-        assert "local epsilon 2 was used by 4 clients; must be at least 5" in certificate.refusals[0]
+        assert "local epsilon 2 was used by 4 clients; it must be at least 5" in certificate.refusals[0]
 
 
 @pytest.mark.asyncio

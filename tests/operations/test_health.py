@@ -189,7 +189,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
 
 
 @pytest.mark.asyncio
-async def test_a_round_that_waits_for_a_peer_is_stuck_and_says_for_whom(tmp_path: Path) -> None:
+async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(tmp_path: Path) -> None:
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 20)

@@ -25,7 +25,7 @@ def failure(status: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 @pytest.mark.parametrize("code", Code)
 def test_a_refusal_survives_the_wire(code: Code) -> None:
-    for hint in ("", "value is 3; must be 0..2"):
+    for hint in ("", "value is 3; it must be 0..2"):
         sent = Refusal(code, hint)
         got = refusal_of(failure(code.status, sent.details()))
         assert got is not None

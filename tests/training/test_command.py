@@ -141,7 +141,7 @@ def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     assert "planned for all clients answering" in found["stopped"]
 
 
-def test_a_simulation_says_that_nobody_was_protected(tmp_path: Path) -> None:
+def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
     found = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
     assert found["grade"] == "CERTIFIED"
     assert found["everyone_else_colludes"] == 8.0
@@ -190,7 +190,7 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
 @pytest.mark.parametrize("order", ["batch", "sequential"])
 def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
     arguments = ("--unit", "record", "--clients", "4", "--budgets", "2:1", "--epochs", "2", "--order", order)
-    # In real time, here alone: nobody misses a turn that is so long, on however busy a machine.
+    # In real time, here alone: no client misses so long a period, on however busy a machine.
     found = train(*arguments, "--period-s", "2", "--out", tmp_path, "--dir", local.directory)
     assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [4, 8])
     first, second = (epoch["epsilon"] for epoch in found["history"])

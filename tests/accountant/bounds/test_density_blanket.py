@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.numerics.gaussian import gaussian_delta
@@ -265,7 +265,7 @@ def test_a_span_covers_every_victim_in_it() -> None:
         assert members.size == tier.count
         assert tier.epsilon < members[0]
         for member in members[:: max(1, members.size // 4)]:
-            attack = tier_lower_bound(budgets, LaplaceMechanism(), float(member), delta=1e-5)
+            attack = lower_bound(budgets, LaplaceMechanism(), victim=float(member), delta=1e-5)
             assert 0 < attack.epsilon <= tier.epsilon
         least = tier.local_epsilon
 
