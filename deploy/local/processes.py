@@ -55,7 +55,7 @@ class LocalDeployment:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
-        return b"deploy.node.serve" in command and name.encode() in command and str(self.directory).encode() in command
+        return b"deploy.node" in command and name.encode() in command and str(self.directory).encode() in command
 
     def up(self, names: list[str] | None = None, workers: int | None = None) -> dict[str, int]:
         """Starts the named services, or all, waits until each serves, and returns all process ids.
@@ -75,7 +75,7 @@ class LocalDeployment:
         return running
 
     def _spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "deploy.node.serve", name, str(self.directory)]
+        command = [sys.executable, "-m", "deploy.node", name, str(self.directory)]
         with (self.directory / name / "service.log").open("a") as log:
             return subprocess.Popen(
                 command + ([str(workers)] if workers else []),

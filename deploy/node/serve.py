@@ -37,7 +37,7 @@ from runtime.workers import WorkerPool
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
-_log = logging.getLogger("deploy.node.serve")  # not __main__
+_log = logging.getLogger(__name__)
 
 
 def _role(setup: ServiceSetup) -> RoundService:
@@ -201,7 +201,3 @@ def serve(name: str, directory: Path, workers: int | None = None) -> None:
     except Exception as error:
         _log.critical("the service ends: %s", error, exc_info=error)
         raise SystemExit(1) from error
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
