@@ -22,8 +22,10 @@ from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
 
-MAX_TIERS = 64
-"""More budgets of hosts than this are rounded up into this many groups."""
+MAX_TIERS, MAX_SPAN_TIERS = 16, 64
+"""More budgets of hosts than this are rounded up into this many groups; the second where few victims speak for all."""
+MAX_BUDGETS = 4096
+"""More budgets of others than this are rounded up to this many before anything else."""
 TUNING_TIERS = 6
 """The same, while the number of coins is chosen."""
 COIN_FACTORS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -269,24 +271,38 @@ def exchange_binary_profile(
     its upper end: each is at least as bad as the truth, because randomised response with a smaller budget is a mixture
     of those with a larger one (docs/exchange-bound.md). delta decides how many users become coins.
     """
-    epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
+    epsilons, count = _honest(others)
     if epsilons.size == 0:
         return NoAmplification("no other honest client: the local budget is certified")
     target = TUNING_DELTA if delta is None else delta
     chances = 2 * _probabilities(epsilons)[1] * count
     unit = math.sqrt(float(chances.sum()))
 
-    choices = [_coins(chances, count, min(factor * unit, MAX_BLANKET)) for factor in COIN_FACTORS]
-    choices = [coins for coins in choices if coins.sum() < count.sum()]
-
-    def curve_with(coins: Ints, tiers: int) -> ExchangeBinaryProfile:
+    def curve_with(factor: float, tiers: int) -> ExchangeBinaryProfile:
+        coins = _coins(chances, count, min(factor * unit, MAX_BLANKET))
+        if coins.sum() == count.sum():  # at least one host
+            coins = np.zeros_like(count)
         return _profile_of(victim.local_epsilon, epsilons, count, coins, target, tiers)
 
-    # All are compared at one epsilon, near the answer.
-    middle = curve_with(choices[len(choices) // 2], TUNING_TIERS)
-    point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.02).epsilon
-    point = min(point, 0.9 * victim.local_epsilon)
-    return curve_with(min(choices, key=lambda coins: curve_with(coins, TUNING_TIERS).peak(point).height), MAX_TIERS)
+    if target not in others.coin_choices:
+        # All are compared at one epsilon, near the answer.
+        middle = curve_with(COIN_FACTORS[len(COIN_FACTORS) // 2], TUNING_TIERS)
+        point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.02).epsilon
+        point = min(point, 0.9 * victim.local_epsilon)
+        heights = {factor: curve_with(factor, TUNING_TIERS).peak(point).height for factor in COIN_FACTORS}
+        others.coin_choices[target] = min(COIN_FACTORS, key=heights.__getitem__)
+    return curve_with(others.coin_choices[target], MAX_TIERS if victim.span is None else MAX_SPAN_TIERS)
+
+
+def _honest(others: Others) -> tuple[Floats, Ints]:
+    """The budgets without the smallest ones, at most MAX_BUDGETS of them, rounded up."""
+    epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
+    if epsilons.size <= MAX_BUDGETS:
+        return epsilons, count
+    place = (epsilons - epsilons[0]) / max(float(epsilons[-1] - epsilons[0]), 1e-300) * MAX_BUDGETS
+    group = place.astype(np.int64)  # increasing, as the budgets are
+    last = np.flatnonzero(np.append(group[1:] != group[:-1], True))
+    return epsilons[last], np.diff(np.concatenate([[0], np.cumsum(count)[last]]))
 
 
 def _without_smallest(epsilons: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
