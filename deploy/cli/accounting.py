@@ -76,7 +76,7 @@ def certify(
         bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the exact worst case.")
     ] = False,
     bounds: Annotated[
-        str, typer.Option(help="all: the least of every bound that is proved; blanket: the quick bound only.")
+        str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
     ] = "all",
     explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
     as_json: Json = False,
