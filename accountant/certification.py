@@ -48,12 +48,14 @@ MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
-HONEST_SHUFFLER = "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+UNIFORM_ORDER = (
+    "at least one shuffler keeps its order secret: the order of the reports is uniformly random to the observer"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Users answered together: the worst victim among them, how many they are, and who the others are."""
+    """Users answered together: the worst victim among them, their number, and the others."""
 
     victim: Victim
     count: int
@@ -114,7 +116,7 @@ def certify(
 
     Args:
         budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name without parameters is allowed.
+        randomizer: what every client runs; a name works where there are no parameters.
         delta: the total delta over all rounds, 0 < delta < 1; the certificate then gives the least epsilon found.
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
@@ -249,7 +251,7 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
 
 def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, coins: dict[Hashable, Any]) -> _Group:
     count = budgets.count.copy()
-    if budgets.num_users == 1:  # nobody else: as good as a twin that is dishonest
+    if budgets.num_users == 1:  # without others: as good as with one dishonest twin
         dishonest = max(1, dishonest)
     else:
         count[tier] -= 1
@@ -277,9 +279,9 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
         groups.append(_single(stratum, 0, dishonest, choice, {}))
     if order.size > MAX_STRATA:
         members = order[MAX_STRATA:]
-        nobody = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
+        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
         victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), nobody))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), none))
     return groups
 
 
@@ -475,7 +477,7 @@ def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
         delta=min(1.0, _times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
-        assumptions=("nobody but the client itself is honest",),
+        assumptions=("every party but the client itself may be dishonest",),
     )
 
 
@@ -493,7 +495,7 @@ def _assumptions(
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,
-        HONEST_SHUFFLER,
+        UNIFORM_ORDER,
         f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
         "the multiset of local budgets is public and does not depend on the data",
     ]

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number >= 0 in so many significant digits, never below it: for every certified epsilon and delta that is shown.
+    """Returns a number >= 0 in that many significant digits, never below it: for all certified figures that are shown.
 
     A float stands for its shortest decimal form, so that 0.1 stays 0.1.
     """
@@ -39,7 +39,7 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def round_down(value: float, digits: int = 6) -> str:
-    """As `round_up`, never above it: for attacks, and for what is still allowed."""
+    """As `round_up`, never above it: for attacks, and for what remains of a limit."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
@@ -195,10 +195,10 @@ class LowerBound:
 class Certificate:
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
-    epsilon and delta hold for every user while at least one shuffler and all but `dishonest` of the other clients are
-    honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part of delta
-    that was added for truncation and rounding (it is already inside delta: nothing has to be added by the reader).
-    `steps` lists how the number came about, one line per step.
+    epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing). `steps`
+    lists how the number came about, one line per step.
     """
 
     epsilon: float

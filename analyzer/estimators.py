@@ -1,7 +1,7 @@
 """Estimators: from the shuffled multiset of reports and the public multiset of budgets to numbers with their errors.
 
-Nobody knows which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight that
-user i's value has in its report (1 − 2q_i for a bit, 1 − kq_i for a letter) the estimate is Σ_i(report_i − q_i)/Σw_i.
+It is not known which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight
+of user i's value in its report (1 − 2q_i for a bit, 1 − kq_i for a category), the estimate is Σ_i(report_i − q_i)/Σw_i.
 
 Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
 what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
@@ -67,7 +67,7 @@ class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
     Attributes:
-        letters: histogram only: the names of what is counted.
+        categories: histogram only: the names of what is counted.
         values: unbiased (before any projection), so they may leave their natural range.
         projected: histogram only: the nearest point of the simplex (Euclidean).
         standard_errors: around the truth of these users.
@@ -82,7 +82,7 @@ class Estimate:
     confidence_level: float
     sampling_standard_errors: tuple[float, ...]
     notes: tuple[str, ...]
-    letters: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
@@ -91,7 +91,7 @@ class Estimate:
         for index, value in enumerate(self.values):
             low, high = self.confidence_intervals[index]
             publication.values.add(
-                label=self.letters[index] if self.letters else "",
+                label=self.categories[index] if self.categories else "",
                 estimate=value,
                 projected=self.projected[index] if self.projected else None,
                 standard_error=self.standard_errors[index],
@@ -104,7 +104,7 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
-    counts are then scaled, since nobody can tell whose report is missing. Raises ValueError for no reports or budgets.
+    counts are then scaled, since it is not known whose report is missing. Raises ValueError for no reports or budgets.
     """
     total = sum(count for _, count in tiers)
     if not num_reports or not total:
@@ -128,15 +128,15 @@ def _uneven(weights: Floats, counts: Floats) -> float:
     return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
 
 
-def _from_counts(hits: Floats, letters: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Numbers:
-    """Returns estimates, standard errors and sampling standard errors from how often each letter was reported.
+def _from_counts(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Numbers:
+    """Returns estimates, standard errors and sampling standard errors from how often each category was reported.
 
-    A report hits letter j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i, where c is 1 or 0 for
-    a letter and in between for a value that is `rounded` to a bit first. The plug-in variance uses the estimate,
+    A report hits category j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i; c is 1 or 0 for
+    a category and in between for a value that is `rounded` to a bit first. The plug-in variance uses the estimate,
     clipped to [0, 1]; for rounded values it is an upper bound, because π(1 − π) is concave.
     """
     n = float(counts.sum())
-    q = 1 / (np.expm1(epsilons) + letters)
+    q = 1 / (np.expm1(epsilons) + categories)
     weights = -np.expm1(-epsilons) * np.exp(epsilons) * q
     total = float(np.dot(weights, counts))
     shares = (hits - np.dot(q, counts)) / total
@@ -190,7 +190,7 @@ class _Scalar(Estimator[Scalar]):
             notes = (*notes, _DEPENDENT)
         return Estimate(
             values=tuple(values.tolist()),
-            projected=tuple(project_on_simplex(values).tolist()) if mechanism.letters else (),
+            projected=tuple(project_on_simplex(values).tolist()) if mechanism.categories else (),
             standard_errors=tuple(errors.tolist()),
             confidence_intervals=tuple(
                 _interval(value, error, confidence)
@@ -199,7 +199,7 @@ class _Scalar(Estimator[Scalar]):
             confidence_level=confidence,
             sampling_standard_errors=tuple(samplings.tolist()),
             notes=notes,
-            letters=mechanism.letters,
+            categories=mechanism.categories,
         )
 
     @abstractmethod
@@ -213,7 +213,7 @@ class _Bit(_Scalar[RandomizedResponse]):
         return _from_counts(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
 
 
-class _Letter(_Scalar[KaryResponse]):
+class _Category(_Scalar[KaryResponse]):
     def numbers(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
         """Matrix inversion with personal budgets."""
         hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
@@ -289,7 +289,7 @@ class _GaussianVector(_Vector[GaussianVector]):
 
 ESTIMATORS: dict[str, Estimator[Any]] = {
     "rr": _Bit(),
-    "krr": _Letter(),
+    "krr": _Category(),
     "onebit": _OneBit(),
     "laplace": _Laplace(),
     "gaussian": _Gaussian(),
@@ -308,6 +308,7 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
     """Answers a question.
 
     Args:
+        question: what was asked; its mechanism says how reports are read.
         reports: decoded reports in any order, a sequence or an array.
         tiers: (local epsilon, number of users) as the certificate states them.
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.
@@ -319,5 +320,5 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
         ValueError: no reports, no budgets, or a level out of range.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; must be in (0, 1)")
+        raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
     return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence)

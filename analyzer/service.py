@@ -1,7 +1,7 @@
 """The analyzer's gRPC service: hold the shuffled reports, and answer the question once they are released.
 
     OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
-    in sequential:                     CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
+    sequential:                        CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
 
 Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
 checked against the very batch that is held here; without both, nothing here can open a report.
@@ -47,14 +47,16 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     passing = (_MODEL,)
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns the analyzer's place in the onion, behind the chain."""
         return HOP_ANALYZER
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Starts learning once a sequential round is granted; publishes once the last certificate is here."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         if row.state != pb.ROUND_STATE_CLOSED and not is_sequential:
             return False
         kind = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, kind))
+        document = await self.store.run("read the certificate", lambda tx: tx.document(terms.round_id, kind))
         if document is None:
             return False
         signed = pb.Signed.FromString(document)
@@ -62,10 +64,13 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             await self._publish(terms, signed)
         else:
             await self._checked_batch(terms, signed)
-            await self.store.run(lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL))
+            await self.store.run(
+                "begin the sequential part", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
+            )
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
+        """See `RoundDriver.withdrawable`; a sequential round also until its last certificate is here."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         last = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
         return (is_sequential or super().withdrawable(tx, row)) and tx.document(row.round_id, last) is None
@@ -73,6 +78,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     # ------------------------------------------------------------- Analyzer
 
     async def Grant(self, request: pb.GrantRequest, context: Context) -> pb.GrantResponse:  # noqa: N802
+        """Takes a certificate and, if it grants the round, the release key; the same request again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
+                BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate was taken
+                before).
+            SignatureError: the certificate is not signed by the accountant.
+        """
         terms = await self.terms(request.round_id)
         accountant = terms.manifest.accountant
         self.require_caller(context, [accountant.service])
@@ -89,16 +102,22 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 pair = KeyPair(accountant.release_public_key, request.release_private_key)
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
-        await self.store.run(keep)
+        await self.store.run("keep the grant", keep)
         self.wake(terms.round_id)
         return pb.GrantResponse()
 
     async def GetResult(self, request: rpc.GetResultRequest, context: Context) -> rpc.GetResultResponse:  # noqa: N802
+        """Returns the signed publication to any caller: the estimate, or the certificate's refusal.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_READY (not published yet).
+        """
+
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
             return tx.document(request.round_id, _PUBLICATION)
 
-        document = await self.store.run(read)
+        document = await self.store.run("show the result", read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not published yet")
         return rpc.GetResultResponse(publication=pb.Signed.FromString(document))
@@ -109,7 +128,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         accountant = terms.manifest.accountant.service
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
         if [signature.signer for signature in signed.signatures] != [accountant]:
-            raise Refusal(Code.BAD_SIGNATURE, "a certificate is signed by the accountant and nobody else")
+            raise Refusal(Code.BAD_SIGNATURE, "a certificate must be signed by the accountant alone")
         if (certificate.round_id, certificate.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round or manifest")
         return certificate
@@ -136,7 +155,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.add_cost(terms.round_id, "analyze", *watch.read())
             self.forget(tx, terms.round_id)
 
-        await self.store.run(keep)
+        await self.store.run("publish", keep)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
@@ -150,10 +169,17 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     # ------------------------------------------------------------- sequential rounds
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
-        """Learns from one answer, once, and says where the model stands; what is no answer changes nothing."""
+        """Learns from one answer, once, and returns the signed model as it stands; anything else changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
+                or its asking has ended), NOT_READY (the round is not granted yet).
+        """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
-        row, keys = await self.store.run(lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id)))
+        row, keys = await self.store.run(
+            "find the round of an answer", lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
+        )
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
@@ -174,17 +200,18 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.replace_document(terms.round_id, _MODEL, canonical(model))
             return model, True
 
-        model, learnt = await self.store.run(learn)
+        model, learnt = await self.store.run("learn from an answer", learn)
         return pb.RelayResponse(learnt=learnt, model=self.identity.signed(Kind.MODEL, canonical(model)))
 
     async def _answer_sequential(
         self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate
     ) -> None:
         """Writes the parameters into the publication, if what is certified is what was learnt from."""
-        model = await self.store.run(lambda tx: _model(tx, terms))
+        model = await self.store.run("read the model", lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(
-                Code.BAD_BATCH, f"{model.num_answers} answers were learnt from, certified are {certificate.num_answers}"
+                Code.BAD_BATCH,
+                f"{model.num_answers} answers were learnt from, but {certificate.num_answers} are certified",
             )
         publication.num_reports = model.num_answers
         publication.vector = model.parameters
@@ -193,7 +220,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
         places = _places(terms, keys, pb.LANE_REPORT)
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)

@@ -1,7 +1,7 @@
 """Means of vectors in the ball of radius C from randomized reports: unbiased, with their standard error.
 
 A hemisphere report has the mean x/C tanh(v/2) / length(d), a Gaussian one the mean x (client.vectors). Only the sum of
-the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass. Nobody's report
+the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass. No report
 weighs without bound: hemisphere ones have length 1, and Gaussian ones are refused where no honest client's is so long.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
 Vector = NDArray[np.float64]
 _LENGTH_TOLERANCE = 1e-3
 _TAIL = 40 * math.log(2)
-"""t with e^-t = 2^-40: how rarely an honest Gaussian report is longer than is allowed."""
+"""t with e^-t = 2^-40: the chance that an honest Gaussian report is refused as too long."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class VectorEstimate:
 def hemisphere_length(dimension: int) -> float:
     """1 / E|<z, u>| for z uniform on the unit sphere of R^d: √π Γ((d+1)/2) / Γ(d/2), d >= 1."""
     if dimension < 1:
-        raise ValueError(f"dimension is {dimension}; must be at least 1")
+        raise ValueError(f"dimension is {dimension}; it must be at least 1")
     return math.sqrt(math.pi) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
 
 
@@ -69,7 +69,7 @@ def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
     report = _floats(dimension, plaintext)
     length = float(np.linalg.norm(report.astype(np.float64)))
     if not abs(length - 1) < _LENGTH_TOLERANCE:
-        raise ValueError(f"the report has length {length}; must be 1")
+        raise ValueError(f"the report has length {length}; it must be 1")
     return report
 
 
@@ -92,7 +92,7 @@ def decode_gaussian_vector(dimension: int, longest: float, plaintext: bytes) -> 
     report = _floats(dimension, plaintext)
     length = float(np.linalg.norm(report.astype(np.float64)))
     if not length <= longest:  # nor a number
-        raise ValueError(f"the report has length {length}; must be at most {longest}")
+        raise ValueError(f"the report has length {length}; it must be at most {longest}")
     return report
 
 
@@ -105,7 +105,7 @@ def _floats(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
 def _count(tiers: Sequence[tuple[float, float]]) -> float:
     count = sum(number for _, number in tiers)
     if not count > 0:
-        raise ValueError("there are no reports, so there is no mean")
+        raise ValueError("0 reports; a mean needs at least 1")
     return count
 
 

@@ -1,7 +1,7 @@
 """A fleet: n users played from one place, each with its own ephemeral key and its own budget.
 
 Sealing runs in worker processes and overlaps with storing, enrolling and sending. A fleet that is started again for
-the same round goes on where it stopped: users who have a sealed submission are sent, never randomized again.
+the same round goes on where it stopped: a sealed submission is sent again, and its user is never randomized twice.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class FleetReport:
 
     @property
     def accepted(self) -> int:
+        """How many submissions hop 1 accepted."""
         return self.codes[pb.SubmissionCode.Name(pb.SUBMISSION_CODE_ACCEPTED)]
 
 
@@ -62,6 +63,11 @@ async def run_fleet(
     """Plays all users and returns what happened to their submissions.
 
     Args:
+        channel: to hop 1.
+        terms: the round's, verified.
+        users: what each takes part with, by name.
+        outbox: stores every sealed submission before it is sent.
+        pool: the processes that randomize and seal.
         enrol: registers client keys with hop 1; called before their submissions are sent.
         progress: called with the number of users whose fate is known since the last call.
 

@@ -37,7 +37,7 @@ class FlatModel:
             name for name, part in module.named_modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
         ]
         if mixing:
-            raise ValueError(f"layer {mixing[0]!r} mixes the examples of a batch; allowed are layers that do not")
+            raise ValueError(f"layer {mixing[0]!r} mixes the examples of a batch; no layer may do so")
         self._module = module.to(device)
         self._loss = loss
         self._device = device
@@ -83,7 +83,7 @@ class FlatModel:
         """
         if len(features) != len(targets) or not len(features):
             raise ValueError(
-                f"{len(features)} examples with {len(targets)} targets; allowed is at least 1, with 1 each"
+                f"{len(features)} examples with {len(targets)} targets; there must be at least 1, and as many targets"
             )
         found: torch.Tensor = self._gradients(
             self._checked(parameters), features.to(self._device), targets.to(self._device)
@@ -118,7 +118,7 @@ class FlatModel:
 
 
 def _shares(rows: torch.Tensor, clipping_norm: float) -> torch.Tensor:
-    """Returns what each row has to be multiplied with so that it is no longer than clipping_norm; at most 1."""
+    """Returns the factors, at most 1, that scale each row to a length of at most clipping_norm."""
     lengths = torch.linalg.vector_norm(rows, dim=1)
     shares: torch.Tensor = clipping_norm / lengths.clamp(min=clipping_norm)
     return shares

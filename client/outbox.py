@@ -1,6 +1,6 @@
 """The client's own durable memory: sealed submissions, written before they are first sent.
 
-A retry sends the identical bytes. To randomize again would spend the local budget again, so a user who has a row for a
+A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
 round never gets a second one.
 """
 
@@ -54,7 +54,7 @@ class Outbox:
         return self._read(round_id, _submissions.c.user == user)[user]
 
     def users(self, round_id: str) -> set[str]:
-        """Returns everyone who has a submission for the round, acknowledged or not."""
+        """Returns the users with a submission for the round, acknowledged or not."""
         return set(self._read(round_id, sa.true()))
 
     def _read(
@@ -97,6 +97,7 @@ class Outbox:
                 db.execute(change, rows)
 
     def close(self) -> None:
+        """Closes the database; what was stored stays."""
         self._engine.dispose()
 
 

@@ -47,12 +47,12 @@ _DIGITS = 60
 
 def _check_epsilon(epsilon: float) -> None:
     if not 0 < epsilon <= MAX_LOCAL_EPSILON:
-        raise ValueError(f"local epsilon is {epsilon}; must be in (0, {MAX_LOCAL_EPSILON:g}]")
+        raise ValueError(f"local epsilon is {epsilon}; it must be in (0, {MAX_LOCAL_EPSILON:g}]")
 
 
 @lru_cache(maxsize=8192)
 def blanket_threshold(epsilon: float, k: int) -> int:
-    """Returns ceil(γ·2^64) for γ = k/(e^ε + k − 1), the probability with which a report is uniform on the k letters.
+    """Returns ceil(γ·2^64) for γ = k/(e^ε + k − 1), the probability with which a report is uniform on the k categories.
 
     Rounding up makes the report depend less on the value: the realised local epsilon is at most `epsilon`.
 
@@ -61,7 +61,7 @@ def blanket_threshold(epsilon: float, k: int) -> int:
     """
     _check_epsilon(epsilon)
     if k < 2:
-        raise ValueError(f"k is {k}; must be at least 2")
+        raise ValueError(f"k is {k}; it must be at least 2")
     with localcontext() as context:
         context.prec = _DIGITS
         gamma = k / (Decimal(epsilon).exp() + (k - 1))
@@ -81,10 +81,10 @@ def _randomize_bit(bit: int, epsilon: float, source: RandomSource) -> int:
     return bit ^ (source.bits64() < flip_threshold(epsilon))
 
 
-def _randomize_letter(letter: int, k: int, epsilon: float, source: RandomSource) -> int:
+def _randomize_category(category: int, k: int, epsilon: float, source: RandomSource) -> int:
     if source.bits64() < blanket_threshold(epsilon, k):
         return source.below(k)
-    return letter
+    return category
 
 
 def _round_stochastically(position: Fraction, source: RandomSource) -> int:
@@ -118,10 +118,10 @@ class LocalRandomizer(ABC, Generic[M]):
 
     @abstractmethod
     def any_value(self, mechanism: M) -> Any:
-        """Returns a value that says nothing about anybody: a random one, or a vector that is zero."""
+        """Returns a value that does not depend on any person: a random one, or the zero vector."""
 
     def load(self) -> None:
-        """Loads libraries that take long, before anybody waits for them."""
+        """Loads libraries that take long to load, before the first answer is due."""
 
 
 class _Scalar(LocalRandomizer[Scalar]):
@@ -141,9 +141,9 @@ class _Bit(_Scalar[RandomizedResponse]):
         return secrets.randbelow(2)
 
 
-class _Letter(_Scalar[KaryResponse]):
+class _Category(_Scalar[KaryResponse]):
     def report(self, mechanism: KaryResponse, value: float, epsilon: float, source: RandomSource) -> int:
-        return _randomize_letter(int(value), mechanism.k, epsilon, source)
+        return _randomize_category(int(value), mechanism.k, epsilon, source)
 
     def any_value(self, mechanism: KaryResponse) -> int:
         return secrets.randbelow(mechanism.k)
@@ -222,7 +222,7 @@ def _zero(mechanism: VectorMechanism) -> Any:
 
 RANDOMIZERS: dict[str, LocalRandomizer[Any]] = {
     "rr": _Bit(),
-    "krr": _Letter(),
+    "krr": _Category(),
     "onebit": _OneBit(),
     "laplace": _Laplace(),
     "gaussian": _Gaussian(),
@@ -236,13 +236,14 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
     """Returns one report that is locally differentially private in the value.
 
     Args:
+        question: what is asked, with the mechanism.
         value: as `Mechanism.parse_value` returns it; for hemisphere, float64 (d,); for gaussian_vector, one vector
             (d,) for each of the client's records.
         epsilon: the local budget, 0 < epsilon ≤ 20; its delta is the mechanism's `budget_delta`.
         source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a letter; laplace, gaussian: a
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; laplace, gaussian: a
         lattice position, which may lie outside 0 .. lattice), or float32 (d,).
 
     Raises:

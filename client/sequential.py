@@ -1,8 +1,8 @@
-"""Taking sequential: being there on a stream to hop 1, and answering once when it is one's turn.
+"""Taking part in a sequential round: clients attend on a stream to hop 1, and each answers once when it is asked.
 
 Before it answers, a client checks that the accountant has granted the round, and that the model it is asked about is
-the analyzer's. The answer is stored before it is sent; whoever asks again, about whatever model, gets the same bytes,
-for a second report would spend the budget a second time. The budget has been submitted before (`client.submission`).
+the analyzer's. The answer is stored before it is sent, and every later request, about whatever model, gets the same
+bytes, for a second report would spend the budget a second time. The budget was submitted before (`client.submission`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,14 @@ class Attendee:
 
 @dataclass
 class SequentialAnswers:
-    """What came of it: who has answered, who was not let in and why, whose gradient could not be used and why, and hop
-    1's report at the end."""
+    """What came of it, by user.
+
+    Attributes:
+        answered: the users that have answered.
+        refused: the users that were not let in, and why.
+        without_gradient: the users whose gradient could not be used, and why; they answered as for the zero vector.
+        report: hop 1's report at the end.
+    """
 
     answered: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
@@ -78,16 +84,21 @@ async def answer_sequentially(
     patience_s: float = 60.0,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SequentialAnswers:
-    """Attends for all users until nobody is asked any more, coming again when the stream breaks.
+    """Attends for all users until the asking has ended, reconnecting when the stream breaks.
 
     Args:
-        users: by name; who has not submitted a budget to this round is not let in, and the others go on.
-        patience_s: how long hop 1 may be out of reach, or let nobody in.
+        channel: to hop 1.
+        terms: the round's, verified.
+        deployment: with the keys that the certificate and the models are checked against.
+        users: by name; one without a submitted budget in this round is not let in, and the others go on.
+        outbox: stores every answer before it is sent.
+        patience_s: how long hop 1 may be out of reach, or let no user in.
         progress: called with 1 after every answer.
 
     Raises:
         Refusal: no user is let in, or hop 1 refuses the call.
-        SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
+        SignatureError: the certificate is not signed by the accountant, or a model not by the analyzer; no user
+            answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
     """
     await asyncio.to_thread(RANDOMIZERS[terms.question.mechanism.kind].load)
@@ -117,9 +128,9 @@ class _Taking:
         self._granted = False
 
     async def attend(self, stub: stubs.ShufflerAsyncStub) -> bool:
-        """One stream, from the challenge to its end; returns whether the turns have ended, too.
+        """Attends on one stream, from the challenge to its end; returns whether the asking has ended, too.
 
-        A stream that broke before anybody was let in raises what it broke with: so does a first hop that is away.
+        Raises what the stream broke with if no user was let in before, also when hop 1 is out of reach.
         """
         call, admitted, challenge = stub.Attend(), False, b""
         coming, part = iter(self._users), list[bytes]()
@@ -150,11 +161,11 @@ class _Taking:
         finally:
             call.cancel()
         if not admitted:
-            raise _broken("the stream has ended before anybody was let in")
+            raise _broken("the stream has ended before any user was let in")
         return False
 
     async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> list[bytes]:
-        """Has the next of the users who are not there yet attend, as many as a message takes; returns their keys."""
+        """Has the next users attend, as many as fit a message; returns their keys."""
         part = list(itertools.islice(coming, _PER_MESSAGE))
         if part:
             keys = [self._users[key][1].private_key for key in part]
@@ -163,7 +174,7 @@ class _Taking:
         return part
 
     def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
-        """Notes who is not let in, and returns whether anybody is."""
+        """Notes which users are not let in, and returns whether any other is."""
         for key, code in zip(part, admitted.codes, strict=False):
             name = self._users[key][0]
             self.taken.refused.pop(name, None)
@@ -177,14 +188,14 @@ class _Taking:
         if (certificate.round_id, certificate.manifest_hash) != (self._terms.round_id, self._terms.hash):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round")
         if not certificate.granted:
-            raise Refusal(Code.WRONG_STATE, "the accountant has not granted the round; nobody answers")
+            raise Refusal(Code.WRONG_STATE, "the accountant has not granted the round, so no user answers")
         self._granted = True
 
     async def _answer(self, call: Any, ask: pb.Ask) -> None:
         if not self._granted:
-            raise Refusal(Code.WRONG_STATE, "asked without a certificate; nobody answers")
+            raise Refusal(Code.WRONG_STATE, "asked without a certificate, so no user answers")
         if ask.client_key not in self._users:
-            raise Refusal(Code.BAD_REQUEST, "asked for a user who is not here")
+            raise Refusal(Code.BAD_REQUEST, "asked for a user that does not attend here")
         name, user = self._users[ask.client_key]
         parameters = self._parameters(ask)
         envelope = await asyncio.to_thread(self._envelope, name, user, parameters)

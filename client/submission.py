@@ -88,12 +88,12 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:
-    """Returns the envelope around one user's randomized vector, for when it is that user's turn.
+    """Returns the envelope around one user's randomized vector, for given when hop 1 asks it.
 
     Spends the budget that was submitted for the same `max_local_epsilon`.
 
     Raises:
-        ValueError: the value is no vector of the round's dimension.
+        ValueError: the value is not a vector of the round's dimension.
     """
     epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
     return onion.wrap_answer(_report(terms.question, value, epsilon))

@@ -1,5 +1,7 @@
-"""Local randomizers for vectors in the ball of radius C (the clipping norm) in R^d: `hemisphere` and `gaussian`; and
-for the mean of the vectors of a client's many records, of which one is protected: `gaussian_mean_of_records`.
+"""Local randomizers for vectors in the ball of radius C (the clipping norm) in R^d.
+
+`hemisphere` and `gaussian` protect the vector of a client; `gaussian_mean_of_records` protects each one of the many
+records whose mean a client sends.
 
 Hemisphere: the vector is moved to the sphere without bias, and the report is a point of the half sphere around it with
 probability e^v/(1 + e^v), v the local epsilon. The guarantee is exact in floating point, for whatever the law D of the
@@ -18,7 +20,7 @@ at most 2C/m (1 + 6.1e-8). The mean is then rounded twice (to float64, and times
 2.3e-16 C; for both data sets together by 4.6e-16 C ≤ 2C/m × 2.5e-7, as m ≤ 2^30. Together less than the share
 ROUNDING = 1e-6 that the noise is calibrated with (`GaussianVector.sigma`).
 
-This room needs numpy, as whoever computes gradients has it; nothing else of the client does.
+This module needs numpy, which every client that computes gradients has; no other part of the client does.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def normals(count: int, source: RandomSource) -> Vector:
 
 
 def zero(dimension: int) -> Vector:
-    """Returns what somebody with nothing to say has to say: the zero vector, float64 (d,)."""
+    """Returns the zero vector, float64 (d,): the answer of a user without a usable gradient."""
     return np.zeros(dimension)
 
 
@@ -63,9 +65,9 @@ def clipped(vector: Vector, clipping_norm: float) -> Vector:
         ValueError: no vector, an entry that is not finite, or a clipping norm that is not a finite number > 0.
     """
     if not (clipping_norm > 0 and math.isfinite(clipping_norm)):
-        raise ValueError(f"clipping_norm is {clipping_norm}; must be a finite number > 0")
+        raise ValueError(f"clipping_norm is {clipping_norm}; it must be a finite number > 0")
     if vector.ndim != 1 or vector.size < 1:
-        raise ValueError(f"the vector has the shape {vector.shape}; must be (d,) with d ≥ 1")
+        raise ValueError(f"the vector has the shape {vector.shape}; it must be (d,) with d ≥ 1")
     bad = int(np.count_nonzero(~np.isfinite(vector)))
     if bad:
         raise ValueError(f"{bad} of the vector's {vector.size} entries are not finite numbers")
@@ -102,7 +104,9 @@ def hemisphere(vector: Vector, clipping_norm: float, epsilon: float, source: Ran
 
     Args:
         vector: float64 (d,); longer ones than clipping_norm are clipped.
+        clipping_norm: the radius C of the ball, a finite number > 0.
         epsilon: the local budget, 0 < epsilon ≤ 20.
+        source: draws the direction, its side and the flip.
 
     Raises:
         ValueError: epsilon out of range, or a vector as `clipped` refuses it.
@@ -128,7 +132,7 @@ def gaussian(vector: Vector, clipping_norm: float, sigma: float) -> NDArray[np.f
         ValueError: sigma not a finite number > 0, or a vector as `clipped` refuses it.
     """
     if not (sigma > 0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma is {sigma}; must be a finite number > 0")
+        raise ValueError(f"sigma is {sigma}; it must be a finite number > 0")
     short = clipped(vector, clipping_norm)
     return np.asarray(_vector_noise(short.size, sigma)(short.tolist()), dtype=np.float32)
 
@@ -142,7 +146,7 @@ def _vector_noise(dimension: int, sigma: float) -> Any:
 
 
 def load_noise() -> None:
-    """Loads the library that the Gaussian noise comes from, which takes a second, before somebody waits for it."""
+    """Loads the library that the Gaussian noise comes from; this takes a second, before the first answer is due."""
     gaussian(np.zeros(1), 1.0, 1.0)
 
 
@@ -153,6 +157,7 @@ def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float
 
     Args:
         records: a float vector (d,) for each record; they are looked at once, one by one.
+        dimension: d.
         clipping_norm: C, 1e-20 .. 1e20.
         at_least: the number of records that the noise is made for.
 
@@ -168,7 +173,7 @@ def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float
                 f"record {count} has a vector of the shape {vector.shape}; this round takes ({dimension},)"
             )
         if count > MAX_RECORDS:
-            raise ValueError(f"the client has more than {MAX_RECORDS} records; must be at most that many")
+            raise ValueError(f"the client has more than {MAX_RECORDS} records; it must have at most that many")
         try:
             short = clipped(vector, clipping_norm)
         except ValueError as error:
@@ -182,8 +187,8 @@ def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float
 def gaussian_mean_of_records(mechanism: GaussianVector, records: Iterable[Any], epsilon: float) -> NDArray[np.float32]:
     """Returns the report of a client with many records: the mean of their clipped vectors plus Gaussian noise.
 
-    (epsilon, local_delta)-differentially private for one record (replace-one), the number of records being public; no
-    more than that for somebody who has several of them. float32 (d,).
+    (epsilon, local_delta)-differentially private for one record (replace-one), the number of records being public; a
+    person with several of the records has no stronger guarantee. float32 (d,).
 
     Args:
         mechanism: the round's.

@@ -1,8 +1,8 @@
 """Was my submission mixed? The maker of an envelope looks for its ciphertexts in the lists that hops publish.
 
 A hop's list is believed only if it is what the hop has committed to in the chain that the accountant has checked: a hop
-that replaced a report would have to show a list without it. The whole list is downloaded; nothing is asked for that
-would name anybody.
+that replaced a report would have to show a list without it. The whole list is downloaded, so that no request names
+a client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
     """Returns every hop's commitments by lane, from a certificate whose signature has been checked.
 
     Raises:
-        Refusal: BAD_BATCH if they are no chain, or do not end in the batch that was certified.
+        Refusal: BAD_BATCH if they do not form a chain, or do not end in the batch that was certified.
     """
     chain = read_commitments(certificate.commitments, terms, deployment.identities, terms.num_hops)
     if chain[pb.LANE_REPORT][-1].digest_out != certificate.batch_digest:
@@ -43,9 +43,12 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
 async def missing_at_hop(
     channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, trails: Mapping[str, bytes]
 ) -> list[str]:
-    """Returns the users of whom a report or a budget is not among what the hop (1..k) has passed on.
+    """Returns the users whose report or budget is not among what the hop (1..k) has passed on.
 
     Args:
+        terms: the round's.
+        chain: see `certified_chain`.
+        hop: 1..k.
         channel: to that hop; hop 1 answers everybody, the others the operator.
         trails: by user, see `protocol.onion.Wrapped`.
 

@@ -1,1 +1,1 @@
-"""What all roles share: messages, envelopes, manifest, signatures, transport, storage, errors, clock."""
+"""What all roles share, none of which runs: messages, envelopes, manifest, mechanisms, signatures, batches, errors."""

@@ -20,7 +20,7 @@ def unpack(packed: bytes, size: int) -> list[bytes]:
     """Returns the ciphertexts of a chunk.
 
     Raises:
-        Refusal: BAD_REQUEST if the length is no multiple of the lane's exact size.
+        Refusal: BAD_REQUEST if the length is not a multiple of the lane's exact size.
     """
     if not packed or len(packed) % size:
         raise Refusal(Code.BAD_REQUEST, f"a chunk of {len(packed)} bytes; every ciphertext here has {size}")
@@ -79,7 +79,7 @@ def read_commitments(
 
     Raises:
         Refusal: BAD_BATCH with the first thing that does not fit.
-        SignatureError: a signature does not, or what is signed is no commitment.
+        SignatureError: a signature does not fit, or what is signed is not a commitment.
     """
     if len(signed) != 2 * hops:
         raise Refusal(Code.BAD_BATCH, f"{len(signed)} commitments; {hops} hops sign {2 * hops}")

@@ -94,17 +94,21 @@ class Deployment(_Strict):
 
     @property
     def shufflers(self) -> tuple[ServiceEntry, ...]:
+        """The shufflers in the order of the chain, hop 1 first."""
         return tuple(entry for entry in self.services if entry.role == "shuffler")
 
     @property
     def accountant(self) -> ServiceEntry:
+        """The one accountant."""
         return next(entry for entry in self.services if entry.role == "accountant")
 
     @property
     def analyzer(self) -> ServiceEntry:
+        """The one analyzer."""
         return next(entry for entry in self.services if entry.role == "analyzer")
 
     def service(self, name: str) -> ServiceEntry:
+        """Returns the entry of this name; raises ValueError if there is none."""
         for entry in self.services:
             if entry.name == name:
                 return entry
@@ -112,7 +116,7 @@ class Deployment(_Strict):
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """Everyone who signs a manifest, in the order of `RoundTerms.services`."""
+        """The names of all services, each of which signs every manifest, in the order of `RoundTerms.services`."""
         return (*(entry.name for entry in self.shufflers), self.accountant.name, self.analyzer.name)
 
     @property
@@ -132,4 +136,4 @@ def load_deployment(path: Path) -> Deployment:
     except FileNotFoundError as error:
         raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
     except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{path} is no deployment file: {error}") from error
+        raise ValueError(f"{path} is not a valid deployment file: {error}") from error

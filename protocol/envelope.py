@@ -72,9 +72,9 @@ class Label:
         if len(self.manifest_hash) != hashlib.sha256().digest_size:
             raise ValueError(f"manifest_hash has {len(self.manifest_hash)} bytes; a SHA-256 hash has 32")
         if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER, Lane.LANE_ANSWER):
-            raise ValueError(f"lane is {self.lane}; allowed are joint, report, parameter and answer")
+            raise ValueError(f"lane is {self.lane}; it must be joint, report, parameter or answer")
         if not (1 <= self.hop <= MAX_HOPS or self.hop in (HOP_ACCOUNTANT, HOP_RELEASE, HOP_ANALYZER)):
-            raise ValueError(f"hop is {self.hop}; allowed are 1..{MAX_HOPS} and the three places behind the chain")
+            raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the three places behind the chain")
 
     def info(self) -> bytes:
         """Returns the canonical encoding: version, lane and hop as bytes, then length-prefixed fields."""
@@ -159,7 +159,7 @@ _SUITES: dict[str, _Suite] = {
 
 def _suite(name: str) -> _Suite:
     if name not in _SUITES:
-        raise ValueError(f"HPKE suite is {name!r}; allowed are {', '.join(SUITES)}")
+        raise ValueError(f"HPKE suite is {name!r}; it must be one of {', '.join(SUITES)}")
     return _SUITES[name]
 
 
@@ -190,7 +190,7 @@ def seal(suite: str, public_key: bytes, label: Label, plaintext: bytes) -> bytes
     """Returns enc ‖ ciphertext for the holder of `public_key` in the place that `label` names.
 
     Raises:
-        ValueError: unknown suite, or bytes that are no public key of it.
+        ValueError: unknown suite, or bytes that are not a public key of it.
     """
     return _suite(suite).hpke.encrypt(plaintext, _public_key(suite, public_key), info=label.info())
 

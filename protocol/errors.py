@@ -43,7 +43,7 @@ class EnvelopeError(CroupierError):
 
 
 class SignatureError(CroupierError):
-    """A signature is missing, by somebody else, or over other bytes."""
+    """A signature is missing, by another signer, or over other bytes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Code(enum.Enum):
     UNKNOWN_CLIENT = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
     UNKNOWN_TOKEN = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token was not issued here")
     TOKEN_USED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token has been used")
-    WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope has not the size of this round")
+    WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope does not have the size of this round")
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
@@ -80,10 +80,12 @@ class Code(enum.Enum):
 
     @property
     def status(self) -> grpc.StatusCode:
+        """The gRPC status that the refusal travels with."""
         return self.value.status
 
     @property
     def message(self) -> str:
+        """The sentence that callers may read."""
         return self.value.message
 
     @property

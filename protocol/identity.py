@@ -70,12 +70,15 @@ class Identity:
 
     @property
     def public_key(self) -> bytes:
+        """The Ed25519 public key, 32 bytes."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, kind: Kind, payload: bytes) -> Signature:
+        """Returns this service's signature over the payload as a document of this kind."""
         return Signature(signer=self.name, signature=self._key.sign(_context(kind) + payload))
 
     def signed(self, kind: Kind, payload: bytes) -> Signed:
+        """Returns the payload with this service's signature as the only one."""
         return Signed(payload=payload, signatures=[self.sign(kind, payload)])
 
 
@@ -86,7 +89,9 @@ def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: P
         SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
     """
     if signature.signer not in pinned:
-        raise SignatureError(f"{kind} is signed by {signature.signer!r}, who is not one of {', '.join(sorted(pinned))}")
+        raise SignatureError(
+            f"{kind} is signed by {signature.signer!r}; it must be by one of {', '.join(sorted(pinned))}"
+        )
     if not any(_is_by(key, signature.signature, _context(kind) + payload) for key in pinned[signature.signer]):
         raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
@@ -100,10 +105,10 @@ def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def verify_signed(kind: Kind, document: Signed, pinned: Pinned, required: Iterable[str]) -> bytes:
-    """Returns the payload after checking that every required signer, and nobody unknown, has signed it.
+    """Returns the payload after checking that every required signer has signed it, and no unknown one.
 
     Raises:
-        SignatureError: a signature is missing, wrong, or by somebody who is not pinned.
+        SignatureError: a signature is missing, wrong, or by a signer that is not pinned.
     """
     for signature in document.signatures:
         verify_signature(kind, document.payload, signature, pinned)
@@ -117,13 +122,13 @@ def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, 
     """Returns what is signed, after checking the signatures as `verify_signed` does.
 
     Raises:
-        SignatureError: as `verify_signed`, or what is signed is no document of this kind.
+        SignatureError: as `verify_signed`, or the payload is not a document of this kind.
     """
     payload = verify_signed(kind, document, pinned, required)
     try:
         return message.FromString(payload)
     except DecodeError as error:
-        raise SignatureError(f"what is signed as {kind} is no {kind}") from error
+        raise SignatureError(f"what is signed as {kind} cannot be read as one") from error
 
 
 def _of_round(method: str, round_id: str) -> bytes:
@@ -154,7 +159,7 @@ def submission_is_authentic(round_id: str, submission: Submission) -> bool:
 
 
 def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
-    """Returns a client's word that it is there, on the stream that the challenge was made for."""
+    """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     signature = key.sign(_of_round("attend", round_id) + challenge)
     return Attendance(client_key=key.public_key().public_bytes_raw(), signature=signature)

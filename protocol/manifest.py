@@ -26,6 +26,7 @@ __all__ = ["RoundTerms", "canonical", "parse_terms"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
+_TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below
 _MAX_GRID = 4096
 
 
@@ -50,22 +51,27 @@ class RoundTerms:
 
     @cached_property
     def hash(self) -> bytes:
+        """The SHA-256 that names this manifest, 32 bytes; see `document_hash`."""
         return document_hash(Kind.MANIFEST, self.payload)
 
     @property
     def round_id(self) -> str:
+        """The round's name, 1..128 bytes of UTF-8."""
         return self.manifest.round_id
 
     @property
     def suite(self) -> str:
+        """The name of the HPKE suite that everything in this round is sealed with."""
         return self.manifest.hpke_suite
 
     @property
     def num_hops(self) -> int:
+        """The number of shufflers in the chain, k."""
         return len(self.manifest.hops)
 
     @cached_property
     def budget_grid(self) -> tuple[float, ...]:
+        """The local epsilons that clients may use, ascending."""
         return tuple(budget.epsilon for budget in self.manifest.budget_grid)
 
     @property
@@ -91,7 +97,7 @@ class RoundTerms:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Everyone who has to sign, in the order of the chain."""
+        """The names of the services that must sign, in the order of the chain."""
         manifest = self.manifest
         return (*(hop.service for hop in manifest.hops), manifest.accountant.service, manifest.analyzer.service)
 
@@ -109,14 +115,14 @@ class RoundTerms:
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
     if not (math.isfinite(value) and low < value <= high):
-        raise ValueError(f"{name} is {value}; allowed is {low} < {name} ≤ {high}")
+        raise ValueError(f"{name} is {value}; it must be {low:g} < {name} ≤ {high:g}")
 
 
 def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
     if not 1 <= len(grid) <= _MAX_GRID:
-        raise ValueError(f"budget_grid has {len(grid)} budgets; allowed are 1..{_MAX_GRID}")
+        raise ValueError(f"budget_grid has {len(grid)} budgets; it must have 1..{_MAX_GRID}")
     for budget in grid:
-        _check_number("a budget's epsilon", budget.epsilon, 0.0, _MAX_LOCAL_EPSILON)
+        _check_number("a budget's epsilon", budget.epsilon, _TINY_LOCAL_EPSILON, _MAX_LOCAL_EPSILON)
         if budget.delta != mechanism.budget_delta:
             raise ValueError(
                 f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"
@@ -135,24 +141,24 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     if not 1 <= len(manifest.round_id.encode()) <= 128:
         raise ValueError(f"round_id is {manifest.round_id!r}; it must have 1..128 bytes")
     if manifest.hpke_suite not in SUITES:
-        raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; allowed are {', '.join(SUITES)}")
+        raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; it must be one of {', '.join(SUITES)}")
     if manifest.min_batch_size < 2:
         raise ValueError(f"min_batch_size is {manifest.min_batch_size}; it must be at least 2: one user cannot hide")
     if 0 < manifest.max_batch_size < manifest.min_batch_size:
         raise ValueError(
-            f"max_batch_size is {manifest.max_batch_size}; allowed is 0 (everyone) or at least min_batch_size, "
+            f"max_batch_size is {manifest.max_batch_size}; it must be 0 (no limit) or at least min_batch_size, "
             f"{manifest.min_batch_size}"
         )
     if manifest.HasField("privacy_limit"):
         _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
         _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
     if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
-        raise ValueError("short_batch_policy is missing; allowed are HOLD and DISPOSE")
+        raise ValueError("short_batch_policy is missing; it must be HOLD or DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
     _check_grid(manifest.budget_grid, question.mechanism)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
-        raise ValueError(f"hops has {len(manifest.hops)} shufflers; allowed are 1..{MAX_HOPS}")
+        raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)
     for keys in everyone:
         if keys.round_id != manifest.round_id:
@@ -160,7 +166,7 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
         if not keys.public_key:
             raise ValueError(f"the public key of {keys.service!r} is missing")
     if len({keys.service for keys in everyone}) != len(everyone):
-        raise ValueError("a service stands twice in the manifest")
+        raise ValueError("a service appears twice in the manifest")
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")
@@ -170,12 +176,12 @@ def parse_terms(payload: bytes) -> RoundTerms:
     """Returns the terms that canonical manifest bytes state.
 
     Raises:
-        Refusal: BAD_MANIFEST with the field, its value and the allowed range.
+        Refusal: BAD_MANIFEST with the field, its value and what it must be.
     """
     try:
         manifest = pb.Manifest.FromString(payload)
     except DecodeError as error:
-        raise Refusal(Code.BAD_MANIFEST, "the bytes are no manifest") from error
+        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
     manifest.DiscardUnknownFields()  # terms that this software cannot read
     if canonical(manifest) != payload:
         raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")

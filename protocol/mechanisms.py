@@ -42,7 +42,7 @@ MAX_RECORDS = 1 << 30
 _FLOAT_BYTES = 4
 _INTEGER_BYTES = 8
 _MAX_PERIOD_MS = 600_000
-_MAX_LETTERS = 1 << 20
+_MAX_CATEGORIES = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LATTICE_REPORT = 1 << 62
@@ -74,8 +74,8 @@ class Mechanism(ABC):
         return 0.0
 
     @property
-    def letters(self) -> tuple[str, ...]:
-        """The names of the letters whose shares are asked for; none where one number or a vector is."""
+    def categories(self) -> tuple[str, ...]:
+        """The names of the categories whose shares are asked for; none where one number or a vector is."""
         return ()
 
     @property
@@ -137,11 +137,11 @@ class ScalarMechanism(Mechanism):
             ValueError: no client that follows the protocol can have sent it.
         """
         if len(plaintext) != _INTEGER_BYTES:
-            raise ValueError(f"a report has {len(plaintext)} bytes; must be {_INTEGER_BYTES}")
+            raise ValueError(f"a report has {len(plaintext)} bytes; it must be {_INTEGER_BYTES}")
         report = int.from_bytes(plaintext, "big", signed=True)
         low, high = self.report_range
         if not low <= report <= high:
-            raise ValueError(f"report is {report}; must be {low}..{high}")
+            raise ValueError(f"report is {report}; it must be {low}..{high}")
         return report
 
 
@@ -159,23 +159,23 @@ class RandomizedResponse(ScalarMechanism):
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if value not in (0, 1):
-            raise ValueError(f"value is {value}; must be 0 or 1")
+            raise ValueError(f"value is {value}; it must be 0 or 1")
 
     def parse_value(self, text: str) -> int:
         """Returns the bit; see `Mechanism.parse_value`."""
         value = _number(text)
         if value not in (0.0, 1.0):
-            raise ValueError(f"value is {text.strip()!r}; must be 0 or 1")
+            raise ValueError(f"value is {text.strip()!r}; it must be 0 or 1")
         return int(value)
 
 
 @dataclass(frozen=True)
 class KaryResponse(ScalarMechanism):
-    """One of k letters; each other one is reported with probability 1/(e^v+k-1).
+    """One of k categories; each other one is reported with probability 1/(e^v+k-1).
 
     Attributes:
-        k: the number of letters, 2 .. 2^20.
-        labels: none, or the names of the k letters as they stand in people's data.
+        k: the number of categories, 2 .. 2^20.
+        labels: none, or the names of the k categories as they stand in people's data.
     """
 
     kind: ClassVar[str] = "krr"
@@ -184,14 +184,14 @@ class KaryResponse(ScalarMechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(self.labels))
-        _check_count("k", self.k, 2, _MAX_LETTERS)
+        _check_count("k", self.k, 2, _MAX_CATEGORIES)
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
-            raise ValueError(f"labels are {self.labels}; must be {self.k} different names")
+            raise ValueError(f"labels are {self.labels}; they must be {self.k} different names")
 
     @property
-    def letters(self) -> tuple[str, ...]:
-        """The labels; without them, the letters' numbers."""
-        return self.labels or tuple(str(letter) for letter in range(self.k))
+    def categories(self) -> tuple[str, ...]:
+        """The labels; without them, the categories' numbers."""
+        return self.labels or tuple(str(category) for category in range(self.k))
 
     @property
     def report_range(self) -> tuple[int, int]:
@@ -201,14 +201,14 @@ class KaryResponse(ScalarMechanism):
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if value not in range(self.k):
-            raise ValueError(f"value is {value}; must be 0..{self.k - 1}")
+            raise ValueError(f"value is {value}; it must be 0..{self.k - 1}")
 
     def parse_value(self, text: str) -> int:
-        """Returns the number of the letter; see `Mechanism.parse_value`."""
-        letter = _as_letter(text.strip(), self.letters)
-        if letter is None:
-            raise ValueError(f"value is {text.strip()!r}; must be one of the letters {_shorten(self.letters)}")
-        return letter
+        """Returns the number of the category; see `Mechanism.parse_value`."""
+        category = _as_category(text.strip(), self.categories)
+        if category is None:
+            raise ValueError(f"value is {text.strip()!r}; it must be one of the categories {_shorten(self.categories)}")
+        return category
 
 
 @dataclass(frozen=True)
@@ -225,18 +225,18 @@ class IntervalMechanism(ScalarMechanism):
     def __post_init__(self) -> None:
         width = self.high - self.low
         if not (math.isfinite(self.low) and math.isfinite(self.high) and math.isfinite(width) and width > 0):
-            raise ValueError(f"the interval is [{self.low}, {self.high}]; must be finite with low < high")
+            raise ValueError(f"the interval is [{self.low}, {self.high}]; it must be finite with low < high")
 
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
         if not self.low <= value <= self.high:
-            raise ValueError(f"value is {value}; must be a number in [{self.low:g}, {self.high:g}]")
+            raise ValueError(f"value is {value}; it must be a number in [{self.low:g}, {self.high:g}]")
 
     def parse_value(self, text: str) -> float:
         """Returns the number; see `Mechanism.parse_value`."""
         value = _number(text)
         if not self.low <= value <= self.high:
-            raise ValueError(f"value is {text.strip()!r}; must be a number in [{self.low:g}, {self.high:g}]")
+            raise ValueError(f"value is {text.strip()!r}; it must be a number in [{self.low:g}, {self.high:g}]")
         return value
 
 
@@ -464,7 +464,7 @@ def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:
         ValueError: an unknown kind, a parameter that is missing or has no place, or one out of range.
     """
     if kind not in MECHANISMS:
-        raise ValueError(f"mechanism is {kind!r}; must be one of {', '.join(MECHANISMS)}")
+        raise ValueError(f"mechanism is {kind!r}; it must be one of {', '.join(MECHANISMS)}")
     known = {one.name: one for one in fields(MECHANISMS[kind])}
     given = {name: value for name, value in parameters.items() if value is not None}
     for name, value in given.items():
@@ -478,17 +478,17 @@ def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:
 
 def _check_count(name: str, value: int, low: int, high: int) -> None:
     if value not in range(low, high + 1):
-        raise ValueError(f"{name} is {value}; must be {low}..{high}")
+        raise ValueError(f"{name} is {value}; it must be {low}..{high}")
 
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} is {value}; must be {low:g}..{high:g}")
+        raise ValueError(f"{name} is {value}; it must be {low:g}..{high:g}")
 
 
 def _check_positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; must be a finite number > 0")
+        raise ValueError(f"{name} is {value}; it must be a finite number > 0")
 
 
 def _number(text: str) -> float:
@@ -498,22 +498,22 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _as_letter(text: str, letters: Sequence[str]) -> int | None:
-    if text in letters:
-        return letters.index(text)
+def _as_category(text: str, categories: Sequence[str]) -> int | None:
+    if text in categories:
+        return categories.index(text)
     try:
         number = float(text)
     except ValueError:
         return None
-    for index, letter in enumerate(letters):  # "3.0" in somebody's file is the letter "3"
+    for index, category in enumerate(categories):  # "3.0" in a file is the category "3"
         try:
-            if float(letter) == number:
+            if float(category) == number:
                 return index
         except ValueError:
             continue
     return None
 
 
-def _shorten(letters: Sequence[str]) -> str:
-    shown = ", ".join(letters[:12])
-    return shown if len(letters) <= 12 else f"{shown}, … ({len(letters)} in all)"
+def _shorten(categories: Sequence[str]) -> str:
+    shown = ", ".join(categories[:12])
+    return shown if len(categories) <= 12 else f"{shown}, … ({len(categories)} in all)"

@@ -41,7 +41,7 @@ def decode_budget(plaintext: bytes) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: who can open it, its label, and the sizes with and without it."""
+    """One layer: the key that it is sealed to, its label, and the sizes with and without it."""
 
     public_key: bytes
     label: Label
@@ -126,7 +126,7 @@ class Onion:
         return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
 
     def wrap_answer(self, report: bytes) -> bytes:
-        """Returns the envelope around one randomized report of a client whose turn it is."""
+        """Returns the envelope around one randomized report of a client that is asked in a sequential round."""
         needed = self._terms.question.mechanism.report_bytes
         if len(report) != needed:
             raise ValueError(f"the report has {len(report)} bytes, not {needed}")

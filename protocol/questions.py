@@ -37,7 +37,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
-            raise ValueError(f"name is {self.name!r}; must be 1..64 letters, digits, '-' and '_'")
+            raise ValueError(f"name is {self.name!r}; it must be 1..64 letters, digits, '-' and '_'")
 
     @classmethod
     def read(cls, message: pb.Question) -> Self:
@@ -48,7 +48,7 @@ class Question:
         """
         kind = message.WhichOneof("mechanism")
         if kind is None:
-            raise ValueError(f"mechanism is missing; must be one of {', '.join(MECHANISMS)}")
+            raise ValueError(f"mechanism is missing; it must be one of {', '.join(MECHANISMS)}")
         return cls(message.name, MECHANISMS[kind].read(getattr(message, kind)))
 
     def message(self) -> pb.Question:

@@ -36,15 +36,18 @@ class SystemRandom:
         self._used = 0
 
     def bits64(self) -> int:
+        """See `RandomSource.bits64`."""
         if self._used >= len(self._block):
             self._block, self._used = os.urandom(8 * 512), 0
         self._used += 8
         return int.from_bytes(self._block[self._used - 8 : self._used], "big")
 
     def below(self, bound: int) -> int:
+        """See `RandomSource.below`."""
         return _below(self, bound)
 
     def block(self, length: int) -> bytes:
+        """See `RandomSource.block`."""
         return os.urandom(length)
 
 
@@ -55,19 +58,22 @@ class SeededRandomForTests:
         self._random = random.Random(seed)  # noqa: S311
 
     def bits64(self) -> int:
+        """See `RandomSource.bits64`."""
         return self._random.getrandbits(64)
 
     def below(self, bound: int) -> int:
+        """See `RandomSource.below`."""
         return _below(self, bound)
 
     def block(self, length: int) -> bytes:
+        """See `RandomSource.block`."""
         return self._random.randbytes(length)
 
 
 def _below(source: RandomSource, bound: int) -> int:
     """Rejects the draws above the largest multiple of `bound`, so that every residue is equally likely."""
     if not 1 <= bound <= 1 << 64:
-        raise ValueError(f"bound is {bound}; allowed is 1 ≤ bound ≤ 2^64")
+        raise ValueError(f"bound is {bound}; it must be 1 ≤ bound ≤ 2^64")
     limit = (1 << 64) - (1 << 64) % bound
     while (draw := source.bits64()) >= limit:
         pass

@@ -1,1 +1,4 @@
-"""What turns a role into a server: round driver, store, workers, transport, limits, metrics, health, logs, clock."""
+"""What turns a role into a server: round driver, store, transport, limits, metrics, health, logs, clock.
+
+Clients and the operator use the calling half of it: channels, `retrying`, and the pool of workers.
+"""

@@ -109,7 +109,7 @@ class _Sqlite(Database):
     def close(self) -> None:
         super().close()
         lock, self._lock = self._lock, None
-        if lock is not None:  # by a second call the number may be somebody else's descriptor
+        if lock is not None:  # by a second call the number may belong to another open file
             os.close(lock)
 
 

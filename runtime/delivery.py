@@ -48,7 +48,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
-        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane))
+        packed = await self.store.run("read a lane to send", lambda tx: tx.chunks(terms.round_id, "out", lane))
         stub = stubs.DeliveryStub(self.channel_to(receiver))
         sent = 0
         for index, ciphertexts in enumerate(packed or []):
@@ -78,7 +78,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
     async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
         """Returns the ciphertexts of a complete incoming lane."""
-        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "in", lane))
+        packed = await self.store.run("read a lane that came", lambda tx: tx.chunks(terms.round_id, "in", lane))
         if packed is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = Onion(terms).arriving_size(lane, self.hop(terms))
@@ -107,7 +107,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
             if tx.round(terms.round_id).state == pb.ROUND_STATE_DISPOSED:
                 raise Refusal(Code.WRONG_STATE, "the round is disposed of")
 
-        await self.store.run(take)
+        await self.store.run("take a chunk", take)
         return pb.DeliverResponse()
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
@@ -122,7 +122,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
-        row = await self.store.run(lambda tx: tx.round(terms.round_id))
+        row = await self.store.run("find the round that is handed over", lambda tx: tx.round(terms.round_id))
         if row.state == pb.ROUND_STATE_OPEN:
             await self._check_batch(terms, request)
 
@@ -131,7 +131,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
             if tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN:
                 tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED)
 
-        await self.store.run(close)
+        await self.store.run("take the batch over", close)
         self.wake(terms.round_id)
         return pb.HandOverResponse()
 
@@ -160,7 +160,9 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
         document = request.report.SerializeToString(deterministic=True)
-        await self.store.run(lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document))
+        await self.store.run(
+            "keep the sequential report", lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+        )
         self.wake(terms.round_id)
         return pb.EndSequentialResponse()
 

@@ -97,8 +97,8 @@ class Readiness:
         size = _SMALL if self._ready else _LARGE
         try:
             async with asyncio.timeout(_LONGEST_S):
-                await self._store.run(lambda tx: tx.probe(size))
-                counts = await self._store.run(lambda tx: tx.round_counts())
+                await self._store.run("probe", lambda tx: tx.probe(size))
+                counts = await self._store.run("count the rounds", lambda tx: tx.round_counts())
         except (Refusal, TimeoutError):
             await self._set(ready=False)
             return

@@ -37,12 +37,12 @@ SERVER_OPTIONS = [
     # Pings do not replace calls: at most one in so long without data, and two offences end the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ("grpc.http2.max_ping_strikes", 2),
-    # Idle connections end, and old ones are asked to come again. That
+    # Idle connections end, and old ones are asked to reconnect. That
     # also ends calls whose request never arrives.
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 90_000),
-    # A port accepts so many connections; beyond it a new one is closed at once, before any work for TLS.
+    # The most connections that a port accepts; a further one is closed at once, before any work for TLS.
     ("grpc.max_allowed_incoming_connections", 4000),
 ]
 

@@ -26,7 +26,7 @@ from runtime.metrics import Metrics
 
 __all__ = ["MetricsPort", "PrometheusMetrics"]
 
-# Nobody needs to know when the first submission of a kind came.
+# These would publish when the first submission of a kind came.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 

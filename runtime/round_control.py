@@ -65,7 +65,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
             return tx.keys(round_id)
 
-        keys = await self.store.run(prepare)
+        keys = await self.store.run("prepare the round", prepare)
         payload = canonical(self._own_keys(round_id, keys))
         return rpc.PrepareResponse(round_keys=self.identity.signed(Kind.ROUND_KEYS, payload))
 
@@ -81,7 +81,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
         terms.check_place(self.deployment)
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to check the terms", lambda tx: tx.keys(terms.round_id))
         if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
         return terms
@@ -94,7 +94,10 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
-        await self.store.run(lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash))
+        await self.store.run(
+            "note the manifest that is signed",
+            lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash),
+        )
         return rpc.SignResponse(signature=self.identity.sign(Kind.MANIFEST, request.manifest))
 
     async def Open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:  # noqa: N802
@@ -108,7 +111,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         self.require_caller(context, [OPERATOR])
         payload = verify_signed(Kind.MANIFEST, request.manifest, self.deployment.identities, self.deployment.chain)
         round_id = parse_terms(payload).round_id
-        row = await self.store.run(lambda tx: tx.round(round_id))
+        row = await self.store.run("find the round to open", lambda tx: tx.round(round_id))
         if row.manifest:
             if pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
@@ -116,7 +119,9 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             return rpc.OpenResponse()
         await self._check_terms(payload)
         document = request.manifest.SerializeToString()
-        await self.store.run(lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN))
+        await self.store.run(
+            "open the round", lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
+        )
         self.wake(round_id)
         return rpc.OpenResponse()
 
@@ -162,7 +167,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             return pb.ROUND_STATE_DISPOSED
 
         try:
-            state = await self.store.run(withdraw)
+            state = await self.store.run("withdraw the round", withdraw)
             self.dismiss(round_id)
             await self.store.erase_log()
         finally:
@@ -196,5 +201,5 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             service=self.name,
             pid=os.getpid(),
             peak_memory_bytes=peak_memory_bytes(),
-            rounds=await self.store.run(read),
+            rounds=await self.store.run("read the status", read),
         )

@@ -103,7 +103,7 @@ class RoundDriver(abc.ABC):
     async def terms(self, round_id: str) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
         if round_id not in self._terms:
-            row = await self.store.run(lambda tx: tx.round(round_id))
+            row = await self.store.run("read the terms", lambda tx: tx.round(round_id))
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
             self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
@@ -164,7 +164,7 @@ class RoundDriver(abc.ABC):
         """Drives on every round that an earlier run left unfinished."""
         await self.warm()
         await self.store.erase_log()
-        for row in await self.store.run(lambda tx: tx.rounds()):
+        for row in await self.store.run("list the rounds", lambda tx: tx.rounds()):
             if row.manifest and row.state not in _FINAL and not row.problem:
                 self.wake(row.round_id)
 
@@ -208,7 +208,7 @@ class RoundDriver(abc.ABC):
                     self.metrics.round_stopped()
                     return
                 terms = await self.terms(round_id)
-                row = await self.store.run(lambda tx: tx.round(round_id))
+                row = await self.store.run("read where the round stands", lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
                     state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
@@ -256,7 +256,7 @@ class RoundDriver(abc.ABC):
             tx.update_round(round_id, problem=problem)
             self.forget(tx, round_id)
 
-        await self.store.run(end)
+        await self.store.run("stop the round", end)
         self.dismiss(round_id)
         await self.store.erase_log()
 

@@ -30,7 +30,7 @@ _Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 
 
 class Settings(BaseModel):
-    """How one service runs on its machine. Nothing here is seen by, or agreed with, anybody else.
+    """How one service runs on its machine. Nothing here is shown to other services or agreed with them.
 
     Attributes:
         store: "sqlite" for a file in the service's directory, or a SQLAlchemy URL.

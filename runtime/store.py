@@ -187,7 +187,7 @@ class Transaction:
         return {(row.state, bool(row.troubled)): row.number for row in rows}
 
     def probe(self, num_bytes: int) -> None:
-        """Writes so many bytes over what the last probe wrote: only a write shows that the store can be written."""
+        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
         self._db.execute(_probe.delete())
         self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
 
@@ -227,7 +227,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
-        """Adds hashes of one-use tokens; those that are there already stay."""
+        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
         rows = [{"token_hash": token_hash} for token_hash in token_hashes]
         if rows:
             self._db.execute(_tokens.insert(), rows)
@@ -271,7 +271,7 @@ class Transaction:
         return self._db.execute(count).scalar_one()
 
     def envelopes(self, round_id: str) -> list[bytes]:
-        """Returns the joint envelopes in the order of their hashes, which is independent of who sent them when."""
+        """Returns the joint envelopes in the order of their hashes, which does not depend on senders and times."""
         here = sa.select(_submissions.c.envelope).where(_submissions.c.round_id == round_id)
         return list(self._db.execute(here.order_by(_submissions.c.envelope_hash)).scalars())
 
@@ -373,19 +373,23 @@ class Store:
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
-    async def run(self, work: Callable[[Transaction], T]) -> T:
+    async def run(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Returns what `work` returned, after the commit; nothing of it happened if this raises.
 
         Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
+
+        Args:
+            name: what the transaction does, for the log, and for tests that have it fail.
+            work: reads and changes what belongs together.
 
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
                 BAD_REQUEST for a value that no row of it can hold.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, name, work)
 
-    def _transact(self, work: Callable[[Transaction], T]) -> T:
-        with self._errors(), self._database.begin() as connection:
+    def _transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        with self._errors(name), self._database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
     async def erase_log(self) -> None:
@@ -393,15 +397,15 @@ class Store:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
     def _erase(self) -> None:
-        with self._errors():
+        with self._errors("erase the log"):
             self._database.erase()
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, name: str) -> Iterator[None]:
         try:
             yield
         except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
-            _log.exception("the store failed", extra={"code": Code.STORE_FAILED.name})
+            _log.exception("the store failed: %s", name, extra={"code": Code.STORE_FAILED.name})
             self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column

@@ -1,7 +1,7 @@
-"""gRPC over TLS with pinned certificates: servers, channels, who is calling, and errors on the wire.
+"""gRPC over TLS with pinned certificates: servers, channels, the identity of callers, and errors on the wire.
 
-A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. Nobody is trusted
-because of a certificate authority; each certificate in the deployment file is trusted for its own name only.
+A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. No certificate
+authority is trusted; each certificate in the deployment file is trusted for its own name only.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class _Guard(grpc.aio.ServerInterceptor):
     """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
 
-    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here who may have them
-    read. A call holds no slot before its request has arrived: silent callers keep no one out.
+    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here which are
+    read. A call holds no slot before its request has arrived: silent callers keep no other caller out.
     """
 
     def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
@@ -253,7 +253,7 @@ def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
 
 @dataclass(frozen=True)
 class Transport:
-    """How services and those who call them reach each other. There is `TLS`, and one for tests that has no sockets.
+    """How services and their callers reach each other: `TLS`, or for tests a transport without sockets.
 
     Attributes:
         make_server: as the function of this name, and so on.
@@ -277,7 +277,7 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
-    Where the service says when to come again, the wait is at least as long, up to 30 s.
+    Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
         call: makes the call; made anew for every attempt.

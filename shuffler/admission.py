@@ -1,4 +1,4 @@
-"""Admission at hop 1: who may submit, once per round, acknowledged only after the commit.
+"""Admission at hop 1: registered clients may submit, once per round, acknowledged only after the commit.
 
 Signatures are checked in the worker pool; whatever has been checked while a commit runs is committed together with the
 next (group commit). Reads come from memory, which is filled from the store; the store's primary key is the safety net.
@@ -42,7 +42,7 @@ def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.
 
 @dataclass
 class _Waiting:
-    """A call whose submissions have passed every check that needs no turn."""
+    """A call whose submissions have passed every check that can be made before its transaction."""
 
     terms: RoundTerms
     submissions: Sequence[pb.Submission]
@@ -53,7 +53,7 @@ class _Waiting:
 
 @dataclass
 class _Roster:
-    """Who may submit: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
+    """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
 
     keys: set[bytes]
     tokens: dict[bytes, tuple[bytes, str] | None]
@@ -150,7 +150,7 @@ class Admission:
                 tx.add_tokens(tokens)
 
             try:
-                await self._store.run(add)
+                await self._store.run("register clients", add)
             except BaseException:
                 self._distrust_memory()
                 raise
@@ -160,7 +160,7 @@ class Admission:
 
     async def _roster(self) -> _Roster:
         if self._known is None:
-            known = await self._store.run(lambda tx: _Roster(tx.client_keys(), tx.tokens()))
+            known = await self._store.run("read the roster", lambda tx: _Roster(tx.client_keys(), tx.tokens()))
             self._known = self._known or known
         return self._known
 
@@ -218,11 +218,13 @@ class Admission:
         try:
             terms, roster = calls[0].terms, await self._roster()
             if terms.round_id not in self._admitted:
-                self._admitted[terms.round_id] = await self._store.run(lambda tx: tx.submission_hashes(terms.round_id))
+                self._admitted[terms.round_id] = await self._store.run(
+                    "read who has submitted", lambda tx: tx.submission_hashes(terms.round_id)
+                )
             admitted = self._admitted[terms.round_id]
             group = _Group(roster, admitted, terms)
             codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
-            if await self._store.run(group.write):
+            if await self._store.run("admit submissions", group.write):
                 group.remember()
             else:  # what was admitted before the close stays so
                 codes = [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]

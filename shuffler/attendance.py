@@ -1,7 +1,7 @@
 """Attendance at hop 1 in a sequential round: the clients' streams, and the one question under way.
 
 Streams come and go; a client is on the newest one on which it has proved its key. Nothing here is durable, and nothing
-needs to be: clients come again, and a client whose stream breaks while it is asked is asked again on the next one.
+needs to be: clients reconnect, and a client whose stream breaks while it is asked is asked again on the next one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stream:
                 self.end(Refusal(Code.OVERLOADED, f"{_WAITING_RESPONSES} responses wait to be read"))
 
     def end(self, why: Refusal | None = None) -> None:
-        """Ends the call, in favour of this over what still waits if there is no room."""
+        """Ends the call; where the queue is full, responses that still wait are dropped to make room."""
         while self.outgoing.full():
             self.outgoing.get_nowait()
         self.outgoing.put_nowait(why)
@@ -95,7 +95,7 @@ class Attendance:
             self._changed.notify_all()
 
     async def gathered(self, round_id: str, clients: Sequence[bytes], count: int) -> None:
-        """Returns when so many of these clients of a round are there, or its turns have ended."""
+        """Returns once this many of these clients of a round attend, or its asking has ended."""
 
         def enough() -> bool:
             return self.has_ended(round_id) or sum((round_id, one) in self._place for one in clients) >= count
@@ -104,13 +104,13 @@ class Attendance:
             await self._changed.wait_for(enough)
 
     async def end(self, round_id: str) -> None:
-        """Ends the asking, from the next turn on."""
+        """Ends the asking, from the next client on."""
         self._ended.add(round_id)
         async with self._changed:
             self._changed.notify_all()
 
     def has_ended(self, round_id: str) -> bool:
-        """Returns whether the operator has ended the round's turns."""
+        """Returns whether the operator has ended the round's asking."""
         return round_id in self._ended
 
     def num_present(self, round_id: str) -> int:
@@ -120,7 +120,7 @@ class Attendance:
     async def ask(
         self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:
-        """Returns the client's answer, or None if there is none in so many seconds. One client at a time in a round."""
+        """Returns the client's answer, or None if none comes in that many seconds. One client at a time in a round."""
         question = _Question(
             client,
             pb.AttendResponse(ask=pb.Ask(client_key=client, model=model)),
@@ -169,6 +169,6 @@ class Attendance:
         return [stream for stream in self._streams if stream.round_id == round_id]
 
     def hang_up(self) -> None:
-        """Ends all streams; their clients come again."""
+        """Ends all streams; their clients reconnect."""
         for stream in self._streams:
             stream.end(Refusal(Code.STOPPING))

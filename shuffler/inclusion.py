@@ -1,4 +1,4 @@
-"""Inclusion lists: the sorted hashes of what a hop has passed on, in pages, for clients who look for their own.
+"""Inclusion lists: the sorted hashes of what a hop has passed on, in pages, for clients that look for their own.
 
 A list is believed only if it is what the hop has committed to (`client.verification`).
 """

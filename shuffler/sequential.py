@@ -55,8 +55,10 @@ class SequentialHop(RoundService):
         return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_SEQUENTIAL
 
     async def run_sequential(self, terms: RoundTerms) -> bool:
-        """Takes the turns (hop 1) and passes on that they have ended; returns False while there is nothing to do."""
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT))
+        """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
+        document = await self.store.run(
+            "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
+        )
         if document is None and self.hop(terms) > 1:
             return False
         if document is None:
@@ -72,7 +74,7 @@ class SequentialHop(RoundService):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
             self.forget(tx, terms.round_id)
 
-        await self.store.run(finish)
+        await self.store.run("finish the sequential part", finish)
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
@@ -93,7 +95,7 @@ class SequentialHop(RoundService):
             tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
             tx.add_cost(terms.round_id, "sequential", *watch.read())
 
-        await self.store.run(keep)
+        await self.store.run("sign the sequential report", keep)
         self.metrics.stage("sequential", watch.read()[0])
         return document
 
@@ -117,7 +119,7 @@ class SequentialHop(RoundService):
         """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to relay", lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
@@ -136,7 +138,7 @@ class SequentialHop(RoundService):
     async def Attend(  # noqa: N802
         self, requests: AsyncIterator[pb.AttendRequest], context: Context
     ) -> AsyncIterator[pb.AttendResponse]:
-        """Lets clients in on a stream, asks each when it is its turn, and takes its answer.
+        """Lets clients in on a stream, asks each in the secret order, and takes its answer.
 
         Raises:
             Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not
@@ -147,7 +149,7 @@ class SequentialHop(RoundService):
         with contextlib.suppress(TimeoutError, StopAsyncIteration):
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
-            raise Refusal(Code.BAD_REQUEST, "the first message names the round")
+            raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
         terms = await self.terms(first.round_id)
         if self.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
@@ -159,7 +161,8 @@ class SequentialHop(RoundService):
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self.store.run(
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT))
+                "read what a stream has missed",
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT)),
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                 self.dismiss(terms.round_id)
@@ -208,7 +211,7 @@ class SequentialHop(RoundService):
             return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self.store.run(lambda tx: tx.who_submitted(stream.round_id, keys))
+        known = await self.store.run("find who may attend", lambda tx: tx.who_submitted(stream.round_id, keys))
         return [
             pb.SUBMISSION_CODE_UNKNOWN_CLIENT
             if key not in known
@@ -219,7 +222,7 @@ class SequentialHop(RoundService):
         ]
 
     def hang_up(self) -> None:
-        """Stops asking and ends all streams; their clients come again."""
+        """Stops asking and ends all streams; their clients reconnect."""
         for driver in self._drivers.values():  # a client that is sent away must not be asked
             driver.cancel()
         self.attendance.hang_up()

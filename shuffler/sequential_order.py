@@ -1,9 +1,9 @@
-"""The sequential order at hop 1: clients are asked one after the other, in an order that no one else learns.
+"""The sequential order at hop 1: clients are asked one after the other, in an order that only hop 1 knows.
 
 The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
 round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
 crash can repeat its passing on, which changes nothing, but not lose it. Why a sequential epoch has the certificate of a
-batch of those who answer: docs/accounting.md, 2.1.
+batch of the clients that answer: docs/accounting.md, 2.1.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def new_order_key(source: RandomSource) -> KeyPair:
 
 
 def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
-    """Returns the clients in an order that is uniformly random to all who lack the key (HMAC-SHA256)."""
+    """Returns the clients in an order that is uniformly random to every party without the key (HMAC-SHA256)."""
     return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
 
 
 async def ask_in_order(
     terms: RoundTerms, store: Store, attendance: Attendance, certificate: pb.Signed, relay: Relay
 ) -> pb.SequentialReport:
-    """Asks one client after the other until all had their turn, the operator ends it, or too many did not answer.
+    """Asks one client after the other until all were asked, the operator ends it, or too many did not answer.
 
-    Starts when min_batch_size clients are there. Goes on where an earlier run stopped: when as many are there as have
-    to answer yet, and all who are left have had the time to come again.
+    Starts when min_batch_size clients attend. Goes on where an earlier run stopped: once as many attend as still
+    have to answer, and the remaining ones have had time to reconnect.
 
     Args:
         terms: of a sequential round.
         store: hop 1's, where every answer is durable before it is passed on.
-        attendance: the streams of the clients that are there.
+        attendance: the streams of the clients that attend.
         certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
@@ -65,7 +65,7 @@ async def ask_in_order(
         ended = tx.document(round_id, SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
 
-    keys, clients, progress, ended = await store.run(read)
+    keys, clients, progress, ended = await store.run("read order and progress", read)
     order = secret_order(clients, keys[ORDER_KEY].private)
     layer = Onion(terms).layer(pb.LANE_ANSWER, 1)
 
@@ -100,7 +100,7 @@ async def ask_in_order(
     while goes_on():
         if not progress.pending:
             progress.pending = await turn_of(order[progress.position])
-            await store.run(save)
+            await store.run("keep the progress", save)
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
@@ -112,7 +112,7 @@ async def ask_in_order(
         progress.num_skipped += not learnt
         progress.position += 1
         progress.pending = b""
-    await store.run(save)
+    await store.run("keep the last progress", save)
     return pb.SequentialReport(
         round_id=round_id,
         manifest_hash=terms.hash,

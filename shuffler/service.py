@@ -103,7 +103,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             return False
         while self.clock.now() < deadline:
             await asyncio.sleep(0.2)  # the clock is injected and may jump
-            row = await self.store.run(lambda tx: tx.round(terms.round_id))
+            row = await self.store.run("watch the deadline", lambda tx: tx.round(terms.round_id))
             if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
                 return True
         state, _ = await self.close(terms)
@@ -124,7 +124,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
                 tx.update_round(terms.round_id, state=state)
             return state, count
 
-        state, count = await self.store.run(step)
+        state, count = await self.store.run("close admission", step)
         if state == pb.ROUND_STATE_DISPOSED:
             self.dismiss(terms.round_id)
         return state, count
@@ -132,10 +132,10 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     async def _mix(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
         hop, onion = self.hop(terms), Onion(terms)
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to mix", lambda tx: tx.keys(terms.round_id))
         private_key = keys[ENVELOPE_KEY].private
         if hop == 1:
-            envelopes = await self.store.run(lambda tx: tx.envelopes(terms.round_id))
+            envelopes = await self.store.run("read the envelopes", lambda tx: tx.envelopes(terms.round_id))
             opened = await open_layer(self.pool, terms.suite, private_key, onion.joint, envelopes)
             watch.workers_cpu_s += opened.cpu_s
             pairs = [onion.split(plaintext) for plaintext in opened.plaintexts]
@@ -167,7 +167,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
-        await self.store.run(keep)
+        await self.store.run("keep the mixed batch", keep)
         for lane, reasons in drops.items() if hop > 1 else [(pb.LANE_JOINT, opened.drops)]:
             self.metrics.drops(lane, reasons)
         self.metrics.stage("mix", watch.read()[0])
@@ -178,7 +178,9 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         return f"{fewest} of them open; the round needs {needed}" if fewest < needed else ""
 
     async def _earlier_commitments(self, terms: RoundTerms) -> Sequence[pb.Signed]:
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        document = await self.store.run(
+            "read earlier commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+        )
         return pb.HandOverRequest.FromString(document).commitments if document else []
 
     def _commit(
@@ -211,7 +213,9 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
 
     async def _deliver(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out"))
+        document = await self.store.run(
+            "read the commitments to deliver", lambda tx: tx.document(terms.round_id, "commitments-out")
+        )
         handover = pb.HandOverRequest.FromString(document or b"")
         receivers = self.receivers(terms)
         sent = 0
@@ -233,7 +237,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             if self.hop(terms) == 1:
                 tx.put_key(terms.round_id, ORDER_KEY, new_order_key(SystemRandom()))
 
-        await self.store.run(finish)
+        await self.store.run("finish the delivery", finish)
         self.metrics.stage("deliver", watch.read()[0])
         self._admission.forget(terms.round_id)
 
@@ -254,7 +258,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
                     return row
             raise Refusal(Code.NO_OPEN_ROUND)
 
-        row = await self.store.run(find)
+        row = await self.store.run("find a round for a client", find)
         if not row.manifest:
             raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")
         return rpc.GetRoundResponse(manifest=pb.Signed.FromString(row.manifest), state=row.state)
@@ -281,7 +285,9 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         watch = Stopwatch()
         codes, cpu_s = await self._admission.submit(terms, self._envelope_size(terms), request.submissions)
         watch.workers_cpu_s += cpu_s
-        await self.store.run(lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read()))
+        await self.store.run(
+            "add the cost of admission", lambda tx: tx.add_cost(terms.round_id, "admit", *watch.read())
+        )
         self.metrics.submissions(codes)
         self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
@@ -306,7 +312,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         if request.lane not in _LANES:
             raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
         hashes, total = await self.store.run(
-            lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
+            "read an inclusion list", lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
         )
         if not total:
             raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
@@ -339,7 +345,9 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         state, count = await self.close(terms)
         if request.end_sequential and terms.question.sequential is not None and state in _BEFORE_LAST_ANSWER:
-            await self.store.run(lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1"))
+            await self.store.run(
+                "end the sequential part", lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1")
+            )
             await self.attendance.end(terms.round_id)
         if state != pb.ROUND_STATE_OPEN:
             self.wake(terms.round_id)

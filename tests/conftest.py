@@ -15,6 +15,28 @@ from tests.support.virtual_time import VirtualTimeLoop
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
 
 
+# What takes longest, longest first, so that no worker is left alone with it at the end; `--durations=30` says what
+# belongs here. Groups of xdist come before everything else.
+_LONGEST = (
+    "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
+    "tests/load/test_load.py",
+    "tests/accountant/",
+    "tests/fuzz/",
+    "tests/integration/",
+    "tests/attacks/test_release.py",
+    "tests/client/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest tests first."""
+
+    def place(item: pytest.Item) -> int:
+        return next((at for at, name in enumerate(_LONGEST) if item.nodeid.startswith(name)), len(_LONGEST))
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With CROUPIER_NO_SKIPS=1, as in `.ci/run`, a skipped test has failed: what it shows was not shown."""

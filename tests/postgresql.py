@@ -91,7 +91,7 @@ def postgresql_server() -> Iterator[Server]:
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL: install the package 'postgresql', or name a server in CROUPIER_TEST_POSTGRESQL")
-    # Not below pytest's own directory, which nobody but its owner may enter.
+    # Not below pytest's own directory, which only its owner may enter.
     directory = Path(tempfile.mkdtemp(prefix="croupier-postgresql-"))
     who = _other_user()
     if who:
@@ -129,7 +129,7 @@ def _running(binaries: Path, directory: Path, who: dict[str, Any]) -> Iterator[S
         _wait_ready(server, process, log)
         yield server
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once; nobody needs what it holds
+        process.send_signal(signal.SIGQUIT)  # at once; what it holds is not needed
         process.wait(30)
 
 

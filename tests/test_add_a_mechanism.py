@@ -47,6 +47,9 @@ def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
         ["sh", "proto/generate.sh"], cwd=copy, env=environment, capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr
+    ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "accountant", "analyzer", "client", "deploy", "tests"]
+    tidy = subprocess.run([*ruff, "protocol"], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert tidy.returncode == 0, tidy.stdout
     contract = ["-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "tests/test_mechanisms_contract.py"]
     done = subprocess.run(
         [sys.executable, *contract], cwd=copy, env=environment, capture_output=True, text=True, check=False

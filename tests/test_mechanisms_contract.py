@@ -163,9 +163,9 @@ def test_what_clients_report_is_estimated_and_certified(example: Example) -> Non
     else:
         found = np.array([one.estimate for one in publication.values])
         error = max(one.standard_error for one in publication.values)
-        letters = len(question.mechanism.letters)
-        truth = np.array([values.count(letter) / users for letter in range(letters)] or [np.mean(values)])
-        width = max(example.values) - min(example.values) if not letters else 1.0
+        categories = len(question.mechanism.categories)
+        truth = np.array([values.count(category) / users for category in range(categories)] or [np.mean(values)])
+        width = max(example.values) - min(example.values) if not categories else 1.0
     assert np.abs(found - truth).max() < 7 * error
     budgets = Budgets.from_tiers([(1.0, users, question.mechanism.budget_delta)])
     randomizer = randomizer_of(question.mechanism)
@@ -207,7 +207,7 @@ def test_the_documentation_has_a_row_with_its_parameters(example: Example) -> No
     assert len(row) == 7
 
 
-def test_the_command_line_has_an_option_for_every_parameter_that_can_be_written(example: Example) -> None:
+def test_the_command_line_has_an_option_for_every_writable_parameter(example: Example) -> None:
     if example.mechanism.values_are_text:
         assert {one.name for one in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
         assert example.mechanism.parse_value(example.text) == example.values[-1]

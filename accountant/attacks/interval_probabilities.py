@@ -118,8 +118,8 @@ class GaussianIntervals:
         size = math.ceil(12 * float(distinct.max()) * lattice) + lattice + 2
         if distinct.size * size > MAX_LATTICE_TERMS:
             raise ValueError(
-                f"{distinct.size} noise scales on a lattice of {lattice} steps need {distinct.size * size} terms; it "
-                f"must be at most {MAX_LATTICE_TERMS}"
+                f"{distinct.size} noise scales on a lattice of {lattice} steps need {distinct.size * size} terms; "
+                f"they must be at most {MAX_LATTICE_TERMS}"
             )
         steps = np.arange(size + 1) / lattice
         mass = np.exp(-((steps / distinct[:, None]) ** 2) / 2)

@@ -67,8 +67,10 @@ class KaryAttacks:
         laws = self._laws(data)
         score = max(histogram_test(p, q, target, population.others + 1) for p, q in (laws, laws[::-1]))
         totals = [sum(column) for column in zip(*data, strict=True)]
-        held = ", ".join(f"{n} at letter {category}" for category, n in enumerate(totals) if n)
-        return Witness(score, f"{population} ({held}), moving between letters 0 and 1 of {self.k}; the whole histogram")
+        held = ", ".join(f"{n} at category {category}" for category, n in enumerate(totals) if n)
+        return Witness(
+            score, f"{population} ({held}), moving between categories 0 and 1 of {self.k}; the whole histogram"
+        )
 
     def _by_counts(self, target: Target) -> Witness:
         population, k = self.population, self.k
@@ -86,8 +88,8 @@ class KaryAttacks:
                 Probability(own / whole, (1 + (k - 2) * own) / whole),
             )
             witness = CountTest(one, constant, keep, flip).best_of_both(target)
-            witness = Witness(witness.score, f"count of one of the victim's letters {witness.event}")
-        return Witness(witness.score, f"{population} who all hold a third of {k} letters; {witness.event}")
+            witness = Witness(witness.score, f"count of one of the victim's categories {witness.event}")
+        return Witness(witness.score, f"{population} all holding a third of {k} categories; {witness.event}")
 
     def _held(self) -> int:
         """How many categories may be held in a table that is small enough: 4, 3 or 0."""

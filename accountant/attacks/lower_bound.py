@@ -30,7 +30,7 @@ from accountant.numerics.binomial import UNIT
 from accountant.ranges import check_count, check_linkage, outside
 from accountant.results import LowerBound
 
-__all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
+__all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound"]
 
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
@@ -51,18 +51,20 @@ def lower_bound(
     epsilon: float | None = None,
     dishonest: int = 0,
     linkage: str = "separate",
+    victim: float | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> LowerBound:
-    """The strongest attack on any user that was found: no (epsilon', delta) with a smaller epsilon' can be true.
+    """Returns the strongest attack found on any user: no (epsilon', delta) with a smaller epsilon' can be true.
 
     Args:
         budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name without parameters is allowed.
+        randomizer: what every client runs; a name works where there are no parameters.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
         linkage: "separate", or "stratified" where a report shows its tier: only the victim's own tier is left.
+        victim: the local epsilon of the users to attack; None: the few tiers that promise the strongest attack.
         seconds: search on for this long (>= 0) with other data sets, events and victims; None tests only the first few.
         progress: called during the search.
 
@@ -75,9 +77,8 @@ def lower_bound(
     """
     target = Target(delta, epsilon)
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
-    populations = [
-        _population(budgets, tier, dishonest, linkage) for tier in _victims(budgets, linkage, target, seconds)
-    ]
+    tiers = _victims(budgets, linkage, target, seconds) if victim is None else _tiers_of(budgets, victim)
+    populations = [_population(budgets, tier, dishonest, linkage) for tier in tiers]
     victims = [(population, _attacks(population, randomizer, target)) for population in populations]
     return _search(victims, target, seconds, progress)
 
@@ -85,53 +86,6 @@ def lower_bound(
 def is_attackable(randomizer: Randomizer) -> bool:
     """Whether attacks on this randomizer are known here."""
     return not isinstance(_attack_on(randomizer), NoAttack)
-
-
-def tier_lower_bound(
-    budgets: Budgets | Iterable[float],
-    randomizer: Randomizer | str,
-    local_epsilon: float,
-    local_delta: float | None = None,
-    *,
-    delta: float | None = None,
-    epsilon: float | None = None,
-    dishonest: int = 0,
-    linkage: str = "separate",
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> LowerBound:
-    """As `lower_bound`, with a victim of one tier only.
-
-    Args:
-        budgets: the public multiset of local budgets.
-        randomizer: what every client runs.
-        local_epsilon: of the victim's tier.
-        local_delta: of the victim's tier; may be left out where only one tier has this local_epsilon.
-        delta: this and all that follow are those of `lower_bound`.
-        epsilon: see there.
-        dishonest: see there.
-        linkage: see there.
-        seconds: see there.
-        progress: see there.
-
-    Returns:
-        As `lower_bound`.
-
-    Raises:
-        ValueError: as `lower_bound`, or there is not exactly one such tier.
-    """
-    target = Target(delta, epsilon)
-    budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
-    found = budgets.local_epsilon == local_epsilon
-    if local_delta is not None:
-        found &= budgets.local_delta == local_delta
-    if int(found.sum()) != 1:
-        raise ValueError(
-            f"local budget is ({local_epsilon!r}, {local_delta!r}), which {int(found.sum())} tiers have; it must be "
-            "that of exactly one tier"
-        )
-    population = _population(budgets, int(np.argmax(found)), dishonest, linkage)
-    return _search([(population, _attacks(population, randomizer, target))], target, seconds, progress)
 
 
 def _checked(
@@ -147,6 +101,13 @@ def _checked(
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
     return as_budgets(budgets), randomizer
+
+
+def _tiers_of(budgets: Budgets, victim: float) -> list[int]:
+    found: list[int] = np.flatnonzero(budgets.local_epsilon == victim).tolist()
+    if not found:
+        raise outside("victim", victim, "the local epsilon of a tier")
+    return found
 
 
 def _victims(budgets: Budgets, linkage: str, target: Target, seconds: float | None) -> list[int]:
@@ -191,7 +152,7 @@ def _directions(population: Population, randomizer: Randomizer, target: Target) 
 
 
 def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
-    return BinaryAttacks(population, "letters") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
+    return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
 
 def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:

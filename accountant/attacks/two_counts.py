@@ -21,7 +21,7 @@ from accountant.numerics.roots import root_between
 __all__ = ["TwoCountTest"]
 
 MAX_WINDOW = 2**20
-"""There is no test where the count of the two categories takes more values than this."""
+"""The most values that the count of the two categories may take in a test."""
 MAX_CELLS = 50_000
 """The count of all reports outside the third category is used as well where that makes at most this many cells."""
 ROUGH_ROWS = 512
@@ -151,7 +151,7 @@ class TwoCountTest:
         c, before_least, before_most, at_least, at_most = law.pairs()
         k = self.k
         rows = _Rows(self.local_epsilon, k, c, (k - 2) * at_least, (k - 2) * at_most, before_least, before_most, 0.0)
-        return _witness(rows, target, "counts of the victim's two letters")
+        return _witness(rows, target, "counts of the victim's two categories")
 
     def _by_both(self, target: Target) -> Witness:
         """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports may be the victim's, too."""
@@ -187,7 +187,7 @@ class TwoCountTest:
             (share * count / 2 * before_most[place])[used],
             pmf_error(spread) + 8 * UNIT,
         )
-        return _witness(rows, target, "counts of the victim's two letters and of the third")[0]
+        return _witness(rows, target, "counts of the victim's two categories and of the third")[0]
 
     def _tilt(self, centre: float) -> float:
         """The tilt at which the mean of the pair's law is about `centre`; any tilt is sound."""

@@ -69,8 +69,8 @@ class Cells:
 
     width: float64 (C,), reference measure of each cell. log_floor(rates) -> (T, C): ln of the least density, over cell
     and values, of users of each rate; concave in the rate. pairs: the victim's pairs of densities to be covered.
-    shape: makes an allowed omega out of any function >= 0 on the cells (C,), never larger. pool: averages the squares
-    of such a function, so that its shape is allowed. valid_epsilon: up to which central epsilon the pairs are worst.
+    shape: makes a valid omega out of any function >= 0 on the cells (C,), never larger. pool: averages the squares
+    of such a function, so that its shape is valid. valid_epsilon: up to which central epsilon the pairs are worst.
     """
 
     width: Floats

@@ -35,7 +35,7 @@ _FLOOR = 1e-7
 
 
 def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int, thorough: bool = False) -> bool:
-    """Whether all splits of the others (count: users of each budget) are few enough, and who is dishonest is clear."""
+    """Whether all splits of the others (count: users of each budget) are few, with no choice of dishonest ones."""
     users = int(count.sum())
     if largest_epsilon > MAX_LOCAL_EPSILON or users <= dishonest:
         return False
@@ -160,7 +160,7 @@ class ExactBinaryProfile:
 
 
 def _factor(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
-    """ln f, f = 1 + p (e^(-i angle) - 1); ln max(|f|, _FLOOR), and a bound on the error of f relative to that.
+    """Returns ln f, f = 1 + p (e^(-i angle) - 1); ln max(|f|, _FLOOR), and a bound on the error of f relative to that.
 
     Shapes (T, J) for p of shape (T,) and angles of shape (J,).
     """

@@ -1,7 +1,7 @@
 """The exchange bound for bits and for what reduces to bits: rr, onebit, krr with two values, hemisphere.
 
-The users of the smallest budgets are coins: each falls into the blanket, a fair bit, with probability 2q, and those who
-do hide which slot is whose. All the others are hosts, in two kinds: a host agrees with the victim's first value or
+The users of the smallest budgets are coins: each falls into the blanket, a fair bit, with probability 2q, and those
+that do hide which slot is whose. All the others are hosts, in two kinds: a host agrees with the victim's first value or
 not. The formulas are those of docs/exchange-bound.md, in forms without cancellation, with the error of every step. The
 theorem itself, and the integral, are left to `exchange`. Not for the sequential order, where slots depend on history.
 """
@@ -136,14 +136,14 @@ class _BitProduct:
         return float(hosts.count[tier] * hosts.keep[tier] * hosts.flip[tier]) / hosts.variance
 
     def _shift(self, tier: int, theta: Floats) -> Floats:
-        """theta A kappa / V for both kinds of host and every value of A: (..., 2, J)."""
+        """Returns theta A kappa / V for both kinds of host and every value of A: (..., 2, J)."""
         hosts = self.hosts_
         slots = 1 + math.tanh(float(hosts.local_epsilon[tier]) / 2) * self.signs.nodes
         gap: Floats = self.gap[tier][:, None] / hosts.variance
         return theta * gap * slots
 
     def _exponents(self, tier: int, theta: Floats) -> tuple[Floats, float]:
-        """ln phi(theta A) / lambda for both kinds and every A, (..., 2, J), and the size of what was added up."""
+        """Returns ln phi(theta A) / lambda for both kinds and every A, (..., 2, J), and the size of the terms."""
         hosts = self.hosts_
         p, q = float(hosts.keep[tier]), float(hosts.flip[tier])
         slots = 1 + math.tanh(float(hosts.local_epsilon[tier]) / 2) * self.signs.nodes
@@ -172,7 +172,7 @@ def _excess(t: Floats) -> Floats:
 
 
 def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
-    """ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
+    """Returns ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
     terms = exponent + log_mass
     top = terms.max(-1)
     logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))

@@ -3,7 +3,7 @@
 Values lie in [0, 1]; a report is the value plus noise with density proportional to exp(-rate * energy(distance)), on
 the real line or on a lattice of step 1/lattice. An exponential family is all that is needed: the log-density is concave
 in the rate, and the densities are symmetric and fall with the distance, so that the two ends of the interval are the
-worst pair of values (docs/accounting.md, section 2.3). The search for a blanket is left to `blankets`.
+worst pair of values (docs/accounting.md, section 2.3). The search for a blanket is `density_blanket`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accountant.numerics.binomial import Floats
 __all__ = ["AdditiveNoise", "GaussianNoise", "LaplaceNoise", "interval_cells"]
 
 MAX_SUMMED_POINTS = 2_000_000
-"""Lattice points that are summed one by one, where there is no closed form."""
+"""The most lattice points that are summed one by one; Gaussian noise on a lattice has no closed form."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AdditiveNoise(ABC):
 
     @abstractmethod
     def log_partition(self, rate: Floats) -> Floats:
-        """ln Z(rate)."""
+        """Returns ln Z(rate)."""
 
     @abstractmethod
     def moments(self, rate: float) -> tuple[float, float]:
@@ -89,7 +89,7 @@ class AdditiveNoise(ABC):
         return np.asarray(np.where(part > 0, point, point - 1) * self.step)
 
     def log_density(self, distance: Floats, rate: Floats) -> Floats:
-        """ln p at a distance (a lattice point's, where there is a lattice)."""
+        """Returns ln p at a distance (a lattice point's, where there is a lattice)."""
         return np.asarray(-rate * self.energy(distance) - self.log_partition(rate))
 
 
@@ -98,6 +98,7 @@ class LaplaceNoise(AdditiveNoise):
     """Density proportional to exp(-rate |d|): rate is the local epsilon for values in [0, 1]."""
 
     def energy(self, distance: Floats) -> Floats:
+        """|d|: the distance itself."""
         return distance
 
     def log_partition(self, rate: Floats) -> Floats:
@@ -131,6 +132,7 @@ class LaplaceNoise(AdditiveNoise):
         return np.asarray(whole + part * point * np.exp(-decay * last) - before * point * np.exp(-decay * first))
 
     def tail_at(self, mass: float, rate: float) -> float:
+        """Exact on the line: Pr[noise > t] = e^(-rate t)/2."""
         return math.log(0.5 / mass) / rate
 
     def beyond(self, distance: float, rate: float) -> float:
@@ -139,6 +141,7 @@ class LaplaceNoise(AdditiveNoise):
 
     @property
     def falls_geometrically(self) -> bool:
+        """Yes: p(d + s)/p(d) = e^(-rate s)."""
         return True
 
 
@@ -147,6 +150,7 @@ class GaussianNoise(AdditiveNoise):
     """Density proportional to exp(-rate d^2): rate is 1/(2 sigma^2)."""
 
     def energy(self, distance: Floats) -> Floats:
+        """d^2: the square of the distance."""
         return distance * distance
 
     def log_partition(self, rate: Floats) -> Floats:
@@ -192,7 +196,7 @@ class GaussianNoise(AdditiveNoise):
         (first, before), (last, part) = self.place(low), self.place(high)
         size = int(last.max()) + 2
         if size > MAX_SUMMED_POINTS:
-            raise ValueError(f"the lattice has {size} points within reach; must be at most {MAX_SUMMED_POINTS}")
+            raise ValueError(f"the lattice has {size} points within reach; there must be at most {MAX_SUMMED_POINTS}")
         j = np.arange(size, dtype=np.float64)
         points = self.step * np.exp(self.log_density(j * self.step, np.asarray(rate)))
         start, stop = first.astype(np.int64), last.astype(np.int64)
@@ -201,6 +205,7 @@ class GaussianNoise(AdditiveNoise):
         return np.asarray(whole + part * points[stop] - before * points[start])
 
     def tail_at(self, mass: float, rate: float) -> float:
+        """The normal quantile, on a lattice as well."""
         from scipy.special import ndtri
 
         return -float(ndtri(mass)) / math.sqrt(2 * rate)

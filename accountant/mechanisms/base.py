@@ -89,7 +89,7 @@ class Randomizer(ABC):
 
     @abstractmethod
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """The central delta(epsilon) of the victim among the others, or the reason why there is no amplification.
+        """Returns the victim's central privacy profile among the others, or the reason why it is not amplified.
 
         delta is the target, if there is one: it only decides how finely to compute. With `others.blanket_only` it is
         the blanket bound.

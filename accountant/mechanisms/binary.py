@@ -87,10 +87,12 @@ class BinaryRandomizedResponse(BitReports):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`."""
         return "rr"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`."""
         return "every honest client runs binary randomised response with its own local epsilon"
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -107,6 +109,7 @@ class OneBitMean(BitReports):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`."""
         return "onebit"
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -115,6 +118,7 @@ class OneBitMean(BitReports):
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`."""
         return (
             "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
             "with its own local epsilon"

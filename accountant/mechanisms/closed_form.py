@@ -29,7 +29,7 @@ class ClosedFormRandomizer(Randomizer):
         return True
 
     def least_mass(self, local_epsilon: float) -> float:
-        """gamma."""
+        """The blanket's weight, `gamma`: the blanket is the normalised least density."""
         return float(self.gamma(np.array([local_epsilon]))[0])
 
     @abstractmethod
@@ -38,7 +38,7 @@ class ClosedFormRandomizer(Randomizer):
 
     @abstractmethod
     def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
-        """epsilon -> (mean of delta(m) over the law, bound on its absolute error), for a victim at local_epsilon."""
+        """Returns epsilon -> (mean of delta(m) over the law, bound on its absolute error) for a victim's budget."""
 
     @abstractmethod
     def divergence(self, local_epsilon: float) -> float:

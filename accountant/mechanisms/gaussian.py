@@ -30,10 +30,12 @@ class GaussianMechanism(NoisyValue):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`; with the dimension where it is above 1."""
         return "gaussian" if self.dimension == 1 else f"gaussian(d={self.dimension})"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with the lattice, if there is one."""
         where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
         return (
             f"every honest client adds Gaussian noise to a value in [0, 1]{where}, its sigma calibrated analytically "
@@ -42,10 +44,12 @@ class GaussianMechanism(NoisyValue):
 
     @property
     def spends_local_delta(self) -> bool:
+        """Yes: Gaussian noise is never epsilon-private."""
         return True
 
     @property
     def noise(self) -> AdditiveNoise:
+        """Gaussian noise, on the lattice if there is one."""
         return GaussianNoise(self.lattice)
 
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
@@ -60,7 +64,7 @@ class GaussianMechanism(NoisyValue):
         return np.array(rates)
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `NoisyValue.profile`; in more than one dimension there is no common blanket."""
+        """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""
         if self.dimension > 1:
             return NoAmplification(
                 f"no amplification: in {self.dimension} dimensions the length of a report shows its own sigma, and the "

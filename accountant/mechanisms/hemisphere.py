@@ -36,10 +36,12 @@ class HemisphereMechanism(BitBlanket):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`; with the dimension d."""
         return f"hemisphere(d={self.dimension})"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`."""
         return (
             "every honest client reports a uniform point of the half sphere around its unit vector with probability "
             "e^v/(1+e^v) and of the opposite one otherwise, v its own local epsilon"

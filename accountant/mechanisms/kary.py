@@ -1,4 +1,4 @@
-"""Randomised response of one of k letters."""
+"""Randomised response of one of k categories."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
 
     @property
     def clones_are_fair_bits(self) -> bool:
-        """With two letters."""
+        """Only with two categories."""
         return self.k == 2
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`; with k."""
         return f"krr(k={self.k})"
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
-        """(e^v-1)/Z, and the variance of the count of a letter that nobody holds, (1/Z)(1-1/Z), Z = e^v+k-1."""
+        """(e^v-1)/Z, and (1/Z)(1-1/Z), the variance of a category that no user holds, Z = e^v+k-1."""
         other = 1 / (np.exp(local_epsilon) + self.k - 1)
         return np.expm1(local_epsilon) * other, other * (1 - other)
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with k."""
         return f"every honest client runs {self.k}-ary randomised response with its own local epsilon"
 
     def gamma(self, local_epsilon: Floats) -> Floats:

@@ -21,15 +21,18 @@ class LaplaceMechanism(NoisyValue):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`."""
         return "laplace"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with the lattice, if there is one."""
         where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
         return f"every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]{where}"
 
     @property
     def noise(self) -> AdditiveNoise:
+        """Laplace noise, on the lattice if there is one."""
         return LaplaceNoise(self.lattice)
 
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:

@@ -35,10 +35,12 @@ class RecordGaussian(Randomizer):
 
     @property
     def name(self) -> str:
+        """See `Randomizer.name`; with the dimension and the least number of records."""
         return f"gaussian_vector(d={self.dimension}, records={self.records})"
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with the least number of records."""
         return (
             f"every honest client clips the vector of each of its records, of which it has at least {self.records}, "
             "and adds Gaussian noise to their mean, its sigma calibrated analytically to its own local "
@@ -47,22 +49,25 @@ class RecordGaussian(Randomizer):
 
     @property
     def unit(self) -> str:
+        """One record of a client: a client with many records is not protected as a whole."""
         return "record"
 
     @property
     def local_assumptions(self) -> tuple[str, ...]:
+        """See `Randomizer.local_assumptions`."""
         return (
             "RECORD level, not user level: neighbouring data sets differ in one record of one client (replace-one)",
             "a person with several records, in one client or in several, is not protected as a whole",
             self.statement,
             "the number of records of every client is public and does not depend on the data",
             "the length of a report tells its tier: shuffling is not counted on, and this is the local guarantee, "
-            "whoever else colludes",
+            "even if all others collude",
             "the multiset of local budgets is public and does not depend on the data",
         )
 
     @property
     def spends_local_delta(self) -> bool:
+        """Yes: Gaussian noise is never epsilon-private."""
         return True
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -81,7 +86,7 @@ class RecordGaussian(Randomizer):
         return tuple(zip(grid, deltas, strict=True))
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """No curve: the reason why."""
+        """Never a profile: the reason why the local budget is not amplified."""
         return NoAmplification(
             f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "
             "certificate is the local budget of one record"

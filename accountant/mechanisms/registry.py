@@ -39,7 +39,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
         ValueError: an unknown kind or parameter, one that is missing, or one out of range.
     """
     if name not in RANDOMIZERS:
-        raise ValueError(f"randomizer is {name!r}; must be one of {', '.join(sorted(RANDOMIZERS))}")
+        raise ValueError(f"randomizer is {name!r}; it must be one of {', '.join(sorted(RANDOMIZERS))}")
     known = [one.name for one in fields(RANDOMIZERS[name])]
     for parameter, value in parameters.items():
         if parameter not in known:

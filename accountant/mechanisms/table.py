@@ -44,14 +44,18 @@ class TableMechanism(Randomizer):
 
     def __post_init__(self) -> None:
         if not self.tables:
-            raise ValueError("tables is empty; must have one for every local budget")
+            raise ValueError("tables is empty; it must hold one for every local budget")
         shapes = {np.shape(table) for table in self.tables.values()}
         if len(shapes) != 1 or len(min(shapes)) != 2 or min(min(shapes)) < 2:
-            raise ValueError(f"tables have shapes {sorted(shapes)}; must be one shape (inputs >= 2, outputs >= 2)")
+            raise ValueError(
+                f"tables have shapes {sorted(shapes)}; they must have one shape (inputs >= 2, outputs >= 2)"
+            )
         for epsilon, table in self.tables.items():
             Tier(epsilon, 1)
             if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=TABLE_SUM, rtol=0)):
-                raise ValueError(f"table {epsilon!r} has rows {table.sum(axis=1)!r}; must add up to 1")
+                raise ValueError(
+                    f"table {epsilon!r} has rows that add up to {table.sum(axis=1).tolist()}; each must add up to 1"
+                )
             if self._shown[epsilon] > epsilon + TABLE_ROUNDING * (1 + epsilon):
                 raise ValueError(
                     f"table {epsilon!r} has a ratio above e^epsilon, e^{self._shown[epsilon]!r}; "
@@ -69,19 +73,23 @@ class TableMechanism(Randomizer):
 
     @property
     def name(self) -> str:
+        """The declared label."""
         return self.label
 
     @property
     def statement(self) -> str:
+        """See `Randomizer.statement`; with the label."""
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.profile`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:
-            raise ValueError(f"local epsilon {missing[0]!r} has no table; must be one of {sorted(self.tables)}")
+            raise ValueError(f"local epsilon {missing[0]!r} has no table; it must be one of {sorted(self.tables)}")
         if others.local_epsilon.size > MAX_RATES:
-            raise ValueError(f"{others.local_epsilon.size} local budgets; allowed with tables is at most {MAX_RATES}")
+            raise ValueError(
+                f"{others.local_epsilon.size} local budgets; with tables there must be at most {MAX_RATES}"
+            )
         cells = self._cells(victim.local_epsilon)
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
@@ -89,7 +97,7 @@ class TableMechanism(Randomizer):
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""
-        raise ValueError(f"{self.label!r} is a table; the accuracy of what is estimated from it is not known here")
+        raise ValueError(f"{self.label!r} is a table; the accuracy of estimates from it is not known")
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""
@@ -120,7 +128,7 @@ class TableMechanism(Randomizer):
 
 
 def _log_ratio(table: Floats) -> float:
-    """ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
+    """Returns ln of the largest ratio of two masses of one output, rows divided by their sums, rounded up."""
     rows = [[Fraction(mass) for mass in row] for row in table.tolist()]
     shares = [[mass / total for mass in row] for row, total in ((row, sum(row)) for row in rows)]
     worst = Fraction(1)

@@ -2,7 +2,7 @@
 
 The clone pair of a victim of local epsilon v among C clones is a bit of local epsilon v among C fair bits, that is
 binary randomised response, so that `binary_delta` evaluates it; only the law of C differs from paper to paper. The
-leftover pair gives the victim a third answer, which is no user's own value; no theorem supports it.
+leftover pair gives the victim a third answer, which is not the value of any user; no theorem supports it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The victim's report is taken to show the other value with the probability p_1 of a wrong test between its two values,
 and another user's to be a clone with the probability p_i of a wrong test against it, the others' value being the worse
-end. A testing error is no mixture weight, so nothing here is a bound unless the reports are bits.
+end. A testing error is not a mixture weight, so nothing here is a bound unless the reports are bits.
 """
 
 from __future__ import annotations

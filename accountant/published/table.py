@@ -65,7 +65,7 @@ def _positions(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
 
 def _private_number(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
     raise OutOfRangeError(
-        "it needs the private number of users who hold x0, and looks at the count of x0 only; valid: k-RR of data that "
+        "it needs the private number of users with x0, and looks at the count of x0 only; valid: k-RR of data that "
         "are public (see biswas_krr_delta)"
     )
 

@@ -32,7 +32,7 @@ def need_delta(delta: float) -> None:
 
 
 def need_users(budgets: Budgets) -> None:
-    """Raises OutOfRangeError for a single user: there are no others to hide among."""
+    """Raises OutOfRangeError for a single user: it has no others to hide among."""
     need(budgets.num_users >= 2, f"{budgets.num_users} users", "at least 2 users")
 
 

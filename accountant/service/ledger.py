@@ -2,7 +2,7 @@
 
 The ledger composes all rounds that a client may have joined, as if one client had joined all of them: per tier, and
 over all tiers (in every round the worst one). Each entry keeps the certified profile of its tier, so that later rounds
-compose by privacy loss distributions and not only by adding. It works on a connection of whoever owns the database: the
+compose by privacy loss distributions and not only by adding. It works on a connection that its caller owns: the
 accountant service enters a round in the very transaction that keeps its certificate.
 """
 
@@ -69,7 +69,7 @@ class Limit:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not 0 < self.delta < 1:
-            raise ValueError(f"delta is {self.delta!r}; allowed is 0 < delta < 1")
+            raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Entry(TierCertificate):
         super().__post_init__()
         epsilons, deltas = [point[0] for point in self.profile], [point[1] for point in self.profile]
         if epsilons != sorted(set(epsilons)) or deltas != sorted(deltas, reverse=True):
-            raise ValueError(f"profile is {self.profile[:3]!r}...; allowed is epsilon increasing, delta not increasing")
+            raise ValueError(f"profile is {self.profile[:3]!r}...; epsilon must increase and delta must not")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Ledger:
         known = self._rows(_entries.c.round_id == round_id)
         if known:
             if {row.batch_digest for row in known} != {batch_digest} or [_entry(row) for row in known] != list(entries):
-                raise ValueError(f"round {round_id!r} is in the ledger with another batch or cost; allowed is once")
+                raise ValueError(f"round {round_id!r} is in the ledger already, with another batch or cost")
             return
         if one_record and round_id not in self.record_rounds():
             self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
@@ -232,12 +232,11 @@ class Ledger:
         remaining = 0.0 if before is None else max(0.0, limit.epsilon - before.epsilon)
         requested = max(entry.epsilon for entry in entries)
         reached = "no bound" if after is None else round_up(after.epsilon)
-        excess = "" if after is None else f", {round_up(after.epsilon - limit.epsilon, 3)} too much"
+        excess = "" if after is None else f" ({round_up(after.epsilon - limit.epsilon, 3)} too much)"
         return (
             f"the ledger would reach epsilon {reached} at delta {round_up(limit.delta)} "
-            f"after {len(others) + 1} rounds, "
-            f"allowed is {round_down(limit.epsilon)}{excess}: requested {round_up(requested)}, spent {spent}, "
-            f"remaining {round_down(remaining)}"
+            f"after {len(others) + 1} rounds; it must be at most {round_down(limit.epsilon)}{excess}: "
+            f"requested {round_up(requested)}, spent {spent}, remaining {round_down(remaining)}"
         )
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:

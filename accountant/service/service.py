@@ -2,7 +2,7 @@
 
     OPEN ──hand-over──▶ CLOSED ──certify──▶ CERTIFIED ──grant──▶ RELEASED
                                         └──▶ REFUSED   (release key destroyed in the same transaction)
-    in sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──no more sequential: certify who answered──▶ RELEASED | REFUSED
+    sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──asking ends: certify the answers──▶ RELEASED | REFUSED
 
 The bounds are `accountant.certify`'s; this room opens budgets, applies the policy of the manifest, and keeps the
 release key, without which no report can be opened.
@@ -19,7 +19,7 @@ from typing import Any
 import grpc.aio
 
 from accountant.budgets import Budgets
-from accountant.certification import HONEST_SHUFFLER, certify
+from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
@@ -38,7 +38,16 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, SEQUENTIAL_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService"]
+__all__ = ["GENUINE_MESSAGES", "HONEST_ACCOUNTANT", "AccountantService"]
+
+GENUINE_MESSAGES = (
+    "no shuffler replaces, adds, alters or drops a client's message, report or budget: nothing prevents that until "
+    "clients have tickets"
+)
+HONEST_ACCOUNTANT = (
+    "the accountant follows the protocol: it certifies the budgets that arrived, as published, and gives the release "
+    "key away only with the certificate"
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
@@ -54,6 +63,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     lanes_in = (pb.LANE_PARAMETER,)
 
     def hop(self, terms: RoundTerms) -> int:
+        """Returns the accountant's place in the onion, behind the chain."""
         return HOP_ACCOUNTANT
 
     async def warm(self) -> None:
@@ -61,6 +71,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
+        """Certifies, grants, or ends a sequential round; see `RoundDriver.advance`."""
         if row.state == pb.ROUND_STATE_CLOSED:
             await self._certify(terms)
         elif row.state == pb.ROUND_STATE_CERTIFIED:
@@ -72,12 +83,15 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """In a sequential round also until those who answered are certified."""
+        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified."""
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
 
     def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """How many answers the analyzer has seen by then nobody says: they are paid for as if nobody hid anybody."""
+        """Charges the ledger of a sequential round as if there were no amplification.
+
+        How many answers the analyzer has seen by then is not known.
+        """
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
             return
         terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
@@ -89,7 +103,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _certify(self, terms: RoundTerms) -> None:
         watch = Stopwatch()
-        handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-in"))
+        handover = await self.store.run(
+            "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+        )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
         budgets, invalid, cpu_s = await self._open_budgets(terms)
@@ -114,6 +130,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         limit = _limit(terms)
         if certificate.granted and limit is not None:
             refusal = await self.store.run(
+                "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
@@ -132,7 +149,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.destroy_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run(keep)
+        await self.store.run("enter the certificate", keep)
         return outcome
 
     @cached_property
@@ -142,7 +159,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
         """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the keys to open budgets", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened, cpu_s = await self.pool.map_chunks(
             partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
@@ -158,9 +175,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- release
 
     async def _grant(self, terms: RoundTerms) -> None:
-        document = await self.store.run(lambda tx: tx.document(terms.round_id, _CERTIFICATE))
+        document = await self.store.run(
+            "read the certificate to grant", lambda tx: tx.document(terms.round_id, _CERTIFICATE)
+        )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
@@ -177,14 +196,15 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             tx.forget(terms.round_id)
 
-        await self.store.run(finish)
+        await self.store.run("finish the grant", finish)
 
     # ------------------------------------------------------------- sequential rounds
 
     async def _end_sequential(self, terms: RoundTerms) -> bool:
-        """Certifies those who answered once the asking has ended; returns False until then."""
+        """Certifies the clients that answered, once the asking has ended; returns False until then."""
         kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
+            "read what the sequential part came to",
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -201,7 +221,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.persist(
             terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
         )
-        await self.store.run(lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
@@ -211,6 +231,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         async with self._ledger_turn:
             if limit is not None:
                 refusal = await self.store.run(
+                    "ask the ledger again",
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
                 )
                 certificate.refusals.extend([refusal] if refusal else [])
@@ -222,17 +243,23 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
-            await self.store.run(keep)
+            await self.store.run("amend the ledger", keep)
         return document
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context
     ) -> rpc.GetCertificateResponse:
+        """Returns the round's newest signed certificate to any caller.
+
+        Raises:
+            Refusal: UNKNOWN_ROUND, NOT_READY (not certified yet).
+        """
+
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
             return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
 
-        document = await self.store.run(read)
+        document = await self.store.run("show the certificate", read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
@@ -252,11 +279,11 @@ def _certificate(
     """Returns the certificate of a released batch, with every reason against it, and what it costs each tier."""
     manifest = terms.manifest
     last = chain[pb.LANE_REPORT][-1]
-    # Whoever was dropped in one lane only, or sent a budget off the grid, is one more user who may be anything.
+    # A client that was dropped in one lane only, or sent a budget off the grid, counts as one more dishonest user.
     lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
     dishonest = manifest.dishonest + invalid + lost
     if terms.question.sequential is not None:
-        # Whoever does not answer hides nobody; nor does an answer of somebody whose submission hop 1 could not open.
+        # Non-responders add no cover; nor do the answers of clients whose submission hop 1 could not open.
         unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
         dishonest += _most_missing(terms, budgets.total()) + unreadable
     message = pb.Certificate(
@@ -277,16 +304,15 @@ def _certificate(
 
 
 def _most_missing(terms: RoundTerms, num_users: int) -> int:
-    """Returns how many clients may fail to answer in a sequential round before hop 1 ends them."""
+    """Returns how many clients may fail to answer in a sequential round before hop 1 ends it."""
     return max(0, num_users - terms.manifest.min_batch_size)
 
 
 def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a sequential round for those who answered, from the one that it was granted with.
+    """Returns the last certificate of a sequential round, for the clients that answered, and what it costs each tier.
 
-    And what it costs each tier.
-
-    Hop 1 has said how many; the analyzer publishes nothing unless it has learnt from as many.
+    It is made from the certificate that the round was granted with. Hop 1 has said how many clients answered; the
+    analyzer publishes nothing unless it has learnt from as many.
     """
     message = pb.Certificate(
         round_id=first.round_id,
@@ -324,20 +350,23 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         seconds=SHARPER_SECONDS,
     )
     _fill(message, certificate, multiset)
-    if terms.question.sequential is not None and HONEST_SHUFFLER in message.assumptions:
-        message.assumptions.remove(HONEST_SHUFFLER)
+    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
+    if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
+        message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
+    message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
     rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
     if rare:
         message.refusals.append(
-            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients, allowed is at least "
+            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; it must be at least "
             f"{manifest.min_tier_size} for each budget that is used"
         )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(certificate.delta, 3)}, allowed is {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(certificate.delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
@@ -345,8 +374,8 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
             multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
         )
         message.refusals.append(
-            f"certified epsilon is {round_up(certificate.epsilon)}, allowed is {round_down(manifest.epsilon_max)}, "
-            f"{round_up(excess, 3)} too much; {nearest}"
+            f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
+            f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
         )
     return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
 
@@ -358,8 +387,8 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
     else:
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
-        "the first shuffler is honest: it drew the order of the clients at random and tells it nobody",
-        f"{answered}, each once, and who does not answer does not depend on the data",
+        "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
+        f"{answered}, each once, and which clients do not answer does not depend on the data",
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 
@@ -374,7 +403,7 @@ def _entries(
     """Returns what the round costs every budget, as the ledger keeps it.
 
     The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
-    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's name promises.
+    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's budget says.
     """
     profiles: dict[int, Profile] = {}
     entries = []
@@ -431,7 +460,7 @@ def _nearest(
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass
-    return f"allowed would be {' or '.join(found) or 'only a larger epsilon_max'}"
+    return f"this would be granted: {' or '.join(found) or 'only a larger epsilon_max'}"
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
@@ -440,7 +469,6 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     message.method = certificate.method
     message.assumptions.extend(certificate.assumptions)
     message.numerical_slack = certificate.numerical_slack
-    message.everyone_else_colludes_epsilon = certificate.everyone_else_colludes.epsilon
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tiers[_answered(certificate, tier.local_epsilon)]

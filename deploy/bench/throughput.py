@@ -49,7 +49,7 @@ def _plain_sizes(hops: int) -> list[int]:
 
 
 def _seal_and_open(sizes: Sequence[int], parts: list[int]) -> list[None]:
-    """Seals and opens an envelope of each size for so many users, part by part."""
+    """Seals and opens an envelope of each size for this many users, part by part."""
     for users in parts:
         _seal_and_open_part(sizes, users)
     return [None] * len(parts)

@@ -55,7 +55,7 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
 
     Args:
         seconds: of search for each attack.
-        cases: only the first so many; None for all.
+        cases: how many to run, from the first; None for all.
     """
     from accountant import Budgets, certify, lower_bound, randomizer_from_name
 

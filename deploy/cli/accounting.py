@@ -23,7 +23,7 @@ BudgetFile = Annotated[
     ),
 ]
 RandomizerName = Annotated[str, typer.Option("--randomizer", help="rr, krr, onebit, laplace, gaussian or hemisphere.")]
-Letters = Annotated[int | None, typer.Option("--k", help="krr: the number of letters.")]
+Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories.")]
 Lattice = Annotated[int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")]
 Dimension = Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")]
 Dishonest = Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")]
@@ -59,7 +59,7 @@ def randomizer_of(
 def certify(
     budgets: BudgetFile,
     randomizer: RandomizerName = "rr",
-    k: Letters = None,
+    k: Categories = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
     delta: Annotated[
@@ -110,7 +110,7 @@ def certify(
 def curve(
     budgets: BudgetFile,
     randomizer: RandomizerName = "rr",
-    k: Letters = None,
+    k: Categories = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
     dishonest: Dishonest = 0,
@@ -141,7 +141,7 @@ def curve(
 def audit(
     budgets: BudgetFile,
     randomizer: RandomizerName = "rr",
-    k: Letters = None,
+    k: Categories = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
     delta: Annotated[float, typer.Option(help="The central delta of the attack, 0 < delta < 1.")] = 1e-6,
@@ -175,7 +175,7 @@ def audit(
 def plan(
     budgets: Annotated[Path | None, typer.Option(help="CSV of budgets, or of their proportions.")] = None,
     randomizer: RandomizerName = "rr",
-    k: Letters = None,
+    k: Categories = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
     users: Annotated[int | None, typer.Option(help="How many users will take part.")] = None,

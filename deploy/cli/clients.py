@@ -34,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
 def submit(
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
-    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a letter, or a number.")] = None,
+    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a category, or a number.")] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -54,7 +54,9 @@ def submit(
         str | None, typer.Option(help="Fleet: the column of each user's max_local_epsilon.")
     ] = None,
     budgets: BudgetGroups = GSPA_BUDGETS,
-    limit: Annotated[int | None, typer.Option(help="Fleet: use the first so many rows.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""

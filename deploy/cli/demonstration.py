@@ -24,7 +24,7 @@ def demo(
     value_column: Annotated[str | None, typer.Option(help="The column to ask about.")] = None,
     low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None,
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
-    users: Annotated[int | None, typer.Option(help="Use the first so many rows.")] = None,
+    users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None,
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,

@@ -45,7 +45,7 @@ def rotate(
     name: Annotated[str, typer.Argument(help="The service's name.")],
     directory: Directory = HERE,
     activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
-    retire: Annotated[bool, typer.Option("--retire", help="Last step: trust the old identity no more.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Last step: stop trusting the old identity.")] = False,
     as_json: Json = False,
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
@@ -139,11 +139,11 @@ def ledger(
     delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = 1e-6,
     backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
     restore: Annotated[
-        Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant before.")
+        Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what all rounds together have cost, or back that record up. Run it where the accountant runs."""
+    """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
         from deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from deploy.show.documents import spent_json

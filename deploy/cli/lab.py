@@ -27,7 +27,7 @@ def add_commands(app: typer.Typer) -> None:
 def tightness(
     seconds: Annotated[float, typer.Option(help="How many seconds to search for each attack.")] = 2.0,
     out: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
-    cases: Annotated[int | None, typer.Option(help="Only the first so many cases.")] = None,
+    cases: Annotated[int | None, typer.Option(help="How many cases to run, from the first; all if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
@@ -49,9 +49,11 @@ def tightness(
 
 def sgd_results(
     data: Annotated[Path | None, typer.Option(help="Directory of MNIST's IDX files; downloaded if absent.")] = None,
-    page: Annotated[Path, typer.Option(help="The page whose tables are written anew.")] = Path("docs/sgd.md"),
+    page: Annotated[Path, typer.Option(help="The page whose tables are replaced.")] = Path("docs/sgd.md"),
     out: Annotated[Path, typer.Option(help="For sgd.json.")] = Path("out"),
-    epochs: Annotated[int, typer.Option(help="Fewer than the settings have, for a look.")] = 0,
+    epochs: Annotated[
+        int, typer.Option(help="Train for this many epochs, for a quick look; 0: as many as the settings say.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Repeat every row of docs/sgd.md: the paper's experiment, and 60,000 users with certified central epsilon."""

@@ -37,8 +37,8 @@ def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
     randomizer: Annotated[str, typer.Option(help="rr, krr, onebit, laplace or gaussian.")] = "rr",
-    k: Annotated[int | None, typer.Option(help="krr: the number of letters.")] = None,
-    labels: Annotated[str | None, typer.Option(help="krr: the letters, separated by commas.")] = None,
+    k: Annotated[int | None, typer.Option(help="krr: the number of categories.")] = None,
+    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None,
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
     high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
     lattice: Annotated[
@@ -60,7 +60,9 @@ def round_open(
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold",
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
-    close_after_s: Annotated[float, typer.Option(help="Close by itself after so many seconds; 0: by hand.")] = 0.0,
+    close_after_s: Annotated[
+        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Open a round: every service makes keys and signs the manifest."""
@@ -105,12 +107,12 @@ def round_open(
 def round_close(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     end_sequential: Annotated[
-        bool, typer.Option("--end-sequential", "--end-turns", help="Sequential rounds: ask no further client.")
+        bool, typer.Option("--end-sequential", help="Sequential rounds: ask no further client.")
     ] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission; the round is then mixed, certified and published by itself."""
+    """End admission; the round is then mixed, certified and published automatically."""
     with plain_errors():
         from deploy.operator.rounds import Operator
         from protocol.v1 import messages_pb2 as pb
@@ -173,8 +175,10 @@ def _question(name: str, kind: str, labels: str | None, k: int | None, parameter
     written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
     if kind not in written:
         raise ValueError(f"randomizer is {kind!r}; it must be one of {', '.join(written)}; for vectors: croupier train")
-    letters = tuple(labels.split(",")) if labels else None
-    return Question(name, mechanism_from(kind, {"k": k or (letters and len(letters)), "labels": letters, **parameters}))
+    categories = tuple(labels.split(",")) if labels else None
+    return Question(
+        name, mechanism_from(kind, {"k": k or (categories and len(categories)), "labels": categories, **parameters})
+    )
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:

@@ -68,7 +68,6 @@ def train(
         float,
         typer.Option(
             "--period-s",
-            "--turn-s",
             help="sequential, deployed: seconds of each client, 0.001..600; an epoch takes that long for each client.",
         ),
     ] = TrainingConfig.period_s,

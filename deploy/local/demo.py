@@ -61,7 +61,7 @@ def ask_about(
         column: to ask about.
         low: for a mean, the smallest possible value.
         high: for a mean, the largest possible value.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
 
     Raises:
         ValueError: one of file and column is missing, or no question fits the column.
@@ -90,7 +90,7 @@ def run_demo(
         questions: at least one.
         groups: what the participants' budgets are drawn from.
         hops: the number of shufflers.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         quiet: show no progress of the fleets.
 
@@ -136,9 +136,9 @@ async def _ask_all(
 
 
 def _true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
-    """Returns the share, mean, or share of every letter of these very participants."""
-    letters = range(len(question.mechanism.letters))
-    shares = tuple(sum(value == letter for value in values) / len(values) for letter in letters)
+    """Returns the share, mean, or share of every category of these very participants."""
+    categories = range(len(question.mechanism.categories))
+    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
     return shares or (sum(values) / len(values),)
 
 

@@ -62,7 +62,7 @@ async def submit_file(
         column: where the values stand.
         groups: what the participants' budgets are drawn from, if no column states them.
         epsilon_column: where the participants' budgets stand.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
         progress: called with (participants done, participants in all).
 
     Raises:

@@ -19,7 +19,7 @@ from protocol.questions import Question
 
 __all__ = ["Population", "guess_question", "read_population"]
 
-_MAX_LETTERS = 64
+_MAX_CATEGORIES = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
-        limit: use the first so many rows.
+        limit: how many rows to use, from the first; None for all.
 
     Raises:
         ValueError: the file or a column does not exist, or the file has no rows.
@@ -94,14 +94,14 @@ def read_population(
 
 
 def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:
-    """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its letters.
+    """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
 
-    The letters are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
+    The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
 
     Raises:
-        ValueError: the column has one value only, or too many for letters, and no interval is given.
+        ValueError: the column has one value only, or too many, and no interval is given.
     """
-    name = "".join(letter if letter.isalnum() else "_" for letter in column)
+    name = "".join(character if character.isalnum() else "_" for character in column)
     if low is not None and high is not None:
         return Question(name, OneBit(low, high))
     texts = sorted({text.strip() for _, text in _read_column(path, column, limit)})
@@ -110,8 +110,8 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     hint = "give --low and --high to ask for its mean"
     if len(texts) < 2:
         raise ValueError(f"{column!r} has one value only, {texts[0]!r}; {hint}")
-    if len(texts) > _MAX_LETTERS:
+    if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{column!r} has {len(texts)} different values; it must have at most {_MAX_LETTERS}, or {hint}"
+            f"{column!r} has {len(texts)} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
     return Question(name, KaryResponse(len(texts), tuple(texts)))

@@ -70,7 +70,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
             {
                 "round_id": round_id,
                 "batch_digest": digest.hex(),
-                "entries": [asdict(entry) for entry in entries],
+                "entries": [_values(entry) for entry in entries],
                 "one_record": round_id in of_records,
             }
             for round_id, digest, entries in ledger.entered()
@@ -111,6 +111,11 @@ def restore_ledger(directory: Path, file: Path) -> int:
             return len(ledger.entered())
     finally:
         database.close()
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
+    return {name: value for name, value in asdict(entry).items() if name != "privacy_profile"}
 
 
 def _entry(values: dict[str, Any]) -> Entry:

@@ -2,7 +2,7 @@
 
     rotate     new keys beside the old ones; the deployment file names them as pending
     activate   the service signs with the new keys and shows them; the old identity is retired
-    retire     the old identity is trusted no more
+    retire     the old identity is no longer trusted
 
 After each step all services and clients get the deployment file. Between the steps each may have the older or the newer
 one: both trust the keys in use. A key that may have leaked is not rotated but removed: activate, and retire at once.

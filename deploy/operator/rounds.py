@@ -51,7 +51,7 @@ class RoundSettings:
         max_batch_size: further clients are refused; 0: all registered clients may take part.
         min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
-        close_deadline_unix_s: when the round closes by itself; 0: when the operator closes it.
+        close_deadline_unix_s: when the round closes automatically; 0: only when the operator closes it.
         hpke_suite: of all envelopes.
     """
 
@@ -158,7 +158,7 @@ class Operator:
         return answer.signature
 
     async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
-        """Ends admission at hop 1; the rest of the round runs by itself.
+        """Ends admission at hop 1; the rest of the round runs without the operator.
 
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.

@@ -141,10 +141,11 @@ def _trust(certificate: dict[str, Any]) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
     lines = certificate["assumptions"]
     if any(line.startswith("RECORD level") for line in lines):
-        return "one RECORD of one client, without trust in any shuffler"
+        return "one RECORD of one client, whatever order is known"
     first = any(line.startswith("the first shuffler is honest") for line in lines)
-    honest = "an honest first shuffler" if first else "one honest shuffler"
-    return f"{honest}, at most {counted(certificate['dishonest'], 'dishonest client')}"
+    order = "an honest first shuffler" if first else "one shuffler's order secret"
+    genuine = ", no forged messages" if any(line.startswith("no shuffler replaces") for line in lines) else ""
+    return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
@@ -216,10 +217,10 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def estimates_table(result: dict[str, Any]) -> Table:
     """Returns a published result: each estimate with its standard error and interval."""
-    # A histogram has a line for every letter; a share and a mean are one number without a name.
+    # A histogram has a line for every category; a share and a mean are one number without a name.
     labels = result["labels"]
     interval = f"{100 * result['confidence_level']:g} % interval"
-    table = Table(*(["letter"] if labels else []), "estimate", "± standard error", interval)
+    table = Table(*(["category"] if labels else []), "estimate", "± standard error", interval)
     intervals = result["confidence_interval"] if labels else [result["confidence_interval"]]
     for index, estimate in enumerate(_listed(result["estimate"])):
         low, high = intervals[index]

@@ -64,7 +64,7 @@ class Descent:
         self.average = (1 - weight) * self.average + weight * self.parameters.detach()
 
     def go_on_from(self, parameters: torch.Tensor, steps: int) -> None:
-        """Takes over parameters that so many steps, taken elsewhere by the same rule, have led to.
+        """Takes over the parameters after that many steps, taken elsewhere by the same rule.
 
         Raises:
             ValueError: the rule has momentum or an average, which are not known for those steps.

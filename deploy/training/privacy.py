@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
-from accountant.certification import tier_profiles
+from accountant.certification import UNIFORM_ORDER, tier_profiles
 from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -59,7 +59,7 @@ class Conditions:
         """Which service must be honest so that no observer knows which answer is whose."""
         if self.sequential:
             return "hop 1 is honest: it alone knows in which order the users were asked"
-        return "at least one shuffler is honest: the order of the reports is uniformly random to the observer"
+        return UNIFORM_ORDER
 
     def assumptions(self) -> tuple[str, ...]:
         """About the data, the model and the mode."""
@@ -155,7 +155,7 @@ class TrainingCost(ABC):
 
 
 class UserSpending(TrainingCost):
-    """Users who answer at most once an epoch with a hemisphere vector, among the users of their batch.
+    """The cost for users that answer at most once an epoch with a hemisphere vector, among those of their batch.
 
     An epoch is the collection of its batches; a user is taken to be in the worst of those that have its local budget.
     What was computed for a batch is kept: epochs that are alike cost one computation.

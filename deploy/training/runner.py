@@ -116,7 +116,7 @@ class _Training:
             "momentum": rule.momentum,
             "averaging": rule.averaging,
             "order": config.order,
-            "turn_s": config.period_s if config.sequential and not config.simulate else None,
+            "period_s": config.period_s if config.sequential and not config.simulate else None,
             "batch_size": 1 if config.sequential else config.batch_size or self._count,
             "seed": config.seed,
             "watched": config.watch,
@@ -156,7 +156,7 @@ class _Training:
             self._epochs = affordable
 
     def _stop_after(self, epoch: int, following: float, basis: str) -> None:
-        """Says why there is no further epoch."""
+        """Notes why the training stops after this epoch."""
         self.outcome.stopped = (
             f"stopped after {counted(epoch, 'epoch')}: with the next one the training would cost "
             f"{round_up(following, 4)} ({basis}), above the limit of {self._config.epsilon_limit:g}"
@@ -219,7 +219,7 @@ class _Training:
 
     def _deployed_run(self, directory: Path, state: Path, budgets: torch.Tensor, pool: WorkerPool) -> DeployedRun:
         config, grid = self._config, tuple(torch.unique(budgets).tolist())
-        # A sequential round is granted for the fewest who may answer, so few may be missing.
+        # A sequential round is granted for the fewest answers that it may end with, so few may be missing.
         fewest = self._count * 9 // 10 if config.sequential else (config.batch_size or self._count) // 2
 
         def settings(question: Question) -> RoundSettings:

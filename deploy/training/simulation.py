@@ -50,7 +50,7 @@ def user_epochs(
     sequential: bool = False,
     seed: int = 0,
 ) -> Iterator[tuple[int, Descent]]:
-    """Trains on users who hold one example each and report a hemisphere vector; yields (epoch, descent) after each.
+    """Trains on users with one example each that report a hemisphere vector; yields (epoch, descent) after each.
 
     Args:
         model: with its initial parameters.
@@ -59,12 +59,12 @@ def user_epochs(
         clipping_norm: longer gradients are scaled down to this length.
         rule: how a step is taken.
         epochs: how many.
-        batch_size: users per step, each of whom answers once an epoch; 0: all of them in one step.
+        batch_size: users per step, each of which answers once an epoch; 0: all of them in one step.
         sequential: one user a step, whose budget the analyzer does not know: it takes the average one.
         seed: of batches and noise.
 
     Raises:
-        ValueError: there is not one budget for each user.
+        ValueError: the number of budgets is not that of users.
     """
     generator = torch.Generator().manual_seed(seed)
     descent, count = Descent(model.initial, rule), len(dataset.train)

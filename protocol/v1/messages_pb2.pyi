@@ -100,7 +100,7 @@ class _LaneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lane.ValueType],
     LANE_REPORT: _Lane.ValueType  # 2
     LANE_PARAMETER: _Lane.ValueType  # 3
     LANE_ANSWER: _Lane.ValueType  # 4
-    """The report of a client whose turn it was; it passes the hops alone."""
+    """The report of one client in a sequential round; it passes the hops alone."""
 
 class Lane(_Lane, metaclass=_LaneEnumTypeWrapper):
     """---------------------------------------------------------------- mixing
@@ -113,7 +113,7 @@ LANE_JOINT: Lane.ValueType  # 1
 LANE_REPORT: Lane.ValueType  # 2
 LANE_PARAMETER: Lane.ValueType  # 3
 LANE_ANSWER: Lane.ValueType  # 4
-"""The report of a client whose turn it was; it passes the hops alone."""
+"""The report of one client in a sequential round; it passes the hops alone."""
 Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 class _RoundState:
@@ -200,7 +200,7 @@ Global___Signature: _TypeAlias = Signature  # noqa: Y015
 
 @_typing.final
 class Signed(_message.Message):
-    """A document and who vouches for it. The kind is fixed by where the document stands."""
+    """A document and the signatures on it. The kind is fixed by where the document stands."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -245,7 +245,7 @@ class VectorTask(_message.Message):
     """A name for people; the client brings the model."""
     parameters: _builtins.bytes
     """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension.
-    In sequential: those that the first client is asked about.
+    In a sequential round: those that the first client is asked about.
     """
     @_builtins.property
     def sequential(self) -> Global___SequentialOrder:
@@ -279,7 +279,7 @@ class SequentialOrder(_message.Message):
     PERIOD_MS_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
     period_ms: _builtins.int
-    """So long each client has for its answer, which is passed on when the time is over: when it came tells nothing."""
+    """How long each client has for its answer, which is passed on when the time is over: when it came tells nothing."""
     learning_rate: _builtins.float
     """The analyzer's step: parameters - learning_rate times the estimated gradient."""
     def __init__(
@@ -315,7 +315,7 @@ Global___RandomizedResponse: _TypeAlias = RandomizedResponse  # noqa: Y015
 
 @_typing.final
 class KaryResponse(_message.Message):
-    """One of k letters; another one is reported with probability 1/(e^v+k-1) each."""
+    """One of k categories; each other one is reported with probability 1/(e^v+k-1)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -325,7 +325,7 @@ class KaryResponse(_message.Message):
     """2 .. 2^20."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """None, or the names of the k letters, in order."""
+        """None, or the names of the k categories, in order."""
 
     def __init__(
         self,
@@ -534,7 +534,7 @@ Global___Question: _TypeAlias = Question  # noqa: Y015
 
 @_typing.final
 class LocalBudget(_message.Message):
-    """One allowed local budget."""
+    """One local budget of the grid."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -664,12 +664,12 @@ class Manifest(_message.Message):
     max_batch_size: _builtins.int
     """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
     min_tier_size: _builtins.int
-    """The round is refused if a budget was used by fewer clients than this: a rare budget tells somebody's taste."""
+    """The round is refused if a budget was used by fewer clients than this: a rare budget may identify its user."""
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
     def budget_grid(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBudget]:
-        """Ascending, distinct. A client uses the largest that is not above its own wish."""
+        """Ascending, distinct. A client uses the largest that is at most its own max_local_epsilon."""
 
     @_builtins.property
     def hops(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundKeys]:
@@ -1125,7 +1125,9 @@ class Certificate(_message.Message):
     """Dishonest users certified against: the manifest's f, and every drop and invalid budget."""
     numerical_slack: _builtins.float
     everyone_else_colludes_epsilon: _builtins.float
-    """Central epsilon if everyone but the victim colludes: the local budget."""
+    """Central epsilon if everyone but the victim colludes: the victim's local budget, at most the largest of the grid,
+    which stands here. (Of the budgets that arrived a shuffler could have forged some.)
+    """
     invalid_budgets: _builtins.int
     """Budgets that did not open or are not on the grid."""
     lower_bound_epsilon: _builtins.float
@@ -1352,7 +1354,7 @@ Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
 class Ask(_message.Message):
-    """It is this client's turn."""
+    """Asks this client for its answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1361,7 +1363,7 @@ class Ask(_message.Message):
     client_key: _builtins.bytes
     @_builtins.property
     def model(self) -> Global___Signed:
-        """Signed Model; absent as long as nobody has answered: then it is the manifest's."""
+        """Signed Model; absent until the first answer: then it is the manifest's."""
 
     def __init__(
         self,
@@ -1414,13 +1416,13 @@ class AttendResponse(_message.Message):
     def admitted(self) -> Global___Admitted: ...
     @_builtins.property
     def certificate(self) -> Global___Signed:
-        """The granted Certificate, signed, before anybody is asked on this stream."""
+        """The granted Certificate, signed, before the first client is asked on this stream."""
 
     @_builtins.property
     def ask(self) -> Global___Ask: ...
     @_builtins.property
     def finished(self) -> Global___SequentialReport:
-        """Nobody will be asked any more."""
+        """The asking has ended."""
 
     def __init__(
         self,
@@ -1472,7 +1474,7 @@ class RelayResponse(_message.Message):
     LEARNT_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     learnt: _builtins.bool
-    """False: it did not open, or is nothing that an honest client sends; the model has not changed."""
+    """False: it did not open, or is not what an honest client sends; the model has not changed."""
     @_builtins.property
     def model(self) -> Global___Signed:
         """Signed Model. Absent if the answer did not reach the analyzer."""
@@ -1505,7 +1507,7 @@ class SequentialReport(_message.Message):
     manifest_hash: _builtins.bytes
     num_answers: _builtins.int
     num_skipped: _builtins.int
-    """Clients who had their turn and did not answer, or not with a report that could be used."""
+    """Clients that were asked and did not answer, or not with a usable report."""
     def __init__(
         self,
         *,
@@ -1574,7 +1576,7 @@ class SequentialProgress(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     position: _builtins.int
-    """Clients who have had their turn."""
+    """Clients that have been asked."""
     num_answers: _builtins.int
     num_skipped: _builtins.int
     pending: _builtins.bytes
@@ -1635,7 +1637,7 @@ class EstimatedValue(_message.Message):
     CONFIDENCE_INTERVAL_FIELD_NUMBER: _builtins.int
     SAMPLING_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """Name of the letter for a histogram, else empty."""
+    """Name of the category for a histogram, else empty."""
     estimate: _builtins.float
     projected: _builtins.float
     """Histogram only: projected on the simplex."""
@@ -1693,7 +1695,7 @@ class Publication(_message.Message):
     """Of each of its coordinates, from the randomizers."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
-        """The signed certificate, refused ones too; then there are no values."""
+        """The signed certificate, also of a refused round, which has no values."""
 
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___EstimatedValue]: ...

@@ -153,7 +153,7 @@ class CloseRequest(_message.Message):
     END_SEQUENTIAL_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     end_sequential: _builtins.bool
-    """In sequential: also ask nobody any more."""
+    """In a sequential round: also end the asking."""
     def __init__(
         self,
         *,

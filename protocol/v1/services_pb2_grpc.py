@@ -377,7 +377,7 @@ class DeliveryServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Relay(self, request, context):
-        """Hops 2..k and the analyzer, in sequential: one answer; returns the model that came of it.
+        """Hops 2..k and the analyzer, in a sequential round: one answer; returns the model that came of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -597,7 +597,7 @@ class ShufflerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request_iterator, context):
-        """Hop 1, in sequential: clients are there, are asked when it is their turn, and answer. A gateway attends for many.
+        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -134,7 +134,7 @@ class DeliveryStub:
     sender forgets.
     """
     Relay: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RelayRequest, _messages_pb2.RelayResponse]
-    """Hops 2..k and the analyzer, in sequential: one answer; returns the model that came of it."""
+    """Hops 2..k and the analyzer, in a sequential round: one answer; returns the model that came of it."""
     EndSequential: _grpc.UnaryUnaryMultiCallable[_messages_pb2.EndSequentialRequest, _messages_pb2.EndSequentialResponse]
     """Hops 2..k and the accountant: no further client is asked. Acknowledged after that is durable."""
 
@@ -153,7 +153,7 @@ class DeliveryAsyncStub(DeliveryStub):
     sender forgets.
     """
     Relay: _aio.UnaryUnaryMultiCallable[_messages_pb2.RelayRequest, _messages_pb2.RelayResponse]  # type: ignore[assignment]
-    """Hops 2..k and the analyzer, in sequential: one answer; returns the model that came of it."""
+    """Hops 2..k and the analyzer, in a sequential round: one answer; returns the model that came of it."""
     EndSequential: _aio.UnaryUnaryMultiCallable[_messages_pb2.EndSequentialRequest, _messages_pb2.EndSequentialResponse]  # type: ignore[assignment]
     """Hops 2..k and the accountant: no further client is asked. Acknowledged after that is durable."""
 
@@ -187,7 +187,7 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.RelayRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.RelayResponse, _abc.Awaitable[_messages_pb2.RelayResponse]]:
-        """Hops 2..k and the analyzer, in sequential: one answer; returns the model that came of it."""
+        """Hops 2..k and the analyzer, in a sequential round: one answer; returns the model that came of it."""
 
     @_abc_1.abstractmethod
     def EndSequential(
@@ -211,7 +211,7 @@ class ShufflerStub:
     GetInclusion: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]
     """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
     Attend: _grpc.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]
-    """Hop 1, in sequential: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
+    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only."""
 
@@ -225,7 +225,7 @@ class ShufflerAsyncStub(ShufflerStub):
     GetInclusion: _aio.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]  # type: ignore[assignment]
     """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
     Attend: _aio.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]  # type: ignore[assignment]
-    """Hop 1, in sequential: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
+    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only."""
 
@@ -260,7 +260,7 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_messages_pb2.AttendRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.AttendResponse], _abc.AsyncIterator[_messages_pb2.AttendResponse]]:
-        """Hop 1, in sequential: clients are there, are asked when it is their turn, and answer. A gateway attends for many."""
+        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
 
     @_abc_1.abstractmethod
     def RegisterClients(

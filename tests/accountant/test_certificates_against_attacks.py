@@ -51,7 +51,7 @@ def test_no_tier_of_bits_is_certified_below_its_attack(tiers: list[tuple[float, 
 
 
 def test_the_attack_of_equal_budgets_comes_close() -> None:
-    """The bound is no empty one: at 0.85 of the certified ε the attack breaks it."""
+    """The bound is not vacuous: at 0.85 of the certified ε the attack breaks it."""
     certificate = certify([4.0] * 1000, BinaryRandomizedResponse(), delta=1e-6)
     assert attack_on_bits([(4.0, 1000)], 4.0, 0.85 * certificate.epsilon) > 1e-6
 
@@ -59,14 +59,14 @@ def test_the_attack_of_equal_budgets_comes_close() -> None:
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize("k", [3, 5])
 def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
-    """k-RR where the others hold a third letter, at n = 60: the certificate is never below, for k = 3 hardly above.
+    """k-RR where the others hold a third category, at n = 60: the certificate is never below, for k = 3 hardly above.
 
-    For k = 3 the counts of the victim's two letters are all that the reader sees; for k = 5 they are a part of it.
+    For k = 3 the counts of the victim's two categories are all that the reader sees; for k = 5 they are a part of it.
     """
     n, local = 60, 1.0
     keep = math.exp(local) / (math.exp(local) + k - 1)
     flip = (1 - keep) / (k - 1)
-    # The counts of the victim's two letters among the others, one user at a time.
+    # The counts of the victim's two categories among the others, one user at a time.
     law = np.zeros((n + 1, n + 1))
     law[0, 0] = 1.0
 

@@ -46,9 +46,9 @@ def worst_over_data_sets(budgets: list[float], victim: int, k: int, epsilons: li
         for value in range(start, k):
             visit(add_report(law, others[index], value, k), index + 1, value)
 
-    nobody = np.zeros((len(budgets) + 2,) * (k - 1))
-    nobody[(0,) * (k - 1)] = 1.0
-    visit(nobody, 0, 0)
+    empty = np.zeros((len(budgets) + 2,) * (k - 1))
+    empty[(0,) * (k - 1)] = 1.0
+    visit(empty, 0, 0)
     return worst
 
 

@@ -39,7 +39,7 @@ def test_the_last_honest_user_has_exactly_the_local_divergence(
 
 @given(BUDGETS, RANDOMIZERS, st.integers(0, 9), st.floats(1.01, 3.0), st.floats(0.0, 3.0))
 @settings(max_examples=60, deadline=None)
-def test_delta_grows_with_anybodys_budget(
+def test_delta_grows_with_every_users_budget(
     budgets: list[float], randomizer: Randomizer, who: int, factor: float, epsilon: float
 ) -> None:
     """A larger budget of another user hides less; the victim's own gives away more."""

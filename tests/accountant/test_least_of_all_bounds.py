@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound
 from accountant.certification import tier_profiles
 from accountant.composition import ComposedProfile, Round
 from accountant.planner import plan
@@ -123,8 +123,8 @@ def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
     for tier, before in zip(found.tiers, blanket.tiers, strict=True):
         # The points of a composed profile are not quite where they were.
         assert tier.epsilon <= before.epsilon * (1 if rounds == 1 else 1.02)
-        attack = tier_lower_bound(
-            budgets, "rr", tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
+        attack = lower_bound(
+            budgets, "rr", victim=tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
         ).epsilon
         assert attack <= tier.epsilon * (1 + 1e-9)
 

@@ -101,16 +101,16 @@ def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
         assert stored.delta(entry.local_epsilon).value == 0
 
 
-def test_the_same_round_twice_changes_nothing_and_another_one_under_its_name_is_refused(engine: sa.Engine) -> None:
+def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(engine: sa.Engine) -> None:
     entries = entries_of(profiles=False)
     with engine.begin() as connection:
         ledger = Ledger(connection)
         ledger.enter("a", b"digest", entries)
         ledger.enter("a", b"digest", entries)
         assert ledger.spent(DELTA)[-1].rounds == 1
-        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
             ledger.enter("a", b"other", entries)
-        with pytest.raises(ValueError, match="'a' is in the ledger with another"):
+        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
             ledger.enter("a", b"digest", entries[:1])
 
 

@@ -12,7 +12,7 @@ from protocol.calibration import unit_sigma
 
 
 @pytest.mark.parametrize("dimension", [1, 60])
-def test_gaussian_means_of_records_are_certified_locally_and_for_one_record(dimension: int) -> None:
+def test_gaussian_means_of_records_are_certified_for_one_record(dimension: int) -> None:
     randomizer = RecordGaussian(dimension=dimension, records=600)
     certificate = certify(Budgets.from_tiers([(0.5, 20, 1e-5), (2.0, 80, 1e-5)]), randomizer, delta=1e-5)
     assert [(tier.local_epsilon, tier.epsilon) for tier in certificate.tiers] == [(0.5, 0.5), (2.0, 2.0)]

@@ -40,14 +40,14 @@ def sigma_of(epsilon: float, delta: float) -> float:
 def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
     """More than 32 budgets are answered together; the noisiest once was taken to have the largest local delta, too.
 
-    The attack: some report lies beyond a threshold that nobody but the noisy victim reaches.
+    The attack: some report lies beyond a threshold that only the noisy victim reaches.
     """
     others = [(1.0, 3000, 0.1 - 1e-3 * i) for i in range(32)]
     certificate = certify(Budgets.from_tiers([*others, (1.0, 1, 1e-12)]), GaussianMechanism(), delta=1e-6, attack=False)
     threshold = np.linspace(0, 60, 6001)
-    nobody = np.sum([3000 * norm.logcdf(threshold / sigma_of(1.0, delta)) for _, _, delta in others], axis=0)
+    none_of_others = np.sum([3000 * norm.logcdf(threshold / sigma_of(1.0, delta)) for _, _, delta in others], axis=0)
     sigma = sigma_of(1.0, 1e-12)
-    low, high = (-np.expm1(nobody + norm.logcdf((threshold - value) / sigma)) for value in (0, 1))
+    low, high = (-np.expm1(none_of_others + norm.logcdf((threshold - value) / sigma)) for value in (0, 1))
     assert (high - np.exp(0.6) * low).max() > 1e-6  # no epsilon below 0.6 is true
     assert certificate.epsilon > 0.6
 
@@ -67,7 +67,7 @@ def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1
     return spent.guarantee.epsilon
 
 
-def test_the_ledger_composes_the_curves_of_the_certificate_and_no_reconstruction() -> None:
+def test_the_ledger_composes_the_profiles_of_the_certificate() -> None:
     """Budgets beyond 32 are answered in groups; noise of the groups' largest budgets hides more than the real one."""
     quiet = [(0.01 + 0.0005 * step, 250) for step in range(40)]
     budgets, randomizer = Budgets.from_tiers([*quiet, (2.0, 1), (8.0, 1)]), LaplaceMechanism(lattice=64)
@@ -127,7 +127,7 @@ def test_a_table_above_its_budget_is_refused() -> None:
     for excess in (2e-10, 1e-13):
         with pytest.raises(ValueError, match="ratio above e"):
             TableMechanism({1.0: response_table(1.0, excess)})
-    with pytest.raises(ValueError, match="masses that add up to 1"):
+    with pytest.raises(ValueError, match="each must add up to 1"):
         TableMechanism({1.0: response_table(1.0) * (1 + 1e-10)})
     for epsilon in np.geomspace(1e-3, 30, 50).tolist():  # floats that stand for masses with exactly this ratio
         TableMechanism({epsilon: response_table(epsilon)})
@@ -162,7 +162,7 @@ RANDOMIZERS = [
 def test_a_victim_without_honest_others_has_its_local_guarantee(
     randomizer: Randomizer, linkage: str, dishonest: int
 ) -> None:
-    """Nobody else at all, tiers of one user under stratified linkage, and others who are all dishonest."""
+    """No other user at all, tiers of one user under stratified linkage, and others that are all dishonest."""
     spent = 1e-6 if randomizer.spends_local_delta else 0.0
     tiers = [(0.5, 1, spent), (1.0, 1, spent)] if linkage == "stratified" else [(1.0, 1 + dishonest, spent)]
     budgets = Budgets.from_tiers(tiers)
@@ -201,7 +201,7 @@ def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
         ([2**53 - 1] * 1025, "budgets hold 9232379236109515775 users"),
     ],
 )
-def test_counts_that_are_no_counts_are_refused(counts: list[float], match: str) -> None:
+def test_counts_must_be_whole_numbers_in_range(counts: list[float], match: str) -> None:
     size = len(counts)
     with pytest.raises(ValueError, match=match):
         Budgets(np.ones(size), np.zeros(size), np.array(counts))

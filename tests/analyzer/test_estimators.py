@@ -32,7 +32,7 @@ def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.ran
         lattice = np.floor(position) + (source.random(n) < position - np.floor(position))
         p = 1 - np.exp(-budgets / 200)
         return (lattice + source.geometric(p) - source.geometric(p)).astype(np.int64)
-    k = len(question.mechanism.letters) or 2
+    k = len(question.mechanism.categories) or 2
     values = truths.astype(np.int64)
     if question.mechanism.kind == "onebit":
         values = (source.random(n) < (truths + 2) / 8).astype(np.int64)

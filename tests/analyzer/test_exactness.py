@@ -94,7 +94,7 @@ def test_one_bit_means_are_exactly_unbiased_in_the_units_of_the_question() -> No
     assert stated[0] > 0.5 * variance[0]
 
 
-def test_laplace_reports_are_averaged_and_their_error_is_the_sum_of_the_variances() -> None:
+def test_laplace_reports_are_averaged_and_their_variances_add() -> None:
     tiers = [(0.5, 2), (2.0, 1), (8.0, 1)]
     one = estimate(LATTICE, np.array([-40, 100, 20, 60], dtype=np.int64), tiers)
     assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
@@ -106,7 +106,7 @@ def test_laplace_reports_are_averaged_and_their_error_is_the_sum_of_the_variance
     assert one.standard_errors == pytest.approx((8 / 80 * math.sqrt(variance) / 4,), rel=1e-9)
 
 
-def test_gaussian_reports_are_averaged_and_their_error_is_that_of_their_noise() -> None:
+def test_gaussian_reports_are_averaged_with_the_error_of_their_noise() -> None:
     question = Question("g", Gaussian(low=-2.0, high=6.0, lattice=80, local_delta=1e-6))
     one = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
     assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
@@ -176,7 +176,7 @@ def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5, math.nan])
 def test_a_bad_level_is_named(confidence: float) -> None:
-    with pytest.raises(ValueError, match=rf"confidence is {confidence}; must be in \(0, 1\)"):
+    with pytest.raises(ValueError, match=rf"confidence is {confidence}; it must be in \(0, 1\)"):
         estimate(BIT, np.array([1], dtype=np.int64), [(1.0, 1)], confidence)
 
 

@@ -59,10 +59,12 @@ class Arena:
     def service(self, name: str) -> RoundService:
         return self.inside.running[name].service
 
-    def seal(self, terms: RoundTerms, count: int, *, value: float = 1, wish: float = 1.0) -> list[pb.Submission]:
+    def seal(
+        self, terms: RoundTerms, count: int, *, value: float = 1, max_local_epsilon: float = 1.0
+    ) -> list[pb.Submission]:
         """Returns submissions of honest clients."""
         onion = Onion(terms)
-        sealed = [seal_one(terms, onion, Participant(value, wish)) for _ in range(count)]
+        sealed = [seal_one(terms, onion, Participant(value, max_local_epsilon)) for _ in range(count)]
         return [pb.Submission.FromString(one.submission) for one in sealed]
 
     async def submit(
@@ -87,7 +89,7 @@ class Arena:
         """Returns what stopped a round at a service; waits until something has."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
                 if row.problem:
                     return row.problem
                 await asyncio.sleep(0.02)
@@ -96,7 +98,7 @@ class Arena:
         """Waits until a round has one of the states at a service."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                row = await self.service(name).store.run(lambda tx: tx.round(terms.round_id))
+                row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
                 if row.state in states:
                     return
                 await asyncio.sleep(0.02)

@@ -151,7 +151,7 @@ class DropsAndSaysItDidNotOpen(CheatingShuffler):
 
 
 class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
-    """Leaves only so many reports that nobody complains; the budgets of the others still count as a crowd."""
+    """Leaves only so many reports that no check fails; the budgets of the others still count as a crowd."""
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]

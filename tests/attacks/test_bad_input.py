@@ -21,7 +21,7 @@ from tests.support import settings
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_stored_nowhere(
+async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with arena(tmp_path, 1) as deployment:
@@ -44,14 +44,14 @@ async def test_an_envelope_of_a_wrong_size_costs_no_signature_check_and_is_store
         forged.signature = bytes(64)
         assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
         assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check
-        assert await store.run(lambda tx: tx.num_submissions(terms.round_id)) == 0
+        assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 
 
 @pytest.mark.asyncio
-async def test_messages_above_the_cap_and_calls_above_the_count_are_refused_and_others_go_on(tmp_path: Path) -> None:
+async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tmp_path: Path) -> None:
     """Over TLS: it is gRPC that refuses the first of them."""
     async with arena(tmp_path, 1, over_tls=True) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -80,7 +80,7 @@ async def test_messages_above_the_cap_and_calls_above_the_count_are_refused_and_
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_hops_deliveries_of_a_wrong_size_or_place_are_refused_before_they_are_stored(tmp_path: Path) -> None:
+async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
@@ -103,7 +103,7 @@ async def test_a_hops_deliveries_of_a_wrong_size_or_place_are_refused_before_the
             assert answer is not None
             assert answer.code.name == "BAD_REQUEST", change
         store = deployment.service("shuffler-2").store
-        assert await store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
+        assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20

@@ -36,7 +36,7 @@ class BelievesEverybody(AccountantService):
 
     async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
-        keys = await self.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
         return Counter(decode_budget(plain)[0] for plain in opened if plain is not None), 0, 0.0
@@ -44,12 +44,12 @@ class BelievesEverybody(AccountantService):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_budget_off_the_grid_above_its_ceiling_or_below_its_floor_makes_its_client_dishonest(
+async def test_a_budget_off_the_grid_makes_its_client_dishonest(
     tmp_path: Path,
 ) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 60, wish=2.0))
+        await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
         await deployment.admit(terms, [crafted(terms, 1, epsilon) for epsilon in OFF_THE_GRID])
         wrong_delta = [crafted(terms, 1, 1.0, delta) for delta in (0.1, math.nan)]
         onion = Onion(terms)
@@ -80,7 +80,7 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
     for accountant in (BelievesEverybody, AccountantService):
         async with arena(tmp_path / accountant.__name__, 1, {"accountant": accountant}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, wish=2.0))
+            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
             await deployment.admit(terms, [crafted(terms, 1, 0.01) for _ in range(170)])
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -97,7 +97,7 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
         certified = []
         for f in (0, 20):
             terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=f))
-            await deployment.admit(terms, deployment.seal(terms, 60, wish=2.0))
+            await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
             await deployment.admit(terms, [crafted(terms, 1, 0.5) for _ in range(20)])
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -105,7 +105,7 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
         assert certified[1] == pytest.approx(true, rel=1e-6)  # two upper bounds of one number
 
 
-def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
+def test_an_honest_client_never_spends_more_than_its_maximum() -> None:
     terms = make_kit().terms
     for epsilon in (0.4999, 0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="max_local_epsilon is"):
@@ -114,7 +114,7 @@ def test_an_honest_client_never_spends_more_than_it_wishes() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_ledger_stops_who_averages_over_rounds(tmp_path: Path) -> None:
+async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
     """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing."""
     granted: dict[str, list[bool]] = {}
     for name, limit in (("free", ""), ("limited", "\n[privacy_limit]\ntotal_epsilon = 0.4\ntotal_delta = 3e-4\n")):
@@ -131,7 +131,7 @@ async def test_the_ledger_stops_who_averages_over_rounds(tmp_path: Path) -> None
                     await deployment.inside.start("accountant")
             if limit:
                 assert "the ledger would reach" in certificate.refusals[-1]
-                keys = await deployment.service("accountant").store.run(lambda tx: tx.keys("round-4"))
+                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-4"))
                 assert keys == {}
     assert granted["free"] == [True] * 5
     assert granted["limited"][0] is True
@@ -152,7 +152,7 @@ class LosesAnswers(cheaters.CheatingShuffler):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes_again(tmp_path: Path) -> None:
+async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_path: Path) -> None:
     """Also from a client that is started anew. Of one that randomizes again it would have five coins instead of one."""
     pool = WorkerPool(1)
     async with arena(tmp_path, 1, {"shuffler-1": LosesAnswers}) as deployment:

@@ -37,7 +37,7 @@ Keys = Mapping[tuple[str, str], bytes]
 async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
     found = {}
     for name in deployment.deployment.chain:
-        pairs = await deployment.service(name).store.run(lambda tx: tx.keys(terms.round_id))
+        pairs = await deployment.service(name).store.run("look", lambda tx: tx.keys(terms.round_id))
         found.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
     return found
 
@@ -83,7 +83,7 @@ def one_order_for_both(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("separately", [True, False])
-async def test_all_roles_behind_an_honest_first_hop_cannot_pair_reports_with_budgets(
+async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separately: bool
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
@@ -120,7 +120,7 @@ class CuriousAnalyzer(cheaters.TrustingAnalyzer):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("honest", [True, False])
-async def test_a_first_hop_and_an_analyzer_cannot_follow_a_client_through_one_honest_hop(
+async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
@@ -145,13 +145,13 @@ async def test_a_first_hop_and_an_analyzer_cannot_follow_a_client_through_one_ho
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_wish_is_no_fingerprint_because_only_grid_budgets_travel(tmp_path: Path) -> None:
-    """Thirty people with thirty wishes: the accountant sees one tier, and what is off the grid shows nobody either."""
+async def test_a_clients_maximum_does_not_travel_only_grid_budgets_do(tmp_path: Path) -> None:
+    """Thirty people with thirty maxima: the accountant sees one tier."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         onion = Onion(terms)
-        wishes = [0.5 + index / 100 for index in range(30)]
-        sealed = [seal_one(terms, onion, Participant(1, wish)) for wish in wishes]
+        maxima = [0.5 + index / 100 for index in range(30)]
+        sealed = [seal_one(terms, onion, Participant(1, maximum)) for maximum in maxima]
         await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
         await deployment.admit(terms, [crafted(terms, 1, 0.7319)])
         _, certificate = await deployment.finish(terms)

@@ -1,4 +1,4 @@
-"""Noise side channels: whatever protects somebody is drawn from the operating system, and exactly."""
+"""Noise side channels: all noise is drawn from the operating system, and exactly."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def after_seeding(draw: Callable[[], list[int]]) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.mechanism.kind)
-def test_whoever_can_seed_every_generator_of_the_process_predicts_no_report(question: Question) -> None:
+def test_seeding_every_generator_of_the_process_predicts_no_report(question: Question) -> None:
     """400 reports come out alike by chance with a probability far below 1e-9."""
     one, other = after_seeding(lambda: reports(question, SystemRandom()))
     assert one != other
@@ -61,7 +61,7 @@ def test_whoever_can_seed_every_generator_of_the_process_predicts_no_report(ques
 
 
 def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever owns it predicts everything; so nothing else goes in."""
+    """Its owner predicts everything, so it must be the only source."""
     for question in QUESTIONS[:2]:
         worlds = []
         for _ in range(2):
@@ -73,7 +73,7 @@ def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.Mo
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_running_deployment_draws_reports_and_permutations_from_the_operating_system(
+async def test_a_running_deployment_draws_from_the_operating_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[type] = []
@@ -111,7 +111,7 @@ def names_used(file: Path) -> set[str]:
     return found
 
 
-def test_no_seeded_generator_is_within_reach_of_what_protects_anybody() -> None:
+def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
     """`random` spreads retries over time; numpy's generators serve the accountant's search for a stronger attack, whose
     result is a lower bound and releases nothing.
     """

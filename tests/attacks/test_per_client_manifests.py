@@ -25,7 +25,7 @@ from tests.support import settings
 class TagsAVictim(cheaters.CheatingShuffler):
     """Shows one victim terms of its own: hop 1 under a key of the victim's own, and a budget that hides nothing.
 
-    Whoever believes it is mixed among the others, in the place of one of them.
+    A client that believes it is mixed among the others, in the place of one of them.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -72,7 +72,7 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
-async def test_a_client_that_verified_nothing_would_still_not_get_past_an_honest_hop(
+async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
 ) -> None:
     """Its layers name the other manifest. Without that name in them, the unprotected report would go all the way."""
@@ -94,7 +94,7 @@ async def test_a_client_that_verified_nothing_would_still_not_get_past_an_honest
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_no_service_signs_a_second_manifest_for_a_round_not_even_for_the_operator(tmp_path: Path) -> None:
+async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         for alter in ("epsilon_max", "dishonest", "min_batch_size"):

@@ -69,11 +69,11 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
 
 
 async def keys_of(service: RoundService, terms: RoundTerms) -> dict[str, KeyPair]:
-    return await service.store.run(lambda tx: tx.keys(terms.round_id))
+    return await service.store.run("look", lambda tx: tx.keys(terms.round_id))
 
 
 async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> bytes:
-    return await service.store.run(lambda tx: tx.document(terms.round_id, kind)) or b""
+    return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
@@ -159,7 +159,7 @@ def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> p
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_nothing(tmp_path: Path) -> None:
+async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: Path) -> None:
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
@@ -187,7 +187,7 @@ async def test_a_last_hop_that_delivers_early_and_forges_the_grant_releases_noth
 
 
 class BelievingAnalyzer(GreedyAnalyzer):
-    """Takes any certificate from anybody: it wants to open the reports as much as the last hop does."""
+    """Takes any certificate from any caller: it wants to open the reports as much as the last hop does."""
 
     def require_caller(self, context: grpc.aio.ServicerContext, allowed: Iterable[str]) -> None:  # type: ignore[type-arg]
         return
@@ -198,8 +198,8 @@ class BelievingAnalyzer(GreedyAnalyzer):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_last_hop_and_an_analyzer_together_open_nothing_with_a_forged_certificate(tmp_path: Path) -> None:
-    """Nobody's check is what stops them: the release key is."""
+async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: Path) -> None:
+    """No check stops them, but the missing release key does."""
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
@@ -247,7 +247,7 @@ def live_secrets(digests: set[bytes]) -> int:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_refused_rounds_release_key_is_nowhere_and_its_stored_reports_stay_sealed(tmp_path: Path) -> None:
+async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
@@ -280,7 +280,7 @@ class WillNotHear(AnalyzerService):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_release_key_goes_with_the_refusal_and_not_when_the_analyzer_has_heard_of_it(tmp_path: Path) -> None:
+async def test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, deployment.seal(terms, 30))
@@ -341,7 +341,7 @@ def seize(directory: Path, copy: Path, round_id: str, names: Sequence[str]) -> l
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("forgetting", [True, False])
-async def test_recorded_traffic_stays_sealed_when_every_disk_is_seized_afterwards(
+async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetting: bool
 ) -> None:
     tap = Tap()
@@ -391,7 +391,7 @@ def wrapped_keys(directory: Path, names: Sequence[str]) -> list[bytes]:
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [4.0, POLICY_NOBODY_MEETS])
-async def test_no_file_of_any_service_holds_a_ciphertext_a_report_or_a_key_after_the_round(
+async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epsilon: float
 ) -> None:
     """Greps databases, their write-ahead logs and everything else; before the end the same grep finds all of it."""
@@ -475,10 +475,10 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_an_analyzer_that_has_the_key_of_a_round_that_fails_does_not_keep_it(
+async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A last hop tells two stories: the analyzer holds release key and reports that nobody certified."""
+    """A last hop tells two stories: the analyzer holds release key and reports that were not certified."""
     tap = Tap()
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
@@ -507,7 +507,7 @@ class ShowsAnotherRound(AnalyzerService):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_result_and_certificate_of_one_round_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
+async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), "liked")
         await deployment.admit(liked, deployment.seal(liked, 60))

@@ -85,7 +85,7 @@ class Replays(cheaters.CheatingShuffler):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
-async def test_what_was_sealed_for_one_round_opens_in_no_other_even_under_the_same_keys(
+async def test_what_was_sealed_for_one_round_opens_in_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
 ) -> None:
     cheaters.same_keys_every_round(monkeypatch)
@@ -113,9 +113,7 @@ class FlipsABit(cheaters.CheatingShuffler):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("at", "dishonest"), [("shuffler-1", 1), ("shuffler-2", 0)])
-async def test_a_marked_report_opens_for_nobody_and_is_counted_in_the_open(
-    tmp_path: Path, at: str, dishonest: int
-) -> None:
+async def test_a_marked_report_does_not_open_and_its_drop_is_shown(tmp_path: Path, at: str, dishonest: int) -> None:
     """The mark leaves no trace but the count of drops; what the analyzer finds spoilt is in the publication."""
     async with arena(tmp_path, 2, {at: FlipsABit}) as deployment:
         terms = await deployment.operator.open_round(settings())

@@ -36,7 +36,7 @@ def extremes(question: Question) -> list[float]:
     mechanism = question.mechanism
     if isinstance(mechanism, IntervalMechanism):
         return [mechanism.low, mechanism.high]
-    return [0, max(1, len(mechanism.letters) - 1)]
+    return [0, max(1, len(mechanism.categories) - 1)]
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -46,8 +46,8 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
     onion = Onion(terms)
     sizes = set()
     for value in extremes(question):
-        for wish in (0.5, 1.9, 1e6):
-            raw = seal_one(terms, onion, Participant(value, wish))
+        for max_local_epsilon in (0.5, 1.9, 1e6):
+            raw = seal_one(terms, onion, Participant(value, max_local_epsilon))
             sizes.add((len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.trail)))
     assert len(sizes) == 1
     assert sizes.pop()[0] == onion.joint.sealed_size
@@ -67,7 +67,7 @@ async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -
 
 
 class Listener(ShufflerService):
-    """The second hop, and whoever watches what comes to it and when."""
+    """The second hop, and an observer of what comes to it and when."""
 
     arrived = 0
 
@@ -84,13 +84,13 @@ class StopsHalfway(cheaters.CheatingShuffler):
         self.go_on = asyncio.Event()
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
-        packed = await self.store.run(lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
+        packed = await self.store.run("look", lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
         )
         await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).Deliver(request))
         if lane == pb.LANE_PARAMETER:
-            handover = await self.store.run(lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
+            handover = await self.store.run("look", lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
             request_over = pb.HandOverRequest.FromString(handover)
             self.early = await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).HandOver(request_over))
             await self.go_on.wait()
@@ -100,7 +100,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_hop_before_its_whole_batch(
+async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
@@ -122,10 +122,12 @@ async def test_nothing_travels_before_the_round_is_closed_and_nothing_leaves_a_h
         assert first.early is not None
         assert first.early.code.name == "BAD_BATCH"
         assert "is not complete" in first.early.hint
-        row = await watcher.store.run(lambda tx: tx.round(terms.round_id))
+        row = await watcher.store.run("look", lambda tx: tx.round(terms.round_id))
         assert row.state == pb.ROUND_STATE_OPEN
         assert (
-            await deployment.service("analyzer").store.run(lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT))
+            await deployment.service("analyzer").store.run(
+                "look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)
+            )
             is None
         )
         first.go_on.set()
@@ -159,7 +161,7 @@ class SeesItsInput(Listener):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("mixing", [True, False])
-async def test_who_comes_first_is_not_first_in_the_batch(
+async def test_the_first_to_submit_is_not_first_in_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixing: bool
 ) -> None:
     """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""

@@ -13,7 +13,7 @@ ATTACKS = 13
 """As in the protocol's table of attacks."""
 
 
-def test_every_attack_names_tests_that_exist_and_every_test_belongs_to_an_attack() -> None:
+def test_attacks_and_their_tests_name_each_other() -> None:
     written = Counter(
         node.name
         for file in HERE.glob("test_*.py")

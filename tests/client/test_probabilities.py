@@ -199,24 +199,24 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
     stars = KaryResponse(3, ("5", "3", "1"))
     assert [stars.parse_value(text) for text in ("5", "3.0", "1.00", " 3\n")] == [0, 1, 2, 1]
     plain = KaryResponse(3)
-    assert plain.letters == ("0", "1", "2")
+    assert plain.categories == ("0", "1", "2")
     assert plain.parse_value("2.0") == 2
     for mechanism, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
-        with pytest.raises(ValueError, match=f"value is '{text}'; must be one of the letters"):
+        with pytest.raises(ValueError, match=f"value is '{text}'; it must be one of the categories"):
             mechanism.parse_value(text)
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("krr", {"k": 1}, "k is 1; must be 2..1048576"),
-        ("krr", {"k": (1 << 20) + 1}, "k is 1048577; must be 2..1048576"),
+        ("krr", {"k": 1}, "k is 1; it must be 2..1048576"),
+        ("krr", {"k": (1 << 20) + 1}, "k is 1048577; it must be 2..1048576"),
         ("krr", {"k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
-        ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; must be finite with low < high"),
+        ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; it must be finite with low < high"),
         ("onebit", {"low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
         ("onebit", {"low": -1.7e308, "high": 1.7e308}, "must be finite"),
         ("laplace", {"low": 0.0, "high": 1.0, "lattice": (1 << 31) + 1}, "must be 1..2147483648"),
-        ("rr", {"name": ""}, "name is ''; must be 1..64"),
+        ("rr", {"name": ""}, "name is ''; it must be 1..64"),
         ("rr", {"name": "x" * 65}, "must be 1..64"),
         ("rr", {"name": "a/b"}, "name is 'a/b'"),
     ],

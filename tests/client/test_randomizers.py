@@ -23,6 +23,8 @@ LATTICE = Question("lattice", Laplace(low=0.0, high=10.0, lattice=20))
 # Hoeffding: a mean of n bits is off by more than √(ln(2/β)/(2n)) with probability at most β.
 DRAWS, ERROR_RATE = 200_000, 1e-6
 TOLERANCE = math.sqrt(math.log(2 / ERROR_RATE) / (2 * DRAWS))
+FEWER = 20_000
+"""Where a draw takes long; the tolerance is 1.9 % then, and a mean that ignores the value would be off by 23 %."""
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, math.log(3), 5.0, 20.0])
@@ -37,18 +39,19 @@ def test_thresholds_are_exact_and_rounded_towards_privacy(epsilon: float, k: int
         assert mpmath.log(mpmath.mpf(kept) / flip_threshold(epsilon)) <= mpmath.mpf(epsilon)
 
 
-def share_of(question: Question, value: float, epsilon: float, report: int) -> float:
+def share_of(question: Question, value: float, epsilon: float, report: int, draws: int = DRAWS) -> float:
     source = SeededRandomForTests(int(1000 * epsilon) + report)
-    hits: int = sum(randomize(question, value, epsilon, source) == report for _ in range(DRAWS))
-    return hits / DRAWS
+    hits: int = sum(randomize(question, value, epsilon, source) == report for _ in range(draws))
+    return hits / draws
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize("bit", [0, 1])
 def test_bits_are_kept_with_the_right_probability(bit: int, epsilon: float) -> None:
     keep = math.exp(epsilon) / (1 + math.exp(epsilon))
-    assert abs(share_of(BIT, bit, epsilon, bit) - keep) < TOLERANCE
-    assert abs(share_of(BIT, bit, epsilon, bit) - keep * 1.02) > TOLERANCE  # a wrong one would be caught
+    share = share_of(BIT, bit, epsilon, bit)
+    assert abs(share - keep) < TOLERANCE
+    assert abs(share - keep * 1.02) > TOLERANCE  # a wrong one would be caught
 
 
 def test_letters_have_the_right_probabilities() -> None:
@@ -63,7 +66,7 @@ def test_one_bit_means_are_unbiased() -> None:
     weight = math.tanh(0.5)
     for value in (0.0, 2.5, 10.0):
         expected = (1 - weight) / 2 + weight * value / 10
-        assert abs(share_of(MEAN, value, 1.0, 1) - expected) < TOLERANCE
+        assert abs(share_of(MEAN, value, 1.0, 1, FEWER) - expected) < TOLERANCE * math.sqrt(DRAWS / FEWER)
 
 
 def test_laplace_reports_have_the_discrete_law() -> None:
@@ -99,7 +102,7 @@ def test_gaussian_reports_have_the_discrete_law() -> None:
 @pytest.mark.parametrize(
     ("question", "value", "message"),
     [
-        (BIT, 2, "value is 2; must be 0 or 1"),
+        (BIT, 2, "value is 2; it must be 0 or 1"),
         (BIT, 0.5, r"value is 0\.5"),
         (Question("l", KaryResponse(k=3)), 3, "must be 0..2"),
         (MEAN, 10.1, r"must be a number in \[0, 10\]"),

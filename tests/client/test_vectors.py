@@ -112,23 +112,23 @@ def test_the_mean_is_the_vector_and_the_variance_what_is_claimed(dimension: int,
     assert found.standard_error == pytest.approx(scale / math.sqrt(dimension * count))
 
 
-def test_the_length_of_a_hemisphere_is_the_inverse_of_the_mean_of_a_coordinate() -> None:
+def test_hemisphere_length_inverts_the_mean_of_a_coordinate() -> None:
     assert hemisphere_length(1) == pytest.approx(1.0)
     assert hemisphere_length(2) == pytest.approx(math.pi / 2)
     assert hemisphere_length(3) == pytest.approx(2.0)
     assert hemisphere_length(10**6) == pytest.approx(math.sqrt(math.pi * 10**6 / 2), rel=1e-6)
     with pytest.raises(ValueError, match="dimension is 0"):
         hemisphere_length(0)
-    with pytest.raises(ValueError, match="no reports"):
+    with pytest.raises(ValueError, match="0 reports; a mean needs at least 1"):
         hemisphere_mean(np.zeros(3), [], 1.0)
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_gaussian_reports_are_the_clipped_vector_plus_the_noise(dimension: int) -> None:
     vector = np.full(dimension, 5.0)
-    reports = np.array([gaussian(vector, 1.0, 0.5) for _ in range(max(20, 20_000 // dimension))], dtype=np.float64)
+    reports = np.array([gaussian(vector, 1.0, 0.5) for _ in range(max(20, 6_000 // dimension))], dtype=np.float64)
     noise = (reports - 1 / math.sqrt(dimension)).ravel()
-    assert kstest(noise / 0.5, "norm").pvalue > 1e-4
+    assert kstest(noise / 0.5, "norm").pvalue > 1e-6
 
 
 def test_clipping_scales_only_what_is_too_long() -> None:
@@ -168,14 +168,14 @@ def silo_mechanism(dimension: int, records: int, clipping_norm: float = 2.0) -> 
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
+def test_reports_of_silos_have_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""
     mechanism, rng = silo_mechanism(dimension, 8), np.random.default_rng(dimension)
     forward = rng.normal(size=dimension)
     # Some are clipped, some are not; their mean is longer than half the clipping norm.
     records = np.linspace(1.4, 5.0, 8)[:, None] * forward / np.linalg.norm(forward)
     records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
-    count, sigma = max(60, 20_000 // dimension), mechanism.sigma(1.0)
+    count, sigma = max(60, 4_000 // dimension), mechanism.sigma(1.0)
     reports = np.array([gaussian_mean_of_records(mechanism, records, 1.0) for _ in range(count)])
     assert reports.dtype == np.float32
     lengths = np.linalg.norm(records, axis=1)
@@ -199,7 +199,7 @@ def test_the_mean_of_records_is_that_of_the_clipped_vectors() -> None:
 
 @pytest.mark.parametrize("clipping_norm", [1e-20, 0.3, 1e20])
 @pytest.mark.parametrize(("dimension", "count"), [(1, 1), (2, 3), (1000, 40)])
-def test_replacing_a_record_moves_the_mean_by_no_more_than_the_noise_is_made_for(
+def test_replacing_a_record_moves_the_mean_as_little_as_calibrated(
     dimension: int, count: int, clipping_norm: float
 ) -> None:
     """The worst case: a record far beyond the clipping norm becomes its opposite. It is reached, too."""

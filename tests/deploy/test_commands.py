@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import typer.main
 
 from deploy.cli import app
@@ -23,11 +22,3 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command().commands) == operator | accountant | {"submit", "verify", "demo", "bench", "train", "lab"}
     assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}
-
-
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [(("train",), ["--period-s", "--turn-s"]), (("round", "close"), ["--end-sequential", "--end-turns"])],
-)
-def test_options_that_were_renamed_keep_their_old_name(path: tuple[str, ...], names: list[str]) -> None:
-    assert names in [parameter.opts for parameter in command(*path).params]

@@ -18,7 +18,7 @@ def refused(*arguments: object) -> str:
     return " ".join(result.stderr.split())
 
 
-def test_square_brackets_in_what_was_typed_are_no_markup(tmp_path: Path) -> None:
+def test_square_brackets_in_what_was_typed_are_not_markup(tmp_path: Path) -> None:
     """Reproduction: a file called [/x].csv ended the command with a MarkupError instead of the message."""
     file = tmp_path / "[" / "x].csv"
     assert refused("certify", file, "--delta", "1e-6") == f"croupier: {file} does not exist"
@@ -51,7 +51,7 @@ def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[s
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
 
 
-def test_a_library_that_is_not_installed_is_said_with_the_extra_that_has_it() -> None:
+def test_a_missing_library_is_named_with_its_extra() -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
     program = "import sys; sys.modules['torch'] = None; from deploy.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.service.service import GENUINE_MESSAGES
 from croupier import Budgets, certify
 from deploy.show.tables import certificate_table
 
@@ -23,11 +24,12 @@ def shown(certificate: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("replaced", "expected"),
     [
-        ("", "one honest shuffler, at most 3"),
+        ("", "one shuffler's order secret, at most 3"),
         ("the first shuffler is honest: it", "an honest first shuffler, at most 3"),
+        (GENUINE_MESSAGES, "no forged messages, at most 3"),
     ],
 )
-def test_the_headline_says_who_has_to_be_honest(replaced: str, expected: str) -> None:
+def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:
     users = Budgets.from_tiers([(1.0, 100)])
     certificate = certify(users, HemisphereMechanism(dimension=3), delta=1e-3, dishonest=3).to_json()
     if replaced:
@@ -39,4 +41,4 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
     silos = Budgets.from_tiers([(1.0, 10, 1e-5)])
     text = shown(certify(silos, RecordGaussian(dimension=3, records=5), delta=1e-3).to_json())
     assert "one RECORD of one client" in text
-    assert "honest shuffler" not in text
+    assert "shuffler" not in text

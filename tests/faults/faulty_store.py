@@ -1,6 +1,6 @@
 """A store that fails on command: it dies, errs or is slow around the commit of a transaction that is named.
 
-A commit point has the name of the function that `Store.run` was given, so production code knows nothing of it. What has
+A commit point has the name of its transaction. What has
 been ordered comes from outside (`Orders`), what dying means too: SIGKILL, or `Killed` for a service inside a process.
 The store also bears witness: it notes every secret that it held and the digest of every chunk that was about to be sent
 or has arrived, committed or not, so that the oracle can ask afterwards whether they are gone, and whether they changed.
@@ -20,7 +20,6 @@ import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
 from runtime.clock import Clock, SystemClock
-from runtime.delivery import Delivery
 from runtime.store import Store, Transaction
 
 __all__ = [
@@ -41,8 +40,8 @@ Action = Literal["kill before", "kill after", "fail", "lose the answer"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
-ERASE_LOG = "Store.erase_log"
-_SENDS, _NO_LIMIT = f"{Delivery.send_lane.__qualname__}.<locals>.<lambda>", 1 << 30
+ERASE_LOG = "erase the log"
+_SENDS, _NO_LIMIT = "read a lane to send", 1 << 30
 _SECRETS = """
     SELECT envelope FROM submissions WHERE envelope IS NOT NULL
     UNION ALL SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
@@ -104,10 +103,10 @@ class FaultyStore(Store):
         self._met: Counter[int] = Counter()
         self._known: set[bytes] = set()
 
-    async def run(self, work: Callable[[Transaction], T]) -> T:
+    async def run(self, name: str, work: Callable[[Transaction], T]) -> T:
         try:
             self._orders()
-            return await super().run(work)
+            return await super().run(name, work)
         except Killed:
             return await _for_ever()
 
@@ -122,7 +121,7 @@ class FaultyStore(Store):
         """Returns what is to happen at this commit point, now."""
         if point.encode() not in self._known:
             self._known.add(point.encode())
-            self._witness(f"point {point} -")
+            self._witness(f"point {point.replace(' ', '-')} -")
         orders = self._orders()
         if orders.delay_s:
             time.sleep(orders.delay_s)
@@ -132,8 +131,7 @@ class FaultyStore(Store):
         self._met[trap.serial] += 1
         return trap.action if self._met[trap.serial] == trap.nth else None
 
-    def _transact(self, work: Callable[[Transaction], T]) -> T:
-        point = work.__qualname__
+    def _transact(self, point: str, work: Callable[[Transaction], T]) -> T:
         action = self._meet(point)
 
         def watched(tx: Transaction) -> T:
@@ -143,13 +141,13 @@ class FaultyStore(Store):
             limit = 1 if self._orders().disk_full else _NO_LIMIT
             tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")
             result = work(tx)
-            self._orders()  # whoever has died meanwhile does not commit
+            self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
             if action == "kill before":
                 self._die()
             return result
 
-        result = super()._transact(watched)
+        result = super()._transact(point, watched)
         if action == "kill after":
             self._die()
         if action == "lose the answer":
@@ -161,7 +159,7 @@ class FaultyStore(Store):
         if action == "kill before":
             self._die()
         if action == "fail":
-            with self._errors():
+            with self._errors(ERASE_LOG):
                 raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
         super()._erase()
         if action == "kill after":
@@ -191,7 +189,7 @@ async def _for_ever() -> NoReturn:
     """What the code of a dead service does."""
     task = asyncio.current_task()
     if task is not None:
-        _frozen.add(task)  # nobody else may hold it any more, and asyncio complains about tasks that just vanish
+        _frozen.add(task)  # nothing else may hold it any more, and asyncio complains about tasks that just vanish
     await asyncio.get_running_loop().create_future()
     raise Killed
 

@@ -27,7 +27,7 @@ class Footprint:
 
 
 def footprint() -> Footprint:
-    """Returns what this process holds now, less what nobody refers to (Linux)."""
+    """Returns what this process holds now, less what is not referred to (Linux)."""
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return Footprint(

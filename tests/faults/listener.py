@@ -51,7 +51,7 @@ class LogTail(logging.Handler):
 
 @contextmanager
 def listening(*handlers: logging.Handler) -> Iterator[None]:
-    """Has the handlers, and nobody else, hear what the services of this process log."""
+    """Has the handlers, and no others, hear what the services of this process log."""
     loggers = [logging.getLogger(room) for room in ROOMS]
     were = [(logger, logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:

@@ -53,7 +53,7 @@ def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
         if not attempt.authentic and set(attempt.answers) - _REFUSALS_OF_TAMPERED:
             raise Violation(f"a tampered submission was not recognised: {attempt}")
         if pb.SUBMISSION_CODE_ROUND_CLOSED in attempt.answers and not may_be_closed:
-            raise Violation(f"nobody closed the round: {attempt}")
+            raise Violation(f"the round was not closed: {attempt}")
     allowed = {pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED}
     for mine in by_client.values():
         authentic = [attempt for attempt in mine if attempt.authentic]

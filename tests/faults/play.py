@@ -71,7 +71,7 @@ class _Game:
     attempts: list[Attempt] = field(default_factory=list)
     calls: set[asyncio.Task[None]] = field(default_factory=set)
     back_in: dict[str, int] = field(default_factory=dict)  # steps until a service is started again
-    closed: bool = False  # somebody may have closed the round
+    closed: bool = False  # the round may have been closed
 
     # ------------------------------------------------------------- clients
 
@@ -93,7 +93,7 @@ class _Game:
         return made
 
     async def ask(self, attempt: Attempt, timeout_s: float = _CALL_S, patience_s: float = 0.0) -> None:
-        """Enrols the client if need be, submits, and writes down the answer; whoever gets none knows nothing."""
+        """Enrols the client if need be, submits, and writes down the answer; without one, nothing is known."""
         try:
             if attempt.client not in self.enrolled:
                 enrol = stubs.ShufflerStub(self.operator._channels[self.world.deployment.shufflers[0].name])
@@ -114,7 +114,7 @@ class _Game:
         return self.world.bound_s if patiently else 0.0
 
     async def at_once(self, *work: Awaitable[None], patiently: bool = False) -> None:
-        """Starts calls, and waits for them a little, or till their end; whoever dies meanwhile is started again."""
+        """Starts calls, waits for them a little, or until they end, and restarts services that die meanwhile."""
         tasks = {asyncio.ensure_future(one) for one in work}
         self.calls |= tasks
         _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)

@@ -28,6 +28,8 @@ _LOG_LINES = 100
 class ProcessWorld(World):
     """One process for every service; the links between them are in ours."""
 
+    played_by = "run_as_processes"
+
     bound_s = 60.0
 
     def __init__(self, deployed: Path, root: Path) -> None:

@@ -29,11 +29,6 @@ SEED_VARIABLE = "CROUPIER_FAULT_SEED"
 # Below the range from which the kernel takes ports for others, and apart from other runs on this machine.
 _FIRST_PORT = 20000 + os.getpid() % 50 * 200
 Testimony = Mapping[str, Iterable[str]]
-_RUNS: dict[type[World], str] = {
-    InMemoryWorld: "run_in_memory",
-    InProcessWorld: "run_in_process",
-    ProcessWorld: "run_as_processes",
-}
 
 
 @lru_cache
@@ -54,7 +49,7 @@ def deployed(hosts: tuple[str, ...]) -> Path:
 def own_hosts(hops: int) -> tuple[str, ...]:
     """Returns a loopback address that no other process uses (Linux has 2^24 of them), for every hop the same.
 
-    Services come back to the same port again and again; on 127.0.0.1 somebody's outgoing connection may sit there.
+    Services come back to the same port again and again; on 127.0.0.1 an outgoing connection may hold it.
     """
     pid = os.getpid()
     return (f"127.{1 + (pid >> 16) % 127}.{(pid >> 8) % 256}.{pid % 256}",) * hops
@@ -63,7 +58,7 @@ def own_hosts(hops: int) -> tuple[str, ...]:
 def play_in(world: World, schedule: Schedule) -> Testimony:
     """Plays the schedule in a new event loop.
 
-    Whatever it has left behind is collected at its end, so that a task whose exception nobody has seen is this
+    Whatever it has left behind is collected at its end, so that a task whose exception was not retrieved is this
     schedule's failure and not the next one's.
     """
 
@@ -99,7 +94,7 @@ def _report(world: World, schedule: Schedule) -> str:
             *world.log(),
             f"Drawn with {SEED_VARIABLE}={drawn}." if drawn else "One of those that are always the same.",
             "To play it again: from tests.faults.running import *; from tests.faults.schedules import *",
-            f"{_RUNS[type(world)]}({schedule!r})",
+            f"{world.played_by}({schedule!r})",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""What schedules and services leave behind: nothing. And what a schedule that fails leaves to whoever looks into it."""
+"""What schedules and services leave behind: nothing. And what a schedule that fails leaves for its reader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.faults.worlds import InProcessWorld
 # Everything that starts and ends: services killed, stopped and dead at a commit; links cut; callers who hang up.
 EVENTFUL = Schedule(
     hops=2,
-    opening=(Fault("accountant", "RoundControl.Open.<locals>.<lambda>", "kill before"),),
+    opening=(Fault("accountant", "find the round to open", "kill before"),),
     steps=(
         Submit(3, 5),
         Kill("shuffler-1", 1),
@@ -74,7 +74,7 @@ class _Telling(WorkerPool):
 
 
 def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path) -> None:
-    """It closed its lock twice, and by then the number could be the descriptor of somebody else."""
+    """It closed its lock twice, and by then the number could be that of another open file."""
     closing_now = threading.Event()
 
     def last_words(_: Transaction) -> None:
@@ -85,8 +85,8 @@ def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path
         life = world._lives["analyzer"]
         assert life.running is not None
         store, life.running._pool = life.running._store, _Telling(closing_now)
-        world.order("analyzer", trap=Trap(1, last_words.__qualname__, "kill before", 1))
-        unfinished = asyncio.create_task(store.run(last_words))
+        world.order("analyzer", trap=Trap(1, "look", "kill before", 1))
+        unfinished = asyncio.create_task(store.run("look", last_words))
         await asyncio.sleep(0)
         await world.stop("analyzer")
         assert world.down == {"analyzer"}

@@ -23,41 +23,41 @@ REPRODUCTIONS: dict[str, Schedule] = {
     # The driver of the round slept until the deadline.
     "the operator closes before the deadline": Schedule(hops=1, deadline=True),
     # The answer to a caller who had gone raised an error; everyone else in the group never got theirs.
-    "a client that hangs up takes nobody else with it": Schedule(
+    "a client that hangs up takes no other with it": Schedule(
         hops=1, steps=(Trouble("shuffler-1", delay_ms=10), Submit(2, 12), Submit(2), Submit(2, 15), Submit(2))
     ),
-    # The read before the group's commit stood outside of what was caught: nobody in the group got an answer.
+    # The read before the group's commit stood outside of what was caught: no client of the group got an answer.
     "a store that fails before the first commit of a round": Schedule(
-        hops=1, steps=(Fault("shuffler-1", "Admission._commit.<locals>.<lambda>", "fail"), Submit(1))
+        hops=1, steps=(Fault("shuffler-1", "read who has submitted", "fail"), Submit(1))
     ),
     # Memory did not know what was durable, and every later group with this client broke on the primary key.
     "a commit whose success was never heard of": Schedule(
         hops=1,
         steps=(
-            Fault("shuffler-1", "_Group.write", "lose the answer"),
+            Fault("shuffler-1", "admit submissions", "lose the answer"),
             Submit(1),
             Repeat(0),
         ),
     ),
     "an enrolment whose success was never heard of": Schedule(
         hops=1,
-        steps=(Fault("shuffler-1", "Admission.register.<locals>.add", "lose the answer"), Submit(1), Repeat(0)),
+        steps=(Fault("shuffler-1", "register clients", "lose the answer"), Submit(1), Repeat(0)),
     ),
     # The repeated call found the round open and forgot to watch its deadline.
     "a round that was opened without its operator hearing of it closes at its deadline": Schedule(
         hops=1,
         deadline=True,
         closed_by="clock",
-        opening=(Fault("shuffler-1", "RoundControl.Open.<locals>.<lambda>", "lose the answer", 2),),
+        opening=(Fault("shuffler-1", "open the round", "lose the answer", 1),),
     ),
-    # A submission after the deadline closed the round, and nobody mixed it.
+    # A submission after the deadline closed the round, and it was never mixed.
     "the deadline passes over too few clients, and then there are enough": Schedule(
         hops=1,
         deadline=True,
         closed_by="clock",
         steps=(Trouble("shuffler-1", clock_offset_s=3600), Pause(400), Submit(1), Submit(1), Submit(1)),
     ),
-    # The round was final, so nobody came back to erase the write-ahead log.
+    # The round was final, so the write-ahead log was never erased.
     "a log that could not be erased": Schedule(
         hops=1, steps=(Submit(2), Fault("shuffler-1", ERASE_LOG, "fail"), Close(), Pause(200))
     ),
@@ -82,7 +82,7 @@ if __name__ == "__main__":
 
 
 def test_the_workers_of_a_killed_service_end_too(tmp_path: Path) -> None:
-    """They waited for work for ever, held the service's standard output, and whoever read it waited with them."""
+    """They waited for work for ever, held the service's standard output, and its readers waited with them."""
     program = tmp_path / "pool.py"
     program.write_text(_POOL)
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as service:

@@ -3,7 +3,7 @@
 It is there twice: with real servers over TLS and real time, and in memory, where no time is spent on waiting.
 
 Every service has a site of its own: its directory, and its own copy of the deployment file, in which the addresses of
-those whom it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
+those that it calls are those of links (`tests.faults.links`). Operator and oracle call the services directly.
 
 A service that is killed here stops in the middle: its store refuses everything, its code never goes on, its server and
 channels are dropped, and what it left on the disk is copied before SQLite can tidy it up. That copy is what the next
@@ -34,7 +34,7 @@ from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock,
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
-from tests.support import Threads
+from tests.support import Threads, without_sync
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
@@ -46,8 +46,10 @@ _START_TRIES = 50
 
 
 class World(abc.ABC):
-    """Sites, links, and what is ordered for whom; how a service lives and dies is the subclass's."""
+    """Sites, links, and what is ordered for which service; how a service lives and dies is the subclass's."""
 
+    played_by: str
+    """The function in `running` that plays a schedule in such a world."""
     bound_s = 10.0
     """Within which a healed deployment has to publish."""
 
@@ -168,6 +170,8 @@ class _Life:
 class InProcessWorld(World):
     """All services in this process and event loop, with their real stores, servers, channels and TLS."""
 
+    played_by = "run_in_process"
+
     def __init__(self, deployed: Path, root: Path) -> None:
         super().__init__(deployed, root)
         self._lives: dict[str, _Life] = {}
@@ -195,11 +199,16 @@ class InProcessWorld(World):
     async def start(self, name: str) -> None:
         for _ in range(_START_TRIES):
             life = _Life(self, name)
-            store = partial(FaultyStore, orders=life.orders, die=life.die, witness=self._testimony[name].append)
+            store = partial(_open_store, orders=life.orders, die=life.die, witness=self._testimony[name].append)
             clock = ShiftedClock(life.ordered, self.clock)
             try:
                 life.running = RunningService(
-                    name, self.site(name), clock=clock, pool=Threads(), open_store=store, transport=self.transport
+                    name,
+                    self.site(name),
+                    clock=clock,
+                    pool=Threads(),
+                    open_store=store,
+                    transport=self.transport,
                 )
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(0.02)
@@ -281,8 +290,15 @@ class InProcessWorld(World):
             self._lives.clear()
 
 
+def _open_store(*arguments: Any, **how: Any) -> FaultyStore:
+    """What a killed process has written is the kernel's: it is copied here, and no disk is waited for."""
+    return without_sync(FaultyStore(*arguments, **how))
+
+
 class InMemoryWorld(InProcessWorld):
     """The same without sockets, in a `VirtualTimeLoop`."""
+
+    played_by = "run_in_memory"
 
     async def build(self) -> None:
         self._network = Network()

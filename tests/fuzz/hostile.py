@@ -1,7 +1,7 @@
 """Hostile messages for hypothesis: built field by field on the wire, altered from good ones, or plain noise.
 
 They are built as bytes and not through the generated classes, which would refuse what an attacker would not: text that
-is no UTF-8, enum values that nobody has defined, a field of another type, fields that are unknown or stand twice.
+is not UTF-8, enum values that are not defined, a field of another type, fields that are unknown or stand twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def effort(messages: int, *, per_example: int = 1) -> hypothesis.settings:
 
 
 def noted(count: int = 1) -> None:
-    """Counts messages that were given to somebody."""
+    """Counts messages that were sent."""
     global _made
     _made += count
 
@@ -144,7 +144,7 @@ def _altered(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
 def hostile(
     message: Descriptor, seeds: Sequence[bytes] = (), words: Vocabulary | None = None
 ) -> st.SearchStrategy[bytes]:
-    """Bytes that somebody may send where `message` is expected; `seeds` are good ones, which are among them."""
+    """Bytes that may be sent where `message` is expected; `seeds` are good ones, which are among them."""
     built = _fields(message, words or Vocabulary(), _DEPTH)
     noise = st.binary(max_size=100)
     if not seeds:

@@ -41,13 +41,14 @@ from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
 from tests.support.rounds import Table, people, table
 
+pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
 CLIENT = "client"
 METHODS = {
     f"/{service.full_name}/{method.name}": method
     for service in rpc.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-# Who may be answered with OK. Whoever is not named: nobody but these.
+# The callers that each call may answer with OK; all others must be refused.
 ALLOWED_CALLERS = {
     **{name: {OPERATOR} for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients")},
     **{name: {"shuffler-1", "shuffler-2"} for name in ("Deliver", "HandOver", "Relay", "EndSequential")},
@@ -191,7 +192,7 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     shuffler = at.inside.running["shuffler-1"].service.store
     seeds: dict[str, list[bytes]] = {}
     for terms in (open_round, done, turns):
-        row = await shuffler.run(lambda tx: tx.round(terms.round_id))  # noqa: B023
+        row = await shuffler.run("look", lambda tx: tx.round(terms.round_id))  # noqa: B023
         for name, found in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
             seeds.setdefault(name, []).extend(found)
     keys = open_round.manifest.accountant

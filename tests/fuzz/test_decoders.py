@@ -350,7 +350,7 @@ def test_budget_groups(text: str) -> None:
         assert "budgets has the part" in str(error)
 
 
-def test_a_cell_without_end_and_a_directory_are_no_files_of_people(tmp_path: Path) -> None:
+def test_an_endless_cell_and_a_directory_are_refused_as_files_of_people(tmp_path: Path) -> None:
     endless = tmp_path / "endless.csv"
     endless.write_text("value\n" + "x" * 200_000)
     for path in (endless, tmp_path):

@@ -9,9 +9,9 @@ import pytest
 
 from deploy.local.processes import LocalDeployment
 from runtime.service_directory import SETTINGS_FILE
-from tests.integration.test_processes import answer, croupier
 from tests.postgresql import Server
 from tests.support import BIT, settings
+from tests.support.command_line import answer, as_process, croupier
 from tests.support.rounds import QUESTIONS, people, table
 
 
@@ -35,7 +35,7 @@ async def test_every_kind_of_question_is_answered_and_no_file_holds_a_round(tmp_
             publication, certificate = await at.finish(terms)
             assert (publication.num_reports, certificate.num_users, certificate.granted) == (60, 60, True)
             for name in at.deployment.chain:
-                assert await at.inside.running[name].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}  # noqa: B023
+                assert await at.inside.running[name].service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}  # noqa: B023
     assert not list((tmp_path / "deployment").glob("*/rounds.db*"))
     assert sorted(urls) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
 
@@ -104,7 +104,7 @@ def test_a_second_process_of_a_service_is_refused_and_the_first_goes_on(
         settings_file = local.directory / "analyzer" / SETTINGS_FILE
         settings_file.write_text(store_of(request.getfixturevalue("postgresql")))
     local.up(["analyzer"], workers=1)
-    done = croupier("serve", "analyzer", "--dir", local.directory, expect=2)
+    done = as_process("serve", "analyzer", "--dir", local.directory, expect=2)
     assert "in use by another process" in done.stderr.replace("\n", " ")
     assert list(local.pids()) == ["analyzer"]
     assert local.down(kill=True) == ["analyzer"]

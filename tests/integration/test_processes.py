@@ -7,28 +7,16 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.local.processes import LocalDeployment
+from tests.support.command_line import answer, as_process, croupier
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
-
-
-def croupier(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def answer(*arguments: str | Path, expect: int = 0) -> Any:
-    return json.loads(croupier(*arguments, "--json", expect=expect).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -49,33 +37,35 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("croupier") / "deployment"
-    pids = answer("up", "--dir", directory)["pids"]
+    pids = answer("up", "--dir", directory, run=as_process)["pids"]
     assert sorted(pids) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
     yield directory
-    stopped = answer("down", "--dir", directory)["stopped"]
+    stopped = answer("down", "--dir", directory, run=as_process)["stopped"]
     assert sorted(stopped) == sorted(pids)
     assert "ERROR" not in "".join(log.read_text() for log in directory.glob("*/service.log"))
 
 
 def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
-    opened = answer("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
+    """Every command in a process of its own; the other tests here run them in this one."""
+    answer_of = partial(answer, run=as_process)
+    opened = answer_of("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
     round_id = opened["round_id"]
-    fleet = answer(
+    fleet = answer_of(
         "submit", "--dir", up, "--csv", survey, "--value-column", "smokes", "--epsilon-column", "max_local_epsilon"
     )
     assert (fleet["round_id"], fleet["accepted"], fleet["rejected"]) == (round_id, 200, 2)
-    one = answer("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
+    one = answer_of("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
     assert (one["code"], one["local_epsilon"]) == ("ACCEPTED", 0.5)
-    rounds = answer("status", "--dir", up)["services"][0]["rounds"]
+    rounds = answer_of("status", "--dir", up)["services"][0]["rounds"]
     assert (rounds[0]["state"], rounds[0]["num_items"]) == ("OPEN", 201)
-    assert answer("round", "close", round_id, "--dir", up)["state"] == "CLOSED"
-    result = answer("round", "result", round_id, "--dir", up)
+    assert answer_of("round", "close", round_id, "--dir", up)["state"] == "CLOSED"
+    result = answer_of("round", "result", round_id, "--dir", up)
     assert result["num_reports"] == result["certificate"]["num_users"] == 201
     assert abs(result["estimate"] - 0.4) < 6 * (result["standard_error"] + result["sampling_standard_error"])
     assert result["certificate"]["grade"] == "CERTIFIED"
     assert [tier["count"] for tier in result["certificate"]["tiers"]] == [1, 200]
-    assert answer("verify", round_id, "--dir", up) == {"submitted": 201, "missing": []}
-    for page in (croupier("round", "result", round_id, "--dir", up), croupier("status", "--dir", up)):
+    assert answer_of("verify", round_id, "--dir", up) == {"submitted": 201, "missing": []}
+    for page in (as_process("round", "result", round_id, "--dir", up), as_process("status", "--dir", up)):
         assert "CERTIFIED" in page.stdout or round_id[:8] in page.stdout
 
 
@@ -103,7 +93,7 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         while name in local.pids():
             pass
         assert any(s.get("problem") == "UNAVAILABLE" for s in answer("status", "--dir", up, expect=4)["services"])
-        assert name in answer("up", "--dir", up)["pids"]
+        assert name in answer("up", "--dir", up, run=as_process)["pids"]
         croupier("round", "close", round_id, "--dir", up)
         result = answer("round", "result", round_id, "--dir", up)
         assert result["num_reports"] == result["certificate"]["num_users"] == 201
@@ -122,7 +112,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
         (2, "value_column is missing", ("submit", "--csv", survey)),
         (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
-        (2, "must be one of the letters a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
+        (2, "must be one of the categories a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
         (2, "max_local_epsilon is 0.01; it must be at least 0.1", ("submit", "--value", "a", "--epsilon", "0.01")),
         (2, "max_local_epsilon is -1.0", ("submit", "--value", "a", "--epsilon", "-1")),
         (2, "max_local_epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
@@ -152,7 +142,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
-    for value in ("0", "1"):  # the second is the stored first one again: nobody is randomized twice
+    for value in ("0", "1"):  # the second is the stored first one again: no user is randomized twice
         assert answer(*arguments, "--value", value)["code"] == "ACCEPTED"
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 

@@ -30,7 +30,7 @@ from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
     if question.mechanism.kind == "krr":
-        return [values.count(letter) / len(values) for letter in range(len(question.mechanism.letters))]
+        return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
     return [sum(values) / len(values)]
 
 
@@ -130,15 +130,15 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
         await at.submit(terms, people(BIT, 40, seed=1))
         publication, certificate = await at.finish(terms)
         assert not certificate.granted
-        assert "allowed is 0.001" in certificate.refusals[0]
-        assert "allowed would be local budgets" in certificate.refusals[0]
+        assert "must be at most 0.001" in certificate.refusals[0]
+        assert "this would be granted: local budgets" in certificate.refusals[0]
         assert not publication.values
-        assert await at.inside.running["accountant"].service.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+        assert await at.inside.running["accountant"].service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_deployment(tmp_path: Path) -> None:
+async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path: Path) -> None:
     limit = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
     async with table(tmp_path, 1, limit) as at:
         granted = []
@@ -153,14 +153,14 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit_of_the_d
         refusal = certificate.refusals[-1]
         assert granted[:2] == [True, True]
         assert granted[3] is False
-        for word in ("the ledger would reach", "requested", "spent", "remaining", "allowed is 0.8"):
+        for word in ("the ledger would reach", "requested", "spent", "remaining", "must be at most 0.8"):
             assert word in refusal
         accountant = at.inside.running["accountant"].service.store
-        spent = await accountant.run(lambda tx: Ledger(tx.connection).spent(3e-4))
+        spent = await accountant.run("look", lambda tx: Ledger(tx.connection).spent(3e-4))
         assert spent[-1].rounds == sum(granted)
         assert spent[-1].guarantee is not None
         assert 0.3 < spent[-1].guarantee.epsilon <= 0.8
-        assert await accountant.run(lambda tx: tx.keys("round-3")) == {}
+        assert await accountant.run("look", lambda tx: tx.keys("round-3")) == {}
 
 
 @pytest.mark.asyncio
@@ -200,7 +200,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         await at.operator.close_round(terms.round_id)
         for _ in range(600):  # the analyzer has the batch, the accountant does not answer
             held = at.inside.running["analyzer"].service.store
-            if (await held.run(lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_CLOSED:
+            if (await held.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_CLOSED:
                 break
             await asyncio.sleep(0.05)
         states = await at.operator.withdraw(terms.round_id)
@@ -209,7 +209,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         await at.inside.start("accountant")
         assert (await at.operator.withdraw(terms.round_id))["accountant"] == "DISPOSED"
         for running in at.inside.running.values():
-            assert await running.service.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+            assert await running.service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
         with pytest.raises(Refusal, match="not published yet"):
             await at.operator.result(terms.round_id, 0.0)
 
@@ -234,12 +234,12 @@ async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Pat
         await at.submit(terms, [Participant(1, 1.0)] * 20 + [Participant(0, 2.0)] * 4)
         _, certificate = await at.finish(terms)
         assert not certificate.granted
-        assert "local epsilon 2 was used by 4 clients, allowed is at least 5" in certificate.refusals[0]
+        assert "local epsilon 2 was used by 4 clients; it must be at least 5" in certificate.refusals[0]
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_bad_submissions_get_their_own_answer_and_disturb_nobody(tmp_path: Path) -> None:
+async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
@@ -363,7 +363,7 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
         with pytest.raises(Refusal, match="no such round"):
             await fetch_terms(at.channel, at.deployment, "never")
-        row = await at.inside.running["shuffler-1"].service.store.run(lambda tx: tx.round("once"))
+        row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round("once"))
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]
         with pytest.raises(grpc.aio.AioRpcError, match="lacks the signature of accountant"):

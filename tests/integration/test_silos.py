@@ -66,10 +66,10 @@ def assert_close(publication: pb.Publication, truth: Matrix) -> None:
 @pytest.mark.virtual_time
 async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(tmp_path: Path) -> None:
     data = silos(40, seed=3)
-    wishes = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
+    maxima = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings(QUESTION))
-        report = await at.submit(terms, [Participant(rows, wish) for rows, wish in zip(data, wishes, strict=True)])
+        report = await at.submit(terms, [Participant(rows, most) for rows, most in zip(data, maxima, strict=True)])
         assert report.accepted == 40
         publication, certificate = await at.finish(terms)
     assert (publication.num_reports, list(publication.drops), list(publication.notes)) == (40, [], [])

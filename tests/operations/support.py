@@ -8,7 +8,7 @@ import json
 import resource
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,16 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 
 @asynccontextmanager
-async def deployed(directory: Path, hops: int = 1) -> AsyncIterator[tuple[LocalDeployment, Operator]]:
+async def deployed(
+    directory: Path, hops: int = 1, names: Sequence[str] | None = None
+) -> AsyncIterator[tuple[LocalDeployment, Operator]]:
+    """A deployment of processes. names: of the services that are started; all if not given."""
     local = LocalDeployment(directory / "deployment", hops)
     try:
-        await asyncio.to_thread(local.up, None, 1)
+        if names is None:
+            await asyncio.to_thread(local.up, None, 1)
+        for name in names or ():
+            await asyncio.to_thread(local.up, [name], 1)
         async with Operator(local.directory) as operator:
             yield local, operator
     finally:

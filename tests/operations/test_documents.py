@@ -1,4 +1,4 @@
-"""The documentation is true: every TOML sample loads, every command exists, every setting and metric is described."""
+"""The documentation is true: TOML samples load, commands and linked files exist, settings and metrics are described."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("README.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 
 def fenced(page: Path, language: str) -> list[str]:
@@ -70,6 +70,12 @@ def test_every_command_that_is_written_down_exists_with_its_options(page: Path) 
         for word in words:
             if word.startswith("--"):
                 assert word in known, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#\S*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
 
 
 def test_every_metric_is_described_with_its_labels_and_no_other() -> None:

@@ -189,7 +189,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
 
 
 @pytest.mark.asyncio
-async def test_a_round_that_waits_for_a_peer_is_stuck_and_says_for_whom(tmp_path: Path) -> None:
+async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(tmp_path: Path) -> None:
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
         people = seal(terms, 20)
@@ -279,7 +279,7 @@ async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
             assert await health(public) == "SERVING"
 
 
-def test_plaintext_ports_stay_on_loopback_unless_the_word_insecure_is_written() -> None:
+def test_plaintext_ports_stay_on_loopback_unless_told_insecure() -> None:
     for name in ("admin_listen", "metrics_listen"):
         for address in ("127.0.0.1:7000", "localhost:7000"):
             assert getattr(Settings.model_validate({name: address}), name) == address

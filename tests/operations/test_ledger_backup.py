@@ -74,7 +74,7 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     backup.write_text(json.dumps(good))
     assert restore_ledger(directory, backup) == 1
     backup.write_text(json.dumps(good | {"rounds": [one_round | {"batch_digest": "01"}]}))
-    with pytest.raises(ValueError, match="is in the ledger with another batch or cost"):
+    with pytest.raises(ValueError, match="is in the ledger already, with another batch or cost"):
         restore_ledger(directory, backup)
     again = tmp_path / "again.json"
     assert backup_ledger(directory, again) == 1

@@ -180,9 +180,9 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
     rows = [(os.urandom(32), os.urandom(32), os.urandom(1000)) for _ in range(200)]
     try:
-        await store.run(lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
+        await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         with pytest.raises(Refusal, match="cannot store anything now"):
-            await store.run(lambda tx: tx.add_submissions("round", rows))
+            await store.run("look", lambda tx: tx.add_submissions("round", rows))
     finally:
         store.close()
     text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)

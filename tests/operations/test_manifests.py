@@ -25,7 +25,7 @@ UNIT = DEPLOY / "systemd" / "croupier@.service"
 OPERATIONS = DEPLOY.parent / "docs" / "operations.md"
 CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
-# Who calls whom in a deployment of two hops: each lane's next place, and the accountant's grant.
+# Which services call which in a deployment of two hops: each lane's next place, and the accountant's grant.
 CALLS = {
     ("shuffler-1", "shuffler-2"),
     ("shuffler-2", "accountant"),
@@ -179,7 +179,7 @@ def directives() -> dict[str, list[str]]:
     return found
 
 
-def test_the_unit_is_hardened_stops_gracefully_and_gets_its_key_as_a_credential() -> None:
+def test_the_unit_is_hardened_and_gets_its_key_as_a_credential() -> None:
     lines = directives()
     expected = {
         "ExecStart": "/opt/croupier/bin/croupier serve %i --dir /var/lib/croupier",

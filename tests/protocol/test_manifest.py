@@ -99,7 +99,7 @@ def _silos(**fields: Any) -> Callable[[pb.Manifest], None]:
 
 def _tiny_budget(manifest: pb.Manifest) -> None:
     _silos(local_delta=1e-15)(manifest)
-    manifest.budget_grid[0].epsilon = 1e-12
+    manifest.budget_grid[0].epsilon = 2e-9
 
 
 def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
@@ -137,7 +137,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("min_batch_size", 0), "min_batch_size is 0"),
         (_set("min_batch_size", 1), "min_batch_size is 1"),
         (_set("short_batch_policy", pb.SHORT_BATCH_POLICY_UNSPECIFIED), "short_batch_policy is missing"),
-        (_set("delta", 0.0), "delta is 0.0; allowed is 0.0 < delta"),
+        (_set("delta", 0.0), "delta is 0.0; it must be 0 < delta"),
         (_set("delta", 0.5), "delta is 0.5"),
         (_set("epsilon_max", 0.0), "epsilon_max is 0.0"),
         (_set("epsilon_max", float("nan")), "epsilon_max is nan"),
@@ -146,16 +146,17 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_grid(2.0, 1.0), "strictly ascending"),
         (_grid(-1.0), "epsilon is -1.0"),
         (_grid(21.0), "epsilon is 21.0"),
+        (_grid(1e-10), "epsilon is 1e-10; it must be 1e-09 < "),
         (_grid(1.0, delta=1e-6), "delta is 1e-06"),
-        (_question(), "mechanism is missing; must be one of rr, krr"),
-        (_question(krr={"k": 1}), "k is 1; must be 2"),
+        (_question(), "mechanism is missing; it must be one of rr, krr"),
+        (_question(krr={"k": 1}), "k is 1; it must be 2"),
         (_question(onebit={"low": 2, "high": 1}), r"the interval is \[2.0, 1.0\]"),
         (_question(laplace={"low": 0, "high": 1}), "lattice is 0"),
         (_question(gaussian={"low": 0, "high": 1, "lattice": 9}), "local_delta is 0"),
         (_question(gaussian={"low": 0, "high": 1, "lattice": 9, "local_delta": 1e-6}), "it must be 1e-06"),
         (_question(name="", rr={}), "name is ''"),
         (_question(hemisphere={}), "vector is missing; hemisphere needs it"),
-        (_question(hemisphere={"vector": _vector(dimension=0)}), "dimension is 0; must be 1"),
+        (_question(hemisphere={"vector": _vector(dimension=0)}), "dimension is 0; it must be 1"),
         (_question(hemisphere={"vector": _vector(dimension=1 << 19)}), "dimension is 524288"),
         (_question(hemisphere={"vector": _vector(clipping_norm=0)}), "clipping_norm is 0.0"),
         (
@@ -163,18 +164,18 @@ def _no_key(manifest: pb.Manifest) -> None:
             "have 1 bytes; 2 of them must have 8",
         ),
         (_silos(vector=None), "vector is missing; gaussian_vector needs it"),
-        (_silos(local_delta=0), "local_delta is 0.0; must be 1e-15"),
-        (_silos(local_delta=0.2), "local_delta is 0.2; must be 1e-15"),
-        (_silos(records_per_client=0), "records_per_client is 0; must be 1"),
-        (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; must be 1"),
-        (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; must be 1e-20..1e.20"),
-        (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; must be 1e-20..1e.20"),
+        (_silos(local_delta=0), "local_delta is 0.0; it must be 1e-15"),
+        (_silos(local_delta=0.2), "local_delta is 0.2; it must be 1e-15"),
+        (_silos(records_per_client=0), "records_per_client is 0; it must be 1"),
+        (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; it must be 1"),
+        (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; it must be 1e-20..1e.20"),
+        (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; it must be 1e-20..1e.20"),
         (_tiny_budget, "must be one that noise of 1e.09 times the sensitivity is enough for"),
-        (_set("max_batch_size", 1), "max_batch_size is 1; allowed is 0 .everyone. or at least min_batch_size, 2"),
+        (_set("max_batch_size", 1), "max_batch_size is 1; it must be 0 .no limit. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
         (_no_hops, "hops has 0 shufflers"),
-        (_twice, "stands twice"),
+        (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
         (_no_key, "public key of 'shuffler-1' is missing"),
         (_double_release, "two round keys are equal"),
@@ -194,7 +195,7 @@ def test_other_encodings_of_the_same_manifest_are_refused() -> None:
         parse_terms(payload + bytes([0x30, 0x02]))  # min_batch_size once more
     with pytest.raises(Refusal, match="not canonical"):
         parse_terms(payload + bytes([0xF8, 0x7F, 0x01]))  # an unknown field
-    with pytest.raises(Refusal, match="no manifest"):
+    with pytest.raises(Refusal, match="not a manifest"):
         parse_terms(b"\xff\xff\xff")
 
 

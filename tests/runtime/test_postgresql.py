@@ -108,7 +108,7 @@ def relayed(server: Server, limits: Limits) -> Iterator[tuple[Store, Wire]]:
 
 
 async def put(store: Store, kind: str) -> None:
-    await store.run(lambda tx: tx.put_document("r", kind, b"1"))
+    await store.run("look", lambda tx: tx.put_document("r", kind, b"1"))
 
 
 async def put_in_the_end(store: Store, kind: str) -> None:
@@ -130,20 +130,20 @@ def silence(store: Store, wire: Wire) -> Iterator[None]:
 
 
 @pytest.mark.asyncio
-async def test_a_connection_that_the_server_ended_is_replaced_without_anybody_noticing(postgresql: Server) -> None:
+async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
     await put(store, "before")
     assert postgresql.disconnect(url) == 1
     await put(store, "after")
-    assert await store.run(lambda tx: tx.document("r", "before")) == b"1"
+    assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
     with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
         Store(url, WRAPPING_KEY, Limits(lock_s=0.2))
     store.close()
 
 
 @pytest.mark.asyncio
-async def test_a_connection_lost_in_a_step_is_a_refusal_and_nothing_of_the_step_happened(postgresql: Server) -> None:
+async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
 
@@ -153,11 +153,11 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_nothing_of_the_step_
         tx.put_document("r", "never", b"1")
 
     with pytest.raises(Refusal) as refused:
-        await store.run(step)
+        await store.run("step", step)
     assert refused.value.code is Code.STORE_FAILED
     assert refused.value.code.may_pass
     await put(store, "kept")
-    kept = [await store.run(lambda tx: tx.document("r", kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
+    kept = [await store.run("look", lambda tx: tx.document("r", kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
     assert kept == [None, None, b"1"]
     store.close()
 
@@ -176,8 +176,8 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
                 await store.erase_log()
         wire.down = False
         await put_in_the_end(store, "after")
-        assert await store.run(lambda tx: tx.document("r", "before")) == b"1"
-        assert await store.run(lambda tx: tx.document("r", "meanwhile")) is None
+        assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
+        assert await store.run("look", lambda tx: tx.document("r", "meanwhile")) is None
 
 
 @pytest.mark.asyncio
@@ -198,7 +198,7 @@ async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY, Limits(statement_s=0.2, lock_s=0.1))
     with pytest.raises(Refusal) as refused:
-        await store.run(lambda tx: tx.connection.execute(sa.text("SELECT pg_sleep(60)")))
+        await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT pg_sleep(60)")))
     assert refused.value.code is Code.STORE_FAILED
     backup = sa.create_engine(url)
     with backup.begin() as connection:
@@ -219,7 +219,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(po
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
-        assert await other.run(lambda tx: tx.document("r", "late")) is None
+        assert await other.run("look", lambda tx: tx.document("r", "late")) is None
         other.close()
         await put_in_the_end(store, "late")
 
@@ -248,18 +248,20 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
     pair = KeyPair(b"public", b"private")
-    await store.run(lambda tx: tx.add_round("r", "suite", {"envelope": pair}))
-    await store.run(lambda tx: tx.add_round("stays", "suite", {"envelope": pair}))
+    await store.run("look", lambda tx: tx.add_round("r", "suite", {"envelope": pair}))
+    await store.run("look", lambda tx: tx.add_round("stays", "suite", {"envelope": pair}))
     large = os.urandom(100_000)
-    await store.run(lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
-    await store.run(lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
-    await store.run(lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
-    wrapped = (await store.run(lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][3]
+    await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
+    await store.run("look", lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
+    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
+    wrapped = (await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][
+        3
+    ]
     needles = [bytes(wrapped[12:28]), BODY[:64], large[:64], large[-64:]]
     postgresql.execute("CHECKPOINT")
     before = files_of(postgresql, url)
     assert [needle in before for needle in needles] == [True] * 4
-    await store.run(lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.forget("r"))
     await store.erase_log()
     postgresql.execute("CHECKPOINT")
     after = files_of(postgresql, url)

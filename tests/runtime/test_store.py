@@ -46,99 +46,101 @@ def add(tx: Transaction) -> None:
 
 @pytest.mark.asyncio
 async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
-    await store.run(add)
-    await store.run(lambda tx: tx.update_round("r", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
-    await store.run(lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
-    await store.run(lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
-    row = await store.run(lambda tx: tx.round("r"))
+    await store.run("add", add)
+    await store.run("look", lambda tx: tx.update_round("r", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
+    await store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
+    await store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
+    row = await store.run("look", lambda tx: tx.round("r"))
     assert (row.state, row.manifest) == (pb.ROUND_STATE_OPEN, b"m")
-    assert await store.run(lambda tx: tx.keys("r")) == {"envelope": PAIR}
-    assert [(c.stage, c.wall_s, c.cpu_s) for c in await store.run(lambda tx: tx.costs("r"))] == [("mix", 2.0, 4.0)]
+    assert await store.run("look", lambda tx: tx.keys("r")) == {"envelope": PAIR}
+    assert [(c.stage, c.wall_s, c.cpu_s) for c in await store.run("look", lambda tx: tx.costs("r"))] == [
+        ("mix", 2.0, 4.0)
+    ]
     with pytest.raises(Refusal, match="'other'"):
-        await store.run(lambda tx: tx.round("other"))
+        await store.run("look", lambda tx: tx.round("other"))
 
 
 @pytest.mark.asyncio
 async def test_a_failed_step_leaves_nothing(store: Store) -> None:
-    await store.run(add)
+    await store.run("add", add)
 
     def half(tx: Transaction) -> None:
         tx.update_round("r", state=pb.ROUND_STATE_MIXED)
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
-        await store.run(half)
-    assert (await store.run(lambda tx: tx.round("r"))).state == pb.ROUND_STATE_PREPARED
+        await store.run("add half", half)
+    assert (await store.run("look", lambda tx: tx.round("r"))).state == pb.ROUND_STATE_PREPARED
 
 
 @pytest.mark.asyncio
 async def test_chunks_are_idempotent_and_never_change(store: Store) -> None:
-    await store.run(lambda tx: tx.put_chunk("r", "in", 2, 1, 2, b"b"))
-    assert await store.run(lambda tx: tx.chunks("r", "in", 2)) is None
+    await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 1, 2, b"b"))
+    assert await store.run("look", lambda tx: tx.chunks("r", "in", 2)) is None
     for _ in range(2):
-        await store.run(lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
-    assert await store.run(lambda tx: tx.chunks("r", "in", 2)) == [b"a", b"b"]
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
+    assert await store.run("look", lambda tx: tx.chunks("r", "in", 2)) == [b"a", b"b"]
     with pytest.raises(Refusal, match="different content"):
-        await store.run(lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"z"))
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"z"))
     with pytest.raises(Refusal, match="different content"):
-        await store.run(lambda tx: tx.put_chunk("r", "in", 2, 2, 3, b"c"))
-    await store.run(lambda tx: tx.forget("r"))
-    await store.run(lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
-    assert await store.run(lambda tx: tx.chunks("r", "in", 2)) is None
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 2, 3, b"c"))
+    await store.run("look", lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
+    assert await store.run("look", lambda tx: tx.chunks("r", "in", 2)) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_are_written_once(store: Store) -> None:
     for _ in range(2):
-        await store.run(lambda tx: tx.put_document("r", "certificate", b"c"))
+        await store.run("look", lambda tx: tx.put_document("r", "certificate", b"c"))
     with pytest.raises(Refusal, match="certificate of round 'r'"):
-        await store.run(lambda tx: tx.put_document("r", "certificate", b"d"))
-    assert await store.run(lambda tx: tx.document("r", "certificate")) == b"c"
-    assert await store.run(lambda tx: tx.document("r", "publication")) is None
+        await store.run("look", lambda tx: tx.put_document("r", "certificate", b"d"))
+    assert await store.run("look", lambda tx: tx.document("r", "certificate")) == b"c"
+    assert await store.run("look", lambda tx: tx.document("r", "publication")) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_that_change_and_that_go(store: Store) -> None:
     for content in (b"1", b"2"):
-        await store.run(lambda tx: tx.replace_document("r", "model", content))  # noqa: B023
-    await store.run(lambda tx: tx.put_document("r", "model-answer-1", b"x"))
-    await store.run(lambda tx: tx.put_document("r", "mod_l", b"y"))
-    await store.run(lambda tx: tx.put_document("other", "model", b"z"))
-    assert await store.run(lambda tx: tx.document("r", "model")) == b"2"
-    await store.run(lambda tx: tx.drop_documents("r", "mod_"))  # no pattern
-    await store.run(lambda tx: tx.drop_documents("r", "model"))
+        await store.run("look", lambda tx: tx.replace_document("r", "model", content))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_document("r", "model-answer-1", b"x"))
+    await store.run("look", lambda tx: tx.put_document("r", "mod_l", b"y"))
+    await store.run("look", lambda tx: tx.put_document("other", "model", b"z"))
+    assert await store.run("look", lambda tx: tx.document("r", "model")) == b"2"
+    await store.run("look", lambda tx: tx.drop_documents("r", "mod_"))  # no pattern
+    await store.run("look", lambda tx: tx.drop_documents("r", "model"))
     for kind in ("model", "model-answer-1", "mod_l"):
-        assert await store.run(lambda tx: tx.document("r", kind)) is None  # noqa: B023
-    assert await store.run(lambda tx: tx.document("other", "model")) == b"z"
+        assert await store.run("look", lambda tx: tx.document("r", kind)) is None  # noqa: B023
+    assert await store.run("look", lambda tx: tx.document("other", "model")) == b"z"
 
 
 @pytest.mark.asyncio
 async def test_one_submission_a_client(store: Store) -> None:
-    await store.run(lambda tx: tx.add_submissions("r", [(b"a", b"2", b"x"), (b"b", b"1", b"y")]))
+    await store.run("look", lambda tx: tx.add_submissions("r", [(b"a", b"2", b"x"), (b"b", b"1", b"y")]))
     with pytest.raises(sa.exc.IntegrityError):
-        await store.run(lambda tx: tx.add_submissions("r", [(b"c", b"3", b"z"), (b"a", b"4", b"w")]))
-    assert await store.run(lambda tx: tx.num_submissions("r")) == 2
-    assert await store.run(lambda tx: tx.envelopes("r")) == [b"y", b"x"]
+        await store.run("look", lambda tx: tx.add_submissions("r", [(b"c", b"3", b"z"), (b"a", b"4", b"w")]))
+    assert await store.run("look", lambda tx: tx.num_submissions("r")) == 2
+    assert await store.run("look", lambda tx: tx.envelopes("r")) == [b"y", b"x"]
 
 
 @pytest.mark.asyncio
-async def test_forgetting_takes_bodies_and_keys_and_leaves_what_recognises_a_repeat(store: Store) -> None:
+async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
-        await store.run(lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
-        await store.run(lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
-        await store.run(lambda tx: tx.add_submissions(round_id, [(b"client", b"hash", BODY)]))  # noqa: B023
-    await store.run(lambda tx: tx.forget("r"))
+        await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash", BODY)]))  # noqa: B023
+    await store.run("look", lambda tx: tx.forget("r"))
     for _ in range(2):
         await store.erase_log()
-    assert await store.run(lambda tx: tx.keys("r")) == {}
-    assert await store.run(lambda tx: tx.envelopes("r")) == [None]
-    assert await store.run(lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
-    assert await store.run(lambda tx: tx.chunks("r", "out", 2)) is None
+    assert await store.run("look", lambda tx: tx.keys("r")) == {}
+    assert await store.run("look", lambda tx: tx.envelopes("r")) == [None]
+    assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
+    assert await store.run("look", lambda tx: tx.chunks("r", "out", 2)) is None
     with pytest.raises(Refusal, match="different content"):
-        await store.run(lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY[1:]))
-    assert await store.run(lambda tx: tx.keys("other")) == {"envelope": PAIR}
-    assert await store.run(lambda tx: tx.envelopes("other")) == [BODY]
-    assert await store.run(lambda tx: tx.chunks("other", "out", 2)) == [BODY]
+        await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY[1:]))
+    assert await store.run("look", lambda tx: tx.keys("other")) == {"envelope": PAIR}
+    assert await store.run("look", lambda tx: tx.envelopes("other")) == [BODY]
+    assert await store.run("look", lambda tx: tx.chunks("other", "out", 2)) == [BODY]
 
 
 @pytest.mark.asyncio
@@ -149,69 +151,69 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
         return index.to_bytes(4, "big") * MIB
 
     for index in range(parts):
-        await store.run(lambda tx: tx.put_chunk("r", "in", 2, index, parts, body(index)))  # noqa: B023
-    chunks = await store.run(lambda tx: tx.chunks("r", "in", 2))
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, index, parts, body(index)))  # noqa: B023
+    chunks = await store.run("look", lambda tx: tx.chunks("r", "in", 2))
     assert chunks == [body(index) for index in range(parts)]
-    await store.run(lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.forget("r"))
     await store.erase_log()
-    assert await store.run(lambda tx: tx.chunks("r", "in", 2)) is None
+    assert await store.run("look", lambda tx: tx.chunks("r", "in", 2)) is None
 
 
 @pytest.mark.asyncio
 async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> None:
-    await store.run(add)
-    steps = [store.run(lambda tx: tx.add_cost("r", "mix", 1.0, 2.0)) for _ in range(100)]
+    await store.run("add", add)
+    steps = [store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0)) for _ in range(100)]
 
     def submit(number: int, tx: Transaction) -> None:
         tx.add_submissions("r", [(bytes([number]), b"hash", BODY)])
 
-    submissions = [store.run(partial(submit, number)) for number in range(100)]
+    submissions = [store.run("submit", partial(submit, number)) for number in range(100)]
     await asyncio.gather(*steps, *submissions)
-    (cost,) = await store.run(lambda tx: tx.costs("r"))
+    (cost,) = await store.run("look", lambda tx: tx.costs("r"))
     assert (cost.wall_s, cost.cpu_s) == (100.0, 200.0)
-    assert await store.run(lambda tx: tx.num_submissions("r")) == 100
+    assert await store.run("look", lambda tx: tx.num_submissions("r")) == 100
 
 
 @pytest.mark.asyncio
 async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     first = Store(database_url, WRAPPING_KEY)
-    await first.run(add)
-    await first.run(lambda tx: tx.put_document("r", "certificate", bytes(range(256))))
-    await first.run(lambda tx: tx.put_chunk("r", "in", 2, 0, 1, BODY))
-    await first.run(lambda tx: tx.update_round("r", problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
-    await first.run(lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    await first.run("add", add)
+    await first.run("look", lambda tx: tx.put_document("r", "certificate", bytes(range(256))))
+    await first.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 1, BODY))
+    await first.run("look", lambda tx: tx.update_round("r", problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
+    await first.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
     first.close()
     second = Store(database_url, WRAPPING_KEY)
-    row = await second.run(lambda tx: tx.round("r"))
+    row = await second.run("look", lambda tx: tx.round("r"))
     assert (row.problem, row.bytes_sent) == ("a ≤ b: 'ε'", 1 << 40)
-    assert await second.run(lambda tx: tx.keys("r")) == {"envelope": PAIR}
-    assert await second.run(lambda tx: tx.document("r", "certificate")) == bytes(range(256))
-    assert await second.run(lambda tx: tx.chunks("r", "in", 2)) == [BODY]
+    assert await second.run("look", lambda tx: tx.keys("r")) == {"envelope": PAIR}
+    assert await second.run("look", lambda tx: tx.document("r", "certificate")) == bytes(range(256))
+    assert await second.run("look", lambda tx: tx.chunks("r", "in", 2)) == [BODY]
     # The same entry again is recognised: every number came back to the last bit.
-    await second.run(lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
-    assert (await second.run(lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
+    await second.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    assert (await second.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
     second.close()
 
 
 @pytest.mark.asyncio
-async def test_the_ledger_is_entered_in_the_transaction_of_the_store_or_not_at_all(store: Store) -> None:
+async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(store: Store) -> None:
     def half(tx: Transaction) -> None:
         Ledger(tx.connection).enter("r", b"digest", [ENTRY])
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
-        await store.run(half)
-    assert (await store.run(lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 0
-    await store.run(lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
-    assert (await store.run(lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
+        await store.run("add half", half)
+    assert (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 0
+    await store.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    assert (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
 
 
 @pytest.mark.asyncio
 async def test_a_name_that_no_database_can_hold_is_a_bad_request_or_unknown(store: Store) -> None:
     with pytest.raises(Refusal) as refused:
-        await store.run(lambda tx: tx.round("a\0b"))
+        await store.run("look", lambda tx: tx.round("a\0b"))
     assert refused.value.code in (Code.UNKNOWN_ROUND, Code.BAD_REQUEST)
-    await store.run(add)
+    await store.run("add", add)
 
 
 def test_a_second_writer_is_refused_until_the_first_has_gone(database_url: str) -> None:
@@ -226,12 +228,12 @@ _WRITER = """
 import asyncio, sys
 from runtime.store import Store
 store = Store(sys.argv[1], b"k" * 32)
-asyncio.run(store.run(lambda tx: tx.put_document("r", "kept", b"1")))
+asyncio.run(store.run("look", lambda tx: tx.put_document("r", "kept", b"1")))
 def half(tx):
     tx.put_document("r", "lost", b"1")
     print("in the middle", flush=True)
     sys.stdin.read()
-asyncio.run(store.run(half))
+asyncio.run(store.run("add half", half))
 """
 
 
@@ -246,7 +248,7 @@ def test_kill_minus_nine_keeps_what_was_committed_and_frees_the_lock(database_ur
         os.kill(process.pid, signal.SIGKILL)
 
     async def read(store: Store) -> list[bytes | None]:
-        return [await store.run(lambda tx: tx.document("r", kind)) for kind in ("kept", "lost")]  # noqa: B023
+        return [await store.run("look", lambda tx: tx.document("r", kind)) for kind in ("kept", "lost")]  # noqa: B023
 
     store = Store(database_url, WRAPPING_KEY)
     assert asyncio.run(read(store)) == [b"1", None]
@@ -266,17 +268,17 @@ def everything_on_disk(directory: Path) -> bytes:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: Path) -> None:
-    await store.run(add)
-    await store.run(lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY))
-    await store.run(lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
+    await store.run("add", add)
+    await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY))
+    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
     assert BODY in everything_on_disk(tmp_path)
     wrapped = read_wrapped(tmp_path / "rounds.db")
     assert wrapped[12:28] in everything_on_disk(tmp_path)
     assert PAIR.private not in everything_on_disk(tmp_path)
-    await store.run(lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.forget("r"))
     await store.erase_log()
     left = everything_on_disk(tmp_path)
     assert BODY not in left
     assert wrapped[12:28] not in left
-    assert await store.run(lambda tx: tx.keys("r")) == {}
-    assert await store.run(lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
+    assert await store.run("look", lambda tx: tx.keys("r")) == {}
+    assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}

@@ -25,14 +25,14 @@ def failure(status: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 @pytest.mark.parametrize("code", Code)
 def test_a_refusal_survives_the_wire(code: Code) -> None:
-    for hint in ("", "value is 3: allowed are 0..2"):
+    for hint in ("", "value is 3; it must be 0..2"):
         sent = Refusal(code, hint)
         got = refusal_of(failure(code.status, sent.details()))
         assert got is not None
         assert (got.code, got.hint, str(got)) == (code, hint, str(sent))
 
 
-def test_other_failures_are_no_refusals() -> None:
+def test_other_failures_are_not_refusals() -> None:
     assert refusal_of(failure(grpc.StatusCode.UNAVAILABLE, "connection refused")) is None
     assert refusal_of(grpc.RpcError()) is None
 
@@ -151,12 +151,12 @@ async def test_calls_without_a_request_take_no_slot() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_no_message_is_a_bad_request_and_clients_have_few_methods() -> None:
+async def test_an_unreadable_message_is_a_bad_request() -> None:
     async with served(8) as (echo, channel):
         echo.gate.set()
         for method, raw, status in (
             (RESULT, b"\xff", grpc.StatusCode.INVALID_ARGUMENT),
-            (RESULT, b"\x0a\x02\xff\xfe", grpc.StatusCode.INVALID_ARGUMENT),  # no UTF-8
+            (RESULT, b"\x0a\x02\xff\xfe", grpc.StatusCode.INVALID_ARGUMENT),  # not UTF-8
             (RESULT, b"\x12\x00" * 5000, grpc.StatusCode.INVALID_ARGUMENT),
             ("/croupier.protocol.v1.Analyzer/Grant", b"\xff", grpc.StatusCode.PERMISSION_DENIED),
             ("/croupier.protocol.v1.Analyzer/Grant", b"", grpc.StatusCode.PERMISSION_DENIED),

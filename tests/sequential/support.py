@@ -33,14 +33,14 @@ class Person:
     """A point, and the models that the person was asked about."""
 
     point: NDArray[np.float64]
-    wish: float
+    max_local_epsilon: float
     key: bytes = field(default_factory=new_client_key)
     gradient: Callable[[bytes], NDArray[np.float64]] | None = None
     asked: list[bytes] = field(default_factory=list)
 
     @property
     def attendee(self) -> Attendee:
-        return Attendee(self.key, self.wish, self._gradient)
+        return Attendee(self.key, self.max_local_epsilon, self._gradient)
 
     def _gradient(self, parameters: bytes) -> NDArray[np.float64]:
         self.asked.append(parameters)
@@ -76,7 +76,7 @@ class Table:
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
-        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         report = await run_fleet(
             self.channel, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
         )

@@ -1,4 +1,4 @@
-"""Turns and what breaks: a first hop that stops while somebody does not hang up, clients that come again or do not."""
+"""Sequential rounds and what breaks: a first hop that stops with streams open, clients that reconnect or do not."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
     service = table.inside.running["shuffler-1"].service
-    document = await service.store.run(lambda tx: tx.document(terms.round_id, PROGRESS))
+    document = await service.store.run("look", lambda tx: tx.document(terms.round_id, PROGRESS))
     return pb.SequentialProgress.FromString(document or b"")
 
 
-async def test_nobody_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:
+async def test_no_client_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:
     """Reproduction: a call held up the stop, and those who had been sent away were asked meanwhile."""
     async with laid(tmp_path) as table:
         group = people(12)
@@ -60,7 +60,7 @@ async def test_nobody_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> No
 async def test_the_last_answer_counts_although_its_clients_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reproduction: a first hop that restarted waited for clients whom it did not have to ask anything any more."""
+    """Reproduction: a first hop that restarted waited for clients that had answered already."""
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=6))
@@ -83,7 +83,7 @@ async def test_the_last_answer_counts_although_its_clients_are_gone(
         assert publication.num_reports == certificate.num_answers == 8
 
 
-async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path: Path) -> None:
+async def test_a_user_asked_on_two_streams_at_once_answers_once(tmp_path: Path) -> None:
     """Reproduction: a second attendance while the first computed failed for everybody on it."""
     async with laid(tmp_path) as table:
         group = people(8)
@@ -109,7 +109,7 @@ async def test_a_user_who_is_asked_on_two_streams_at_once_answers_once(tmp_path:
         assert len(table.outbox.users(f"answers/{terms.round_id}")) <= reports[0].num_answers + 1
 
 
-async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path: Path) -> None:
+async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Path) -> None:
     """Reproduction: connections end every half an hour, and after some of them every client had given up."""
     async with laid(tmp_path) as table:
         group = people(8)
@@ -129,8 +129,8 @@ async def test_streams_that_break_now_and_then_exhaust_nobodys_patience(tmp_path
         assert (await taking).report.num_answers == 0
 
 
-async def test_strangers_who_let_nobody_in_keep_nobody_out(tmp_path: Path) -> None:
-    """Reproduction: whoever opened streams and said nothing had their slots for half an hour."""
+async def test_silent_strangers_keep_no_client_out(tmp_path: Path) -> None:
+    """Reproduction: callers that opened streams and said nothing kept their slots for half an hour."""
     async with laid(tmp_path, settings_of=lambda _: "max_concurrent_calls = 16\n") as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))

@@ -57,7 +57,7 @@ def code_of(refusal: Refusal | None) -> Code | None:
     return refusal.code if refusal else None
 
 
-async def test_only_who_has_submitted_and_holds_the_key_is_let_in(tmp_path: Path) -> None:
+async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
@@ -77,7 +77,7 @@ async def test_only_who_has_submitted_and_holds_the_key_is_let_in(tmp_path: Path
         assert codes == [bad, bad, bad, pb.SUBMISSION_CODE_UNKNOWN_CLIENT, accepted]
 
 
-async def test_one_who_has_not_submitted_keeps_nobody_else_out(tmp_path: Path) -> None:
+async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) -> None:
     async with laid(tmp_path, 1) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
@@ -87,7 +87,7 @@ async def test_one_who_has_not_submitted_keeps_nobody_else_out(tmp_path: Path) -
         await table.result(terms)
 
 
-async def test_nobody_answers_for_somebody_else(tmp_path: Path) -> None:
+async def test_no_client_answers_for_another(tmp_path: Path) -> None:
     """The attacker attends as itself, guesses that another is asked, and sends all the time."""
     async with laid(tmp_path) as table:
         group = people(8)
@@ -151,7 +151,7 @@ async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once
         taking = asyncio.create_task(table.take(terms, group))
         sealed = await asyncio.wait_for(passed_on.get(), 60)
         second = table.inside.running["shuffler-2"].service
-        keys = await second.store.run(lambda tx: tx.keys(terms.round_id))
+        keys = await second.store.run("look", lambda tx: tx.keys(terms.round_id))
         layer = Onion(terms).layer(pb.LANE_ANSWER, 2)
         (answer,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [sealed])
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer or b"")
@@ -171,7 +171,7 @@ async def test_answers_are_taken_from_the_predecessor_alone_and_learnt_from_once
         assert taken.report.num_answers == publication.num_reports == certificate.num_answers == 8
 
 
-async def test_nobody_answers_about_a_model_that_is_not_the_analyzers(
+async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with laid(tmp_path) as table:
@@ -191,7 +191,7 @@ async def test_nobody_answers_about_a_model_that_is_not_the_analyzers(
         assert not table.outbox.users(f"answers/{terms.round_id}")
 
 
-async def test_nobody_answers_without_the_accountants_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
@@ -232,7 +232,7 @@ async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pyt
         assert [len(one.asked) for one in group.values()] == [1] * 8
 
 
-async def test_what_is_no_attendance_is_refused(tmp_path: Path) -> None:
+async def test_a_bad_attendance_is_refused(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         stub: Any = stubs.ShufflerStub(table.channel)
         bit = await table.operator.open_round(bit_settings(BIT))
@@ -259,17 +259,19 @@ async def test_what_is_no_attendance_is_refused(tmp_path: Path) -> None:
         await table.operator.withdraw(turns.round_id)
 
 
-async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
+async def test_a_sequential_round_can_be_withdrawn(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
         first = table.inside.running["shuffler-1"].service
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
-        while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            await first.store.run("look", lambda tx: tx.round(terms.round_id))
+        ).state != pb.ROUND_STATE_SEQUENTIAL:
             await asyncio.sleep(0.05)
         said = await table.operator.withdraw(terms.round_id)
         assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
-        assert await first.store.run(lambda tx: tx.keys(terms.round_id)) == {}
+        assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
         assert [one.asked for one in group.values()] == [[]] * 8
@@ -290,7 +292,9 @@ async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path
         await table.operator.close_round(terms.round_id)
         if mechanism == "sequential":
             first = table.inside.running["shuffler-1"].service
-            while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+            while (  # noqa: ASYNC110
+                await first.store.run("look", lambda tx: tx.round(terms.round_id))
+            ).state != pb.ROUND_STATE_SEQUENTIAL:
                 await asyncio.sleep(0.05)
             await table.operator.close_round(terms.round_id, end_sequential=True)
         await table.result(terms)

@@ -21,7 +21,7 @@ from tests.sequential.support import laid, people, settings, task
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_caller_who_sends_and_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_caller_that_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
     async with laid(tmp_path, over_tls=True) as table:
         group = people(8)
         terms = await table.gather(group, settings(task(period_ms=200)))

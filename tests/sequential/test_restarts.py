@@ -53,12 +53,14 @@ async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, 
         assert taken.report.num_answers + taken.report.num_skipped <= 10
         assert max(len(one.asked) for one in group.values()) <= 1
         assert certificate.dishonest == 10 - certificate.num_answers
-        entered = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        entered = await table.inside.running["accountant"].service.store.run(
+            "look", lambda tx: Ledger(tx.connection).entered()
+        )
         assert [entry.epsilon for _, _, entries in entered for entry in entries] == [
             tier.epsilon for tier in certificate.tiers
         ]
         for name, running in table.inside.running.items():
             store = running.service.store
-            while (await store.run(lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+            while (await store.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            assert await store.run(lambda tx: tx.keys(terms.round_id)) == {}, name
+            assert await store.run("look", lambda tx: tx.keys(terms.round_id)) == {}, name

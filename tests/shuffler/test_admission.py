@@ -56,8 +56,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 async def opened(store: Store, pool: WorkerPool) -> Admission:
-    await store.run(lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
-    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
+    await store.run("look", lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
+    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
     admission = Admission(store, pool)
     await admission.register([public(client) for client in range(1, 6)])
     return admission
@@ -68,7 +68,7 @@ async def codes(admission: Admission, *submissions: pb.Submission) -> list[pb.Su
 
 
 @pytest.mark.asyncio
-async def test_each_cause_has_its_code_and_disturbs_nobody(store: Store, pool: WorkerPool) -> None:
+async def test_each_cause_has_its_code_and_disturbs_no_others(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     forged = submission(3)
     forged.signature = submission(2).signature
@@ -81,7 +81,7 @@ async def test_each_cause_has_its_code_and_disturbs_nobody(store: Store, pool: W
         pb.SUBMISSION_CODE_WRONG_SIZE,
         ACCEPTED,
     ]
-    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 2
+    assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 2
 
 
 @pytest.mark.asyncio
@@ -91,7 +91,7 @@ async def test_the_same_bytes_count_once_and_different_bytes_are_refused(store: 
     assert await codes(admission, submission(1), submission(1, fill=7)) == [ACCEPTED, EXISTS]
     again = Admission(store, pool)  # a restart knows only what is durable
     assert await codes(again, submission(1), submission(1, fill=7), submission(2)) == [ACCEPTED, EXISTS, ACCEPTED]
-    assert await store.run(lambda tx: tx.envelopes(TERMS.round_id)) == [bytes(SIZE), bytes(SIZE)]
+    assert await store.run("look", lambda tx: tx.envelopes(TERMS.round_id)) == [bytes(SIZE), bytes(SIZE)]
 
 
 @pytest.mark.asyncio
@@ -99,26 +99,26 @@ async def test_concurrent_calls_are_committed_together_and_counted_once(store: S
     admission = await opened(store, pool)
     answers = await asyncio.gather(*(codes(admission, submission(client), submission(1)) for client in range(1, 6)))
     assert answers == [[ACCEPTED, ACCEPTED]] * 5
-    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 5
+    assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 5
 
 
 @pytest.mark.asyncio
 async def test_after_the_close_only_a_repeat_is_acknowledged(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     assert await codes(admission, submission(1)) == [ACCEPTED]
-    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
+    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
     assert await codes(admission, submission(1), submission(2)) == [ACCEPTED, pb.SUBMISSION_CODE_ROUND_CLOSED]
-    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 1
+    assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 1
 
 
 @pytest.mark.asyncio
-async def test_a_failed_commit_acknowledges_nobody(store: Store, pool: WorkerPool) -> None:
+async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    await store.run(lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))
+    await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))
     admission._admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
     with pytest.raises(Exception, match="UNIQUE"):
         await codes(admission, submission(1), submission(2))
-    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 1
+    assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 1
 
 
 @pytest.mark.asyncio
@@ -161,14 +161,14 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
     answers = await codes(again, with_token(8, TOKEN), with_token(8, TOKEN, fill=1), with_token(9, TOKEN))
     assert answers == [ACCEPTED, EXISTS, USED]
     other_round = make_kit(round_id="round-2").terms
-    await store.run(lambda tx: tx.add_round("round-2", TERMS.suite, {}))
-    await store.run(lambda tx: tx.update_round("round-2", state=pb.ROUND_STATE_OPEN))
+    await store.run("look", lambda tx: tx.add_round("round-2", TERMS.suite, {}))
+    await store.run("look", lambda tx: tx.update_round("round-2", state=pb.ROUND_STATE_OPEN))
     late = with_token(8, TOKEN, round_id="round-2")
     assert (await again.submit(other_round, SIZE, [late]))[0] == [USED]
 
 
 @pytest.mark.asyncio
-async def test_a_stolen_token_is_of_no_use_in_somebody_elses_submission(store: Store, pool: WorkerPool) -> None:
+async def test_a_stolen_token_is_useless_in_another_clients_submission(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await admission.register([], [hashlib.sha256(token).digest() for token in (TOKEN, OTHER)])
     swapped = with_token(8, TOKEN)
@@ -188,14 +188,14 @@ async def test_registered_clients_spend_no_token(store: Store, pool: WorkerPool)
 async def test_a_token_lost_with_its_commit_is_free_again(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await admission.register([], [hashlib.sha256(TOKEN).digest()])
-    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
+    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
     assert await codes(admission, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_ROUND_CLOSED]
-    await store.run(lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
+    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
     assert await codes(admission, with_token(9, TOKEN)) == [ACCEPTED]
 
 
 @pytest.mark.asyncio
-async def test_a_full_round_admits_nobody_else(store: Store, pool: WorkerPool) -> None:
+async def test_a_full_round_admits_no_other_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     manifest = pb.Manifest.FromString(TERMS.payload)
     manifest.max_batch_size = 2
@@ -216,8 +216,8 @@ class Forgetful(Store):
 
     losses = 0
 
-    def _transact(self, work: Callable[[Transaction], T]) -> T:
-        answer = super()._transact(work)
+    def _transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        answer = super()._transact(name, work)
         if self.losses:
             self.losses -= 1
             raise Refusal(Code.STORE_FAILED)
@@ -238,7 +238,7 @@ async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool:
             await admission.register([public(6)])
         await admission.register([public(6), public(7)])
         assert await codes(admission, submission(6), submission(7)) == [ACCEPTED, ACCEPTED]
-        assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 4
+        assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 4
 
 
 @pytest.mark.asyncio
@@ -254,7 +254,7 @@ async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(
     """Once the committer died over the abandoned call, and everyone behind it waited until their deadline."""
     admission = await opened(store, pool)
     holding = threading.Event()
-    blocked = asyncio.create_task(store.run(lambda _: holding.wait(10)))  # until then no commit goes through
+    blocked = asyncio.create_task(store.run("look", lambda _: holding.wait(10)))  # until then no commit goes through
     first = asyncio.create_task(codes(admission, submission(1)))
     while admission._committer is None or admission._queue:  # noqa: ASYNC110 (nothing says when it has begun)
         await asyncio.sleep(0.01)
@@ -266,4 +266,4 @@ async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(
     holding.set()
     assert await asyncio.wait_for(calls[2], 10) == [ACCEPTED]
     await blocked
-    assert await store.run(lambda tx: tx.num_submissions(TERMS.round_id)) == 3
+    assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 3

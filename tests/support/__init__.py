@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
@@ -31,6 +31,7 @@ from runtime.workers import WorkerPool
 from tests.support.in_memory import Network
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
+AnyStore = TypeVar("AnyStore", bound=Store)
 SUITE = "x25519-sha256-chacha20poly1305"
 BIT = Question("bit", RandomizedResponse())
 encode_report = BIT.mechanism.encode_report
@@ -88,9 +89,13 @@ class Threads(WorkerPool):
 
 
 def ephemeral_store(url: str, wrapping_key: bytes) -> Store:
-    """Returns a store that does not wait for the disk: it outlives its service, and not the machine."""
-    store = Store(url, wrapping_key)
-    if url.startswith("sqlite"):
+    """Returns a store that does not wait for the disk."""
+    return without_sync(Store(url, wrapping_key))
+
+
+def without_sync(store: AnyStore) -> AnyStore:
+    """Has a SQLite store wait for the disk no more: what it has committed outlives its service, and not the machine."""
+    if store._database.engine.dialect.name == "sqlite":
         with store._database.engine.connect() as connection:  # the pool's only one
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
     return store

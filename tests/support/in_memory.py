@@ -1,7 +1,7 @@
 """A transport without sockets: channels whose calls go straight to the handlers of a server in the same event loop.
 
 Everything of ours that stands between caller and handler is the real thing: messages go through bytes both ways, the
-guard of `runtime.transport` stands before every call, and whoever calls is known by a certificate that has to be pinned
+guard of `runtime.transport` stands before every call, and a caller is known by a certificate that has to be pinned
 on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/runtime/test_transport_contract.py` holds this
 transport and the real one to the same behaviour.
 """
@@ -311,7 +311,7 @@ class _Call:
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._channel.calls.discard(self)
         if not task.cancelled():
-            task.exception()  # whoever asks hears of it; whoever does not has dropped the call
+            task.exception()  # a caller that waits hears of it; any other has dropped the call
 
     async def _live(self, patience_s: float | None) -> Any:
         try:
@@ -321,7 +321,7 @@ class _Call:
             raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
 
     async def _call(self, address: str) -> Any:
-        """Makes the call at whoever listens there."""
+        """Makes the call to the server that listens there."""
         raise NotImplementedError
 
     async def _serve(self, address: str, method: str) -> tuple[_Server, Any, _Context]:
@@ -374,7 +374,7 @@ class _Pipe:
         self._changed = asyncio.Event()
 
     async def put(self, raw: bytes) -> bool:
-        """Returns whether there is still somebody to read it."""
+        """Returns whether there is still a reader."""
         while len(self._waiting) >= _WINDOW and not self._closed:
             await self._changed.wait()
         if not self._closed:

@@ -143,12 +143,12 @@ def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     assert "planned for all clients answering" in found["stopped"]
 
 
-def test_a_simulation_says_that_nobody_was_protected(tmp_path: Path) -> None:
+def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
     found = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
     assert found["grade"] == "CERTIFIED"
     assert found["everyone_else_colludes"] == 8.0
     assert any("this run protected no user" in line for line in found["assumptions"])
-    assert any("at least one shuffler is honest" in line for line in found["assumptions"])
+    assert any("keeps its order secret" in line for line in found["assumptions"])
     text = shown("--simulate", "--epochs", "1", "--out", tmp_path)
     assert "1 epoch, 1 step: accuracy" in text
     for part in (
@@ -157,7 +157,7 @@ def test_a_simulation_says_that_nobody_was_protected(tmp_path: Path) -> None:
         "(no guarantee)",
         "if everyone else colludes",
         "replace-one",
-        "at least one shuffler is honest",
+        "keeps its order secret",
     ):
         assert part in text
 
@@ -192,8 +192,8 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
 @pytest.mark.parametrize("order", ["batch", "sequential"])
 def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
     arguments = ("--unit", "record", "--clients", "4", "--budgets", "2:1", "--epochs", "2", "--order", order)
-    # In real time, here alone: nobody misses a turn that is so long, on however busy a machine.
-    found = train(*arguments, "--turn-s", "2", "--out", tmp_path, "--dir", local.directory)
+    # In real time, here alone: no client misses so long a period, on however busy a machine.
+    found = train(*arguments, "--period-s", "2", "--out", tmp_path, "--dir", local.directory)
     assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [4, 8])
     first, second = (epoch["epsilon"] for epoch in found["history"])
     assert first == pytest.approx(2.0, rel=1e-6)
@@ -215,7 +215,7 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
     [
         (("--delta", "2"), "delta is 2; it must be in 1e-12..0.1"),  # said by the configuration
         (("--simulate", "--dir", "clinic"), "dir is clinic; it must not be given for a simulation"),
-        (("--turn-s", "0"), "period_s is 0; it must be in 0.001..600 seconds"),
+        (("--period-s", "0"), "period_s is 0; it must be in 0.001..600 seconds"),
         (("--simulate", "--device", "abacus"), "device is 'abacus'; it must be a device"),  # said by the runner
     ],
 )

@@ -47,7 +47,7 @@ def test_mnist_is_read_from_idx_files_packed_or_not(tmp_path: Path) -> None:
     assert found.test.targets[:12].tolist() == [*range(10), 0, 1]
     assert int((found.train.features.sum(dim=0) > 0).sum()) == 1
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09nine")
-    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte is no IDX file"):
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte cannot be read"):
         load_dataset("mnist", tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte \(or .gz\) does not exist"):

@@ -86,7 +86,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
             newest = tx.rounds()[0].round_id
             return newest, tx.submission_hashes(newest)
 
-        round_id, before = await first.store.run(admitted)
+        round_id, before = await first.store.run("look", admitted)
         assert len(before) == USERS
         await inside.stop("shuffler-1", "analyzer", "accountant")
         await inside.start("shuffler-1", "analyzer", "accountant")
@@ -94,8 +94,8 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert [report.step for report in reports] == [2, 3]
         assert reports[0].round_id == round_id
         second = inside.running["shuffler-1"].service
-        after = await second.store.run(lambda tx: tx.submission_hashes(round_id))
-        assert after == before  # nobody made a second report
+        after = await second.store.run("look", lambda tx: tx.submission_hashes(round_id))
+        assert after == before  # no client made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]
         assert any("half sphere" in one for one in reports[0].certificate.assumptions)
@@ -106,13 +106,13 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
 async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path: Path) -> None:
     limit = "[privacy_limit]\ntotal_epsilon = 7.0\ntotal_delta = 1e-4\n"
     async with training(tmp_path, limit) as (run, _):
-        for _ in range(2):  # the refused round stays the last one: nobody is asked again
-            with pytest.raises(NotGrantedError, match=r"the ledger would reach epsilon .* allowed is 7"):
+        for _ in range(2):  # the refused round stays the last one: no client is asked again
+            with pytest.raises(NotGrantedError, match=r"the ledger would reach epsilon .* must be at most 7"):
                 await take(run, 10)
             progress = run.resume()
             assert 0 < progress.descent.steps < 10
             assert len(progress.answered) == len(progress.history) == progress.descent.steps
-            # The refused answers were never opened, and yet whoever colludes with everybody may have them.
+            # The refused answers were never opened, and yet an observer that colludes with all others may have them.
             assert progress.unreleased(1) == 1
 
 

@@ -39,7 +39,7 @@ def test_the_worst_batch_counts() -> None:
     assert both.epsilon == pytest.approx(spending.after([[small]] * 3).epsilon, rel=1e-6)
 
 
-def test_epochs_that_fewer_answer_cost_more_and_every_epoch_counts_as_it_was() -> None:
+def test_epochs_that_fewer_answer_cost_more() -> None:
     spending, fewer = UserSpending(10, 1e-5), Batch(((1.0, 350), (2.0, 250)))
     full, mixed, half = (
         spending.after(epochs).epsilon for epochs in ([[EVERYONE]] * 4, [[EVERYONE], [fewer]] * 2, [[fewer]] * 4)
@@ -48,7 +48,7 @@ def test_epochs_that_fewer_answer_cost_more_and_every_epoch_counts_as_it_was() -
     assert mixed < 0.95 * half
     half_certified = certify(fewer.budgets, "hemisphere", delta=1e-5, rounds=4, attack=False)
     assert half == pytest.approx(half_certified.epsilon, rel=0.03)
-    # Whoever may be anything hides nobody.
+    # A dishonest user adds no cover.
     lying = Batch(EVERYONE.tiers, dishonest=600)
     assert spending.after([[lying]]).epsilon > 1.2 * spending.after([[EVERYONE]]).epsilon
     assert any("at most 600 of the other users" in line for line in spending.after([[lying]]).assumptions)
@@ -61,7 +61,7 @@ def test_who_was_not_there_has_lost_nothing() -> None:
     assert found.tiers[1][1] > 1.2 * alone.tiers[1][1]
 
 
-def test_many_budgets_that_are_answered_in_groups_are_followed_through_all_epochs() -> None:
+def test_budgets_answered_in_groups_are_followed_through_all_epochs() -> None:
     """The groups differ from epoch to epoch; a user's budget does not, and neither do its losses get lost."""
     locals_ = np.linspace(0.5, 2.0, 40).tolist()
     first = Batch(tuple((local, 100) for local in locals_))
@@ -111,7 +111,7 @@ def test_silos_spend_their_local_budget_composed() -> None:
     # The paper's figure is another one, and no bound for these reports: see the attack below.
     assert found.asymptotic is not None
     assert found.asymptotic < 0.7 * found.epsilon
-    assert found.everyone_else_colludes == found.epsilon  # nobody else was needed
+    assert found.everyone_else_colludes == found.epsilon  # no other user was needed
 
 
 @pytest.mark.parametrize("dimension", [500, 2000])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import lower_bound, tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound
 from accountant.numerics.gaussian import gaussian_delta
 from croupier import (
     BinaryRandomizedResponse,
@@ -108,7 +108,7 @@ def exact_worst(budgets: list[float], k: int, epsilon: float) -> float:
 def test_bits_of_few_users_are_attacked_exactly(budgets: list[float], epsilon: float) -> None:
     """With all splits and both directions the attack is the truth, for every victim."""
     for local in set(budgets):
-        found = tier_lower_bound(budgets, RR, local, epsilon=epsilon)
+        found = lower_bound(budgets, RR, victim=local, epsilon=epsilon)
         exact = worst_delta(budgets, budgets.index(local), 2, epsilon)
         assert exact - 1e-11 <= found.delta <= exact + 1e-14
 
@@ -133,7 +133,7 @@ def test_no_smaller_epsilon_can_be_true(budgets: list[float], delta: float, k: i
 @pytest.mark.parametrize("row", VECTORS["brute_force_worst"], ids=str)
 def test_the_worst_cases_of_the_vectors(row: dict[str, Any]) -> None:
     budgets, k = row["budgets"], row["k"]
-    found = tier_lower_bound(budgets, KaryRandomizedResponse(k), budgets[row["victim"]], epsilon=row["epsilon"])
+    found = lower_bound(budgets, KaryRandomizedResponse(k), victim=budgets[row["victim"]], epsilon=row["epsilon"])
     exact = float(row["delta_exact_worst"])
     assert found.delta <= exact * (1 + 1e-9)
     # All splits of bits are searched; of letters only the first placements.
@@ -173,8 +173,8 @@ def test_never_above_the_certificate(
     found = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
     assert found.epsilon <= certificate.epsilon
     for tier in certificate.tiers:
-        one = tier_lower_bound(
-            budgets, randomizer, tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
+        one = lower_bound(
+            budgets, randomizer, victim=tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
         )
         assert one.epsilon <= tier.epsilon
 
@@ -211,7 +211,7 @@ def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
             p, q = ((table + table.T) / 2 for table in (p, q))
             worst = max(worst, *(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p))))
         rows = [(budget, 1, delta) for budget, delta in zip(budgets, deltas, strict=True)]
-        found = tier_lower_bound(Budgets.from_tiers(rows), randomizer, 1.5, epsilon=epsilon)
+        found = lower_bound(Budgets.from_tiers(rows), randomizer, victim=1.5, epsilon=epsilon)
         assert 0.6 * worst < found.delta <= worst
 
 
@@ -296,8 +296,8 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: 
 
 
 def test_unknown_tiers_and_noise_without_a_delta_are_refused() -> None:
-    with pytest.raises(ValueError, match="exactly one tier"):
-        tier_lower_bound([1.0] * 3, RR, 2.0, delta=0.1)
+    with pytest.raises(ValueError, match="victim is 2; it must be the local epsilon of a tier"):
+        lower_bound([1.0] * 3, RR, victim=2, delta=0.1)
     with pytest.raises(ValueError, match="local_delta is 0"):
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.numerics.gaussian import gaussian_delta
@@ -52,7 +52,7 @@ def test_cells_hold_all_of_the_victim(noise: AdditiveNoise, rate: float) -> None
     slack = 1 + 1e-9
     assert np.all(pair.low0 * pair.width <= pair.mass0 * slack + 1e-18)
     assert np.all(pair.high0 * pair.width * slack >= pair.mass0 - 1e-18)
-    # Nobody's density is anywhere below the floor: the far end of the interval is the least favourable value.
+    # No user's density is anywhere below the floor: the far end of the interval is the least favourable value.
     floor = np.exp(cells.log_floor(np.array([rate]))[0])
     assert np.all(floor[pair.cell] <= np.minimum(pair.low0, pair.low1) * slack)
 
@@ -265,7 +265,7 @@ def test_a_span_covers_every_victim_in_it() -> None:
         assert members.size == tier.count
         assert tier.epsilon < members[0]
         for member in members[:: max(1, members.size // 4)]:
-            attack = tier_lower_bound(budgets, LaplaceMechanism(), float(member), delta=1e-5)
+            attack = lower_bound(budgets, LaplaceMechanism(), victim=float(member), delta=1e-5)
             assert 0 < attack.epsilon <= tier.epsilon
         least = tier.local_epsilon
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from accountant import Budgets
-from accountant.attacks.lower_bound import tier_lower_bound
+from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import exchange_laplace
 from accountant.bounds.exchange import exchange_bound
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
@@ -186,7 +186,7 @@ TABLE = [
 @pytest.mark.parametrize(("tiers", "victim", "delta", "expected"), TABLE)
 def test_the_table_of_the_specification(tiers: Tiers, victim: float, delta: float, expected: float) -> None:
     found = epsilon_of(tiers, victim, delta)
-    attack = tier_lower_bound(Budgets.from_tiers(tiers), "laplace", victim, delta=delta).epsilon
+    attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
     assert attack <= found <= expected * 1.01
 
 
@@ -194,7 +194,7 @@ def test_the_table_of_the_specification(tiers: Tiers, victim: float, delta: floa
 def test_no_attack_is_better(delta: float) -> None:
     tiers = [(0.3, 2_000), (1.0, 2_000), (2.0, 500)]
     for victim, _ in tiers:
-        attack = tier_lower_bound(Budgets.from_tiers(tiers), "laplace", victim, delta=delta).epsilon
+        attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
         assert attack <= epsilon_of(tiers, victim, delta)
 
 

@@ -398,7 +398,7 @@ def test_pooling_thousands_of_budgets_keeps_the_direction() -> None:
 
 
 @pytest.mark.parametrize("local", [27.0, 36.0, 100.0, 355.0, 500.0])
-def test_budgets_that_protect_nobody_stay_what_they_are(local: float) -> None:
+def test_budgets_that_add_no_cover_stay_what_they_are(local: float) -> None:
     """Thresholds next to the last count, and powers of e near the end of the floats."""
     budgets = equal(local, 10_000)
     for randomizer in (BinaryRandomizedResponse(), KaryRandomizedResponse(5), LaplaceMechanism()):

@@ -1,4 +1,4 @@
-"""Training in which clients take turns, through the real services: users with one example, and silos with many."""
+"""Training in sequential order, through the real services: users with one example, and silos with many."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_twice(
-    tmp_path: Path, digits: Dataset
-) -> None:
+async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_path: Path, digits: Dataset) -> None:
     async with training(tmp_path, digits, period_ms=300) as run:
         taking = asyncio.create_task(take(run, 1))
         outbox, before = None, dict[str, bytes]()
@@ -133,7 +131,7 @@ async def test_a_run_that_is_killed_among_the_turns_goes_on_and_nobody_answers_t
         outbox.close()
     assert reports[0].round_id == round_id
     assert before.items() <= after.items()
-    # While nobody was there, who was asked was skipped.
+    # Clients that were asked while the run was down were skipped.
     assert reports[0].certificate.num_answers >= 9
     assert reports[0].certificate.dishonest == CLIENTS - reports[0].certificate.num_answers
 
@@ -149,7 +147,7 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
     certificate = reports[0].certificate
     assert (certificate.epsilon, certificate.grade) == (4.0, "CERTIFIED")
     assert certificate.method == "local budget of one record, not of a user"
-    assert not any("shuffler is honest" in line for line in certificate.assumptions)
+    assert not any("shuffler keeps" in line for line in certificate.assumptions)
     # On a machine with much else to do a client may miss its turn.
     assert progress.history[0].steps == (certificate.num_answers if of is SequentialRun else 1) >= 1
     assert 0.001 < float(progress.descent.parameters.detach().norm()) < 10
@@ -172,7 +170,7 @@ async def test_who_has_no_gradient_is_named_and_the_others_go_on(
         assert bool(progress.descent.parameters.isfinite().all())
 
 
-def test_turns_have_plain_steps(digits: Dataset) -> None:
+def test_sequential_training_takes_plain_steps(digits: Dataset) -> None:
     arguments: dict[str, Any] = {
         "directory": Path(),
         "out": Path(),

@@ -39,7 +39,7 @@ async def test_two_clients_with_the_same_answer_are_one_answer_and_stop_no_round
         assert certificate.dishonest == 1
 
 
-async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: Path) -> None:
+async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
     """Reproduction: two clients whose submissions do not open answered in the place of two who had vanished."""
     async with laid(tmp_path) as table:
         group = people(14)
@@ -47,7 +47,7 @@ async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: P
         junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
         signed = {name: sign_submission(terms.round_id, one, group[name].key) for name, one in junk.items()}
         table.outbox.keep(terms.round_id, {name: Sealed(one.SerializeToString(), b"") for name, one in signed.items()})
-        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         report = await run_fleet(
             table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol
         )
@@ -61,23 +61,23 @@ async def test_who_joined_without_a_budget_hides_nobody_by_answering(tmp_path: P
 
 async def is_sequential(table: Table, terms: RoundTerms, name: str) -> None:
     service = table.inside.running[name].service
-    while (await service.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+    while (await service.store.run("look", lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
 async def kept(table: Table, terms: RoundTerms, name: str, *kinds: str) -> list[str]:
-    """Returns what a service still keeps that nobody may find when the round is over."""
+    """Returns what a service still keeps that must be gone when the round is over."""
     store = table.inside.running[name].service.store
     keys, documents = await store.run(
-        lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
+        "look", lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
     )
     return [*keys, *documents]
 
 
-async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_paid_for(tmp_path: Path) -> None:
+async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tmp_path: Path) -> None:
     """Reproduction: the analyzer kept the release key and the model, hop 1 an answer on its way, for ever.
 
-    How many have answered by then nobody has certified: the ledger takes it that nobody is hidden by anybody.
+    How many have answered by then is not certified: the ledger charges for no amplification.
     """
     async with laid(tmp_path) as table:
         group = people(12)
@@ -96,11 +96,13 @@ async def test_a_round_that_is_withdrawn_among_the_turns_leaves_nothing_and_is_p
         assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
             []
         ] * 4
-        ledger = await table.inside.running["accountant"].service.store.run(lambda tx: Ledger(tx.connection).entered())
+        ledger = await table.inside.running["accountant"].service.store.run(
+            "look", lambda tx: Ledger(tx.connection).entered()
+        )
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 
-async def test_a_round_that_stops_among_the_turns_leaves_nothing_where_it_stops(
+async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: the answer on its way and the model stayed in hop 1's store."""
@@ -131,7 +133,7 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
     async with laid(tmp_path) as table:
         group = people(3)
         terms = await table.operator.open_round(replace(settings(task()), short_batch_policy="dispose"))
-        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         await run_fleet(table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol)
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
@@ -148,7 +150,7 @@ async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Pat
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.operator.open_round(settings(task()))
-        users = {name: Participant(None, one.wish, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         await run_fleet(table.channel, terms, users, outbox=table.outbox, pool=table.pool, enrol=table.operator.enrol)
         await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
         closed = await table.operator.close_round(terms.round_id, end_sequential=True)

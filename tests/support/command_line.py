@@ -1,0 +1,43 @@
+"""The command line: commands run in the process of the tests, or in one of their own as their user has them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from deploy.cli import app
+
+__all__ = ["Said", "answer", "as_process", "croupier"]
+
+
+class Said(NamedTuple):
+    """What a command has written."""
+
+    stdout: str
+    stderr: str
+
+
+def croupier(*arguments: str | Path, expect: int = 0) -> Said:
+    """Runs a command in this process, which has imported already what it needs; services have their own."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == expect, f"{arguments}: {done.exit_code}\n{done.output}\n{done.exception!r}"
+    return Said(done.stdout, done.stderr)
+
+
+def as_process(*arguments: str | Path, expect: int = 0) -> Said:
+    """Runs a command as its user does."""
+    command = [sys.executable, "-m", "deploy.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return Said(done.stdout, done.stderr)
+
+
+def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = croupier) -> Any:
+    """Returns what a command says in JSON."""
+    return json.loads(run(*arguments, "--json", expect=expect).stdout)
