@@ -3,6 +3,7 @@
     CroupierError
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
+    ├── TicketError              a ticket that does not verify, or cannot be made
     └── Refusal                  an answer "no" that travels: has a code from `Code`
 
 A `Code` maps to one gRPC status and one public message; the codes of single submissions bear the same names. What a
@@ -16,7 +17,16 @@ from dataclasses import dataclass
 
 import grpc
 
-__all__ = ["TRANSIENT", "Code", "CroupierError", "EnvelopeError", "Refusal", "SignatureError", "refusal_of"]
+__all__ = [
+    "TRANSIENT",
+    "Code",
+    "CroupierError",
+    "EnvelopeError",
+    "Refusal",
+    "SignatureError",
+    "TicketError",
+    "refusal_of",
+]
 
 
 TRANSIENT = (
@@ -44,6 +54,10 @@ class EnvelopeError(CroupierError):
 
 class SignatureError(CroupierError):
     """A signature is missing, by somebody else, or over other bytes."""
+
+
+class TicketError(CroupierError):
+    """A blinded message cannot be evaluated, or evaluations do not verify under the key of the manifest."""
 
 
 @dataclass(frozen=True)
