@@ -5,14 +5,15 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo train test faults fuzz check protos bench clean
+.PHONY: help demo train test faults fuzz check docs protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
 	@echo "make test    install, run every test"
 	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
-	@echo "make check   formatting, lint, types, architecture, drift of the generated code"
+	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
+	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make bench   how long certificates take; throughput against the number of users"
 
@@ -49,6 +50,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
 	PYTHON=$(BIN)/python sh proto/generate.sh --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh

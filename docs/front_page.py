@@ -1,0 +1,32 @@
+"""Puts the pages of the repository's root on the documentation site: README.md as its front page, and three others.
+
+They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
+here. Anything else that they link to is not on the site, and the build, which allows no warning, says so.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the root pages, with their links as they are on the site."""
+    root = Path(config.config_file_path).parent
+    for source, page in ROOT_PAGES.items():
+        text = (root / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=re.sub(r"\]\(([^)#]+)", _on_the_site, text)))
+    return files
+
+
+def _on_the_site(link: re.Match[str]) -> str:
+    target = link[1].removeprefix("docs/")
+    return f"]({ROOT_PAGES.get(target, target)}"
