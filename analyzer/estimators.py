@@ -5,27 +5,56 @@ user i's value has in its report (1 − 2q_i for a bit, 1 − kq_i for a letter)
 
 Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
 what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
-another draw of users from a population would add.
+another draw of users from a population would add. `ESTIMATORS` has an estimator for each kind of mechanism.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.calibration import gaussian_sigma_steps
+from analyzer.vectors import (
+    VectorEstimate,
+    decode_gaussian_vector,
+    decode_unit_vector,
+    gaussian_mean,
+    hemisphere_mean,
+    longest_gaussian_report,
+)
+from protocol.mechanisms import (
+    Gaussian,
+    GaussianVector,
+    Hemisphere,
+    KaryResponse,
+    Laplace,
+    LatticeMechanism,
+    OneBit,
+    RandomizedResponse,
+    ScalarMechanism,
+    VectorMechanism,
+)
 from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Estimate", "estimate", "project_on_simplex", "tiers_of_reports"]
+__all__ = ["ESTIMATORS", "Estimate", "Estimator", "decoder", "estimate", "project_on_simplex", "tiers_of_reports"]
+
+M = TypeVar("M")
+Scalar = TypeVar("Scalar", bound=ScalarMechanism)
+Lattice = TypeVar("Lattice", bound=LatticeMechanism)
+InSpace = TypeVar("InSpace", bound=VectorMechanism)
 
 Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
+Numbers = tuple[Floats, Floats, Floats]
 
 _DEPENDENT = (
     "if budgets depend on values this estimate is biased: reports weigh more the larger their owner's budget, "
@@ -38,6 +67,7 @@ class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
     Attributes:
+        letters: histogram only: the names of what is counted.
         values: unbiased (before any projection), so they may leave their natural range.
         projected: histogram only: the nearest point of the simplex (Euclidean).
         standard_errors: around the truth of these users.
@@ -52,6 +82,22 @@ class Estimate:
     confidence_level: float
     sampling_standard_errors: tuple[float, ...]
     notes: tuple[str, ...]
+    letters: tuple[str, ...] = ()
+
+    def publish(self, publication: pb.Publication) -> None:
+        """Writes the estimate into a publication."""
+        publication.confidence_level = self.confidence_level
+        publication.notes.extend(self.notes)
+        for index, value in enumerate(self.values):
+            low, high = self.confidence_intervals[index]
+            publication.values.add(
+                label=self.letters[index] if self.letters else "",
+                estimate=value,
+                projected=self.projected[index] if self.projected else None,
+                standard_error=self.standard_errors[index],
+                confidence_interval=pb.Interval(low=low, high=high),
+                sampling_standard_error=self.sampling_standard_errors[index],
+            )
 
 
 def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
@@ -82,9 +128,7 @@ def _uneven(weights: Floats, counts: Floats) -> float:
     return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
 
 
-def _from_counts(
-    hits: Floats, letters: int, epsilons: Floats, counts: Floats, *, rounded: bool
-) -> tuple[Floats, Floats, Floats]:
+def _from_counts(hits: Floats, letters: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Numbers:
     """Returns estimates, standard errors and sampling standard errors from how often each letter was reported.
 
     A report hits letter j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i, where c is 1 or 0 for
@@ -108,25 +152,6 @@ def _from_counts(
     return shares, errors, np.sqrt(between / n)
 
 
-def _lattice_mean(
-    reports: Reports, lattice: int, epsilons: Floats, counts: Floats, local_delta: float | None
-) -> tuple[float, float, float]:
-    """Returns mean, standard error and sampling standard error as fractions of the interval (average of reports).
-
-    Discrete Laplace noise of scale b has variance 2e^(−1/b)/(1 − e^(−1/b))²; stochastic rounding adds at most ¼.
-    Discrete Gaussian noise has a variance of at most σ² (Canonne, Kamath, Steinke 2020, Corollary 9).
-    """
-    n = float(counts.sum())
-    rate = epsilons / lattice
-    noise = 2 * np.exp(-rate) / np.expm1(-rate) ** 2 + 0.25
-    if local_delta is not None:
-        sigmas = [gaussian_sigma_steps(epsilon, local_delta, lattice) for epsilon in epsilons.tolist()]
-        noise = np.square(sigmas) + 0.25
-    mean = float(reports.mean()) / lattice
-    c = min(max(mean, 0.0), 1.0)
-    return mean, math.sqrt(float(np.dot(noise, counts))) / (n * lattice), math.sqrt(c * (1 - c) / n)
-
-
 def project_on_simplex(shares: Floats) -> Floats:
     """Returns the nearest probability vector in Euclidean distance (Duchi et al., ICML 2008, Figure 1)."""
     descending = np.sort(shares)[::-1]
@@ -135,49 +160,164 @@ def project_on_simplex(shares: Floats) -> Floats:
     return np.asarray(np.maximum(shares - excess[last], 0.0), dtype=np.float64)
 
 
-def estimate(question: Question, reports: Reports, tiers: Tiers, confidence: float = 0.95) -> Estimate:
+class Estimator(ABC, Generic[M]):
+    """How the analyzer reads and counts the reports of one kind of mechanism."""
+
+    @abstractmethod
+    def decoder(self, mechanism: M, least_epsilon: float) -> Callable[[bytes], Any]:
+        """Returns what makes a report of opened bytes; it raises ValueError where no honest client has sent them.
+
+        least_epsilon: the smallest budget of the round, with which any report may have been made.
+        """
+
+    @abstractmethod
+    def estimate(self, mechanism: M, reports: Sequence[Any], tiers: Tiers, confidence: float) -> Any:
+        """See `estimate`."""
+
+
+class _Scalar(Estimator[Scalar]):
+    weighs_by_budget: ClassVar[bool] = True
+    """Whether a report tells the more of its value the larger its budget: then dependent budgets bias the estimate."""
+
+    def decoder(self, mechanism: Scalar, least_epsilon: float) -> Callable[[bytes], int]:
+        return mechanism.decode_report
+
+    def estimate(self, mechanism: Scalar, reports: Sequence[int], tiers: Tiers, confidence: float) -> Estimate:
+        scaled, notes = tiers_of_reports(tiers, len(reports))
+        epsilons, counts = np.array(scaled, dtype=np.float64).T
+        values, errors, samplings = self.numbers(mechanism, np.asarray(reports, dtype=np.int64), epsilons, counts)
+        if self.weighs_by_budget and len(epsilons) > 1:
+            notes = (*notes, _DEPENDENT)
+        return Estimate(
+            values=tuple(values.tolist()),
+            projected=tuple(project_on_simplex(values).tolist()) if mechanism.letters else (),
+            standard_errors=tuple(errors.tolist()),
+            confidence_intervals=tuple(
+                _interval(value, error, confidence)
+                for value, error in zip(values.tolist(), errors.tolist(), strict=True)
+            ),
+            confidence_level=confidence,
+            sampling_standard_errors=tuple(samplings.tolist()),
+            notes=notes,
+            letters=mechanism.letters,
+        )
+
+    @abstractmethod
+    def numbers(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+        """Returns estimates, standard errors and sampling standard errors; epsilons and counts (T,) are the tiers."""
+
+
+class _Bit(_Scalar[RandomizedResponse]):
+    def numbers(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+        """GSPA, Algorithm 2."""
+        return _from_counts(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
+
+
+class _Letter(_Scalar[KaryResponse]):
+    def numbers(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+        """Matrix inversion with personal budgets."""
+        hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
+        return _from_counts(hits, mechanism.k, epsilons, counts, rounded=False)
+
+
+class _OneBit(_Scalar[OneBit]):
+    def numbers(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+        hits = np.array([float(reports.sum())])
+        shares, errors, samplings = _from_counts(hits, 2, epsilons, counts, rounded=True)
+        width = mechanism.high - mechanism.low
+        return mechanism.low + width * shares, width * errors, width * samplings
+
+
+class _Lattice(_Scalar[Lattice]):
+    weighs_by_budget: ClassVar[bool] = False
+
+    def numbers(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+        """The average of the reports; stochastic rounding adds at most 1/4 to the variance of each report's noise."""
+        n, lattice, width = float(counts.sum()), mechanism.lattice, mechanism.high - mechanism.low
+        noise = self.variances(mechanism, epsilons) + 0.25
+        mean = float(reports.mean()) / lattice
+        c = min(max(mean, 0.0), 1.0)
+        error, sampling = math.sqrt(float(np.dot(noise, counts))) / (n * lattice), math.sqrt(c * (1 - c) / n)
+        return np.array([mechanism.low + width * mean]), np.array([width * error]), np.array([width * sampling])
+
+    @abstractmethod
+    def variances(self, mechanism: Lattice, epsilons: Floats) -> Floats:
+        """Returns the variance of the noise of each budget in squared lattice steps, or more. Shape (T,)."""
+
+
+class _Laplace(_Lattice[Laplace]):
+    def variances(self, mechanism: Laplace, epsilons: Floats) -> Floats:
+        """2e^(−1/b)/(1 − e^(−1/b))² for discrete noise of scale b."""
+        rate = epsilons / mechanism.lattice
+        return np.asarray(2 * np.exp(-rate) / np.expm1(-rate) ** 2)
+
+
+class _Gaussian(_Lattice[Gaussian]):
+    def variances(self, mechanism: Gaussian, epsilons: Floats) -> Floats:
+        """At most σ² (Canonne, Kamath, Steinke 2020, Corollary 9)."""
+        return np.square([mechanism.sigma_steps(epsilon) for epsilon in epsilons.tolist()])
+
+
+class _Vector(Estimator[InSpace]):
+    def estimate(self, mechanism: InSpace, reports: Sequence[Any], tiers: Tiers, confidence: float) -> VectorEstimate:
+        scaled, notes = tiers_of_reports(tiers, len(reports))
+        total = np.stack(reports).sum(axis=0, dtype=np.float64)
+        return replace(self.mean(mechanism, total, scaled), notes=notes)
+
+    @abstractmethod
+    def mean(self, mechanism: InSpace, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
+        """Returns the mean from the sum of the reports, (d,), and (local epsilon, number of reports)."""
+
+
+class _Hemisphere(_Vector[Hemisphere]):
+    def decoder(self, mechanism: Hemisphere, least_epsilon: float) -> Callable[[bytes], Any]:
+        return partial(decode_unit_vector, mechanism.vector.dimension)
+
+    def mean(self, mechanism: Hemisphere, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
+        return hemisphere_mean(total, tiers, mechanism.vector.clipping_norm)
+
+
+class _GaussianVector(_Vector[GaussianVector]):
+    def decoder(self, mechanism: GaussianVector, least_epsilon: float) -> Callable[[bytes], Any]:
+        task = mechanism.vector
+        longest = longest_gaussian_report(task.dimension, task.clipping_norm, mechanism.sigma(least_epsilon))
+        return partial(decode_gaussian_vector, task.dimension, longest)
+
+    def mean(self, mechanism: GaussianVector, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
+        return gaussian_mean(total, [(mechanism.sigma(epsilon), count) for epsilon, count in tiers])
+
+
+ESTIMATORS: dict[str, Estimator[Any]] = {
+    "rr": _Bit(),
+    "krr": _Letter(),
+    "onebit": _OneBit(),
+    "laplace": _Laplace(),
+    "gaussian": _Gaussian(),
+    "hemisphere": _Hemisphere(),
+    "gaussian_vector": _GaussianVector(),
+}
+"""How reports are read and counted, for every kind of mechanism."""
+
+
+def decoder(question: Question, least_epsilon: float) -> Callable[[bytes], Any]:
+    """Returns what makes a report of opened bytes; see `Estimator.decoder`."""
+    return ESTIMATORS[question.mechanism.kind].decoder(question.mechanism, least_epsilon)
+
+
+def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float = 0.95) -> Any:
     """Answers a question.
 
     Args:
-        reports: decoded reports in any order, shape (n,).
+        reports: decoded reports in any order, a sequence or an array.
         tiers: (local epsilon, number of users) as the certificate states them.
-        confidence: level of the intervals, 0 < confidence < 1.
+        confidence: level of the intervals, 0 < confidence < 1; vectors have none.
 
-    Sources: GSPA Algorithm 2 for bits; matrix inversion (k-RR) with personal budgets for letters; docs/estimators.md.
+    Returns:
+        An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
 
     Raises:
         ValueError: no reports, no budgets, or a level out of range.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; allowed is 0 < confidence < 1")
-    scaled, notes = tiers_of_reports(tiers, len(reports))
-    epsilons, counts = np.array(scaled, dtype=np.float64).T
-    projected: Floats = np.array([])
-    if question.randomizer in ("laplace", "gaussian"):
-        lattice = question.lattice or 1
-        mean, error, sampling = _lattice_mean(reports, lattice, epsilons, counts, question.local_delta)
-        values, errors, samplings = np.array([mean]), np.array([error]), np.array([sampling])
-    elif question.randomizer == "krr":
-        k = question.k or 2
-        hits = np.bincount(reports, minlength=k).astype(np.float64)
-        values, errors, samplings = _from_counts(hits, k, epsilons, counts, rounded=False)
-        projected = project_on_simplex(values)
-    else:
-        hits = np.array([float(reports.sum())])
-        values, errors, samplings = _from_counts(hits, 2, epsilons, counts, rounded=question.randomizer == "onebit")
-    if question.randomizer in ("onebit", "laplace", "gaussian"):
-        low, high = question.interval
-        values, errors, samplings = low + (high - low) * values, (high - low) * errors, (high - low) * samplings
-    if question.randomizer not in ("laplace", "gaussian") and len(epsilons) > 1:
-        notes = (*notes, _DEPENDENT)
-    return Estimate(
-        values=tuple(values.tolist()),
-        projected=tuple(projected.tolist()),
-        standard_errors=tuple(errors.tolist()),
-        confidence_intervals=tuple(
-            _interval(value, error, confidence) for value, error in zip(values.tolist(), errors.tolist(), strict=True)
-        ),
-        confidence_level=confidence,
-        sampling_standard_errors=tuple(samplings.tolist()),
-        notes=notes,
-    )
+        raise ValueError(f"confidence is {confidence}; must be in (0, 1)")
+    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence)

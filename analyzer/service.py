@@ -11,23 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import grpc.aio
 import numpy as np
 
-from analyzer.estimators import estimate, tiers_of_reports
-from analyzer.vectors import (
-    decode_gaussian_vector,
-    decode_unit_vector,
-    gaussian_mean,
-    hemisphere_mean,
-    longest_gaussian_report,
-)
+from analyzer.estimators import decoder, estimate
 from protocol.batches import digest, drop_counts
-from protocol.calibration import vector_sigma
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed
@@ -206,7 +198,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         distinct = list(dict.fromkeys(sealed))
         opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
         reports: list[Any] = []
-        decode = _decoder(terms)
+        decode = decoder(terms.question, terms.budget_grid[0])
         drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
         for plaintext in opened:
             if plaintext is None:
@@ -233,7 +225,8 @@ def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
     document = tx.document(terms.round_id, _MODEL)
     if document is not None:
         return pb.Model.FromString(document)
-    parameters = terms.manifest.question.vector.parameters
+    task = terms.question.mechanism.task
+    parameters = b"" if task is None else task.parameters
     return pb.Model(round_id=terms.round_id, manifest_hash=terms.hash, parameters=parameters)
 
 
@@ -242,17 +235,15 @@ def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plai
 
     Which budget it was made with is not known here: it counts as one of an average client of the round.
     """
-    task = terms.question.vector
-    if task is None or task.turns is None:
+    question = terms.question
+    if question.turns is None:
         return False
     try:
-        gradient = np.asarray(_decoder(terms)(plaintext), dtype=np.float64)
+        report = decoder(question, terms.budget_grid[0])(plaintext)
     except ValueError:
         return False
-    if terms.question.randomizer == "hemisphere":
-        tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-        gradient = hemisphere_mean(gradient * certificate.num_users, tiers, task.clipping_norm).mean
-    parameters = np.frombuffer(model.parameters, dtype="<f4") - task.turns.learning_rate * gradient
+    gradient = estimate(question, [report], [(tier.local_epsilon, tier.count) for tier in certificate.tiers]).mean
+    parameters = np.frombuffer(model.parameters, dtype="<f4") - question.turns.learning_rate * gradient
     model.parameters = parameters.astype("<f4").tobytes()
     model.num_answers += 1
     return True
@@ -265,50 +256,15 @@ def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes
     return open_many(suite, own_key, own_label, [ciphertext or b"" for ciphertext in inner])
 
 
-def _decoder(terms: RoundTerms) -> Callable[[bytes], Any]:
-    """Returns what makes a report of opened bytes, or raises ValueError where no honest client has sent them."""
-    question = terms.question
-    if question.vector is None:
-        return question.decode_report
-    dimension = question.vector.dimension
-    if question.randomizer == "hemisphere":
-        return partial(decode_unit_vector, dimension)
-    loudest = vector_sigma(question, terms.budget_grid[0])  # any report may have been made with the smallest budget
-    longest = longest_gaussian_report(dimension, question.vector.clipping_norm, loudest)
-    return partial(decode_gaussian_vector, dimension, longest)
-
-
 def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    question, needed = terms.question, terms.manifest.min_batch_size
+    needed = terms.manifest.min_batch_size
     publication.num_reports = len(reports)
     if len(reports) < needed:
         publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
-    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    if question.vector is not None:
-        total = np.stack(reports).sum(axis=0, dtype=np.float64)
-        shares, notes = tiers_of_reports(tiers, len(reports))
-        publication.notes.extend(notes)
-        if question.randomizer == "hemisphere":
-            found = hemisphere_mean(total, shares, question.vector.clipping_norm)
-        else:
-            found = gaussian_mean(total, [(vector_sigma(question, epsilon), count) for epsilon, count in shares])
-        publication.vector = found.mean.astype("<f4").tobytes()
-        publication.vector_standard_error = found.standard_error
-        return
-    answer = estimate(question, np.array(reports, dtype=np.int64), tiers)
-    publication.confidence_level = answer.confidence_level
-    publication.notes.extend(answer.notes)
-    for index, value in enumerate(answer.values):
-        low, high = answer.confidence_intervals[index]
-        publication.values.add(
-            label=question.letters[index] if question.randomizer == "krr" else "",
-            estimate=value,
-            projected=answer.projected[index] if answer.projected else None,
-            standard_error=answer.standard_errors[index],
-            confidence_interval=pb.Interval(low=low, high=high),
-            sampling_standard_error=answer.sampling_standard_errors[index],
-        )
+    estimate(terms.question, reports, [(tier.local_epsilon, tier.count) for tier in certificate.tiers]).publish(
+        publication
+    )

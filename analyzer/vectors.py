@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.calibration import ROUNDING
+from protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "VectorEstimate",
@@ -34,10 +35,23 @@ _TAIL = 40 * math.log(2)
 
 @dataclass(frozen=True)
 class VectorEstimate:
-    """mean: float64 (d,). standard_error: of each of its coordinates, from the randomizers alone; at most this."""
+    """An estimated mean of vectors.
+
+    Attributes:
+        mean: float64 (d,).
+        standard_error: of each of its coordinates, from the randomizers alone; at most this.
+        notes: what a reader has to know beside the numbers.
+    """
 
     mean: Vector
     standard_error: float
+    notes: tuple[str, ...] = ()
+
+    def publish(self, publication: pb.Publication) -> None:
+        """Writes the estimate into a publication."""
+        publication.notes.extend(self.notes)
+        publication.vector = self.mean.astype("<f4").tobytes()
+        publication.vector_standard_error = self.standard_error
 
 
 def hemisphere_length(dimension: int) -> float:
@@ -71,7 +85,7 @@ def longest_gaussian_report(dimension: int, clipping_norm: float, sigma: float) 
 
 
 def decode_gaussian_vector(dimension: int, longest: float, plaintext: bytes) -> NDArray[np.float32]:
-    """Returns the report that a gaussian-vector client sent, float32 (d,).
+    """Returns the report that a gaussian_vector client sent, float32 (d,).
 
     Raises ValueError for another number of bytes, entries that are not finite, and a vector longer than `longest`.
     """

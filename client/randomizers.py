@@ -4,21 +4,42 @@ Probabilities are exact up to one part in 2^64, always rounded towards more priv
 60 decimal digits, is compared with a 64-bit draw of the operating system's generator. Laplace noise is OpenDP's exact
 discrete sampler on an integer lattice (no floating-point noise: Mironov 2012). Proofs of the guarantees: Warner 1965
 for `rr`, Kairouz, Bonawitz, Ramage 2016 for `krr`, Ghosh, Roughgarden, Sundararajan 2012 for the discrete Laplace.
+`RANDOMIZERS` has one for each kind of mechanism; those for vectors are in `client.vectors`, which needs numpy.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import secrets
+from abc import ABC, abstractmethod
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from protocol.calibration import gaussian_sigma_steps
+from protocol.mechanisms import (
+    Gaussian,
+    GaussianVector,
+    Hemisphere,
+    IntervalMechanism,
+    KaryResponse,
+    Laplace,
+    LatticeMechanism,
+    OneBit,
+    RandomizedResponse,
+    ScalarMechanism,
+    VectorMechanism,
+)
 from protocol.questions import Question
 from protocol.randomness import RandomSource
 
-__all__ = ["blanket_threshold", "flip_threshold", "randomize"]
+__all__ = ["RANDOMIZERS", "LocalRandomizer", "blanket_threshold", "flip_threshold", "randomize"]
+
+M = TypeVar("M")
+Scalar = TypeVar("Scalar", bound=ScalarMechanism)
+Interval = TypeVar("Interval", bound=IntervalMechanism)
+Lattice = TypeVar("Lattice", bound=LatticeMechanism)
 
 MAX_LOCAL_EPSILON = 20.0
 _DIGITS = 60
@@ -26,7 +47,7 @@ _DIGITS = 60
 
 def _check_epsilon(epsilon: float) -> None:
     if not 0 < epsilon <= MAX_LOCAL_EPSILON:
-        raise ValueError(f"local epsilon is {epsilon}; allowed is 0 < epsilon ≤ {MAX_LOCAL_EPSILON}")
+        raise ValueError(f"local epsilon is {epsilon}; must be in (0, {MAX_LOCAL_EPSILON:g}]")
 
 
 @lru_cache(maxsize=8192)
@@ -40,7 +61,7 @@ def blanket_threshold(epsilon: float, k: int) -> int:
     """
     _check_epsilon(epsilon)
     if k < 2:
-        raise ValueError(f"k is {k}; allowed is k ≥ 2")
+        raise ValueError(f"k is {k}; must be at least 2")
     with localcontext() as context:
         context.prec = _DIGITS
         gamma = k / (Decimal(epsilon).exp() + (k - 1))
@@ -88,46 +109,144 @@ def _discrete_gaussian(sigma: float) -> Any:
     return dp.m.make_gaussian(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=sigma)
 
 
-def _position(value: float, question: Question) -> Fraction:
-    """Returns where a value lies in its interval, 0 .. 1, exactly."""
-    low, high = question.interval
-    return (Fraction(value) - Fraction(low)) / (Fraction(high) - Fraction(low))
+class LocalRandomizer(ABC, Generic[M]):
+    """How a client answers questions about one kind of mechanism."""
+
+    @abstractmethod
+    def randomize(self, mechanism: M, value: Any, epsilon: float, source: RandomSource) -> Any:
+        """See `randomize`; epsilon is checked already."""
+
+    @abstractmethod
+    def any_value(self, mechanism: M) -> Any:
+        """Returns a value that says nothing about anybody: a random one, or a vector that is zero."""
+
+    def load(self) -> None:
+        """Loads libraries that take long, before anybody waits for them."""
 
 
-def randomize(question: Question, value: float, epsilon: float, source: RandomSource) -> int:
-    """Returns one report that is ε-locally differentially private in the value.
+class _Scalar(LocalRandomizer[Scalar]):
+    def randomize(self, mechanism: Scalar, value: float, epsilon: float, source: RandomSource) -> int:
+        mechanism.check_value(value)
+        return self.report(mechanism, value, epsilon, source)
+
+    @abstractmethod
+    def report(self, mechanism: Scalar, value: float, epsilon: float, source: RandomSource) -> int: ...
+
+
+class _Bit(_Scalar[RandomizedResponse]):
+    def report(self, mechanism: RandomizedResponse, value: float, epsilon: float, source: RandomSource) -> int:
+        return _randomize_bit(int(value), epsilon, source)
+
+    def any_value(self, mechanism: RandomizedResponse) -> int:
+        return secrets.randbelow(2)
+
+
+class _Letter(_Scalar[KaryResponse]):
+    def report(self, mechanism: KaryResponse, value: float, epsilon: float, source: RandomSource) -> int:
+        return _randomize_letter(int(value), mechanism.k, epsilon, source)
+
+    def any_value(self, mechanism: KaryResponse) -> int:
+        return secrets.randbelow(mechanism.k)
+
+
+class _Number(_Scalar[Interval]):
+    def any_value(self, mechanism: Interval) -> float:
+        return mechanism.low + (mechanism.high - mechanism.low) * secrets.randbelow(2**53) / 2**53
+
+    def position(self, mechanism: Interval, value: float) -> Fraction:
+        """Returns where a value lies in its interval, 0 .. 1, exactly."""
+        low, high = Fraction(mechanism.low), Fraction(mechanism.high)
+        return (Fraction(value) - low) / (high - low)
+
+
+class _OneBit(_Number[OneBit]):
+    def report(self, mechanism: OneBit, value: float, epsilon: float, source: RandomSource) -> int:
+        return _randomize_bit(_round_stochastically(self.position(mechanism, value), source), epsilon, source)
+
+
+class _Lattice(_Number[Lattice]):
+    """Noise that OpenDP takes from the operating system itself, on a lattice position."""
+
+    def report(self, mechanism: Lattice, value: float, epsilon: float, source: RandomSource) -> int:
+        position = self.position(mechanism, value) * mechanism.lattice
+        return int(self.noise(mechanism, epsilon)(_round_stochastically(position, source)))
+
+    @abstractmethod
+    def noise(self, mechanism: Lattice, epsilon: float) -> Any:
+        """Returns what adds noise to an integer."""
+
+
+class _Laplace(_Lattice[Laplace]):
+    def noise(self, mechanism: Laplace, epsilon: float) -> Any:
+        return _discrete_laplace(math.nextafter(mechanism.lattice / epsilon, math.inf))
+
+
+class _Gaussian(_Lattice[Gaussian]):
+    def noise(self, mechanism: Gaussian, epsilon: float) -> Any:
+        return _discrete_gaussian(mechanism.sigma_steps(epsilon))
+
+
+class _Hemisphere(LocalRandomizer[Hemisphere]):
+    def randomize(self, mechanism: Hemisphere, value: Any, epsilon: float, source: RandomSource) -> Any:
+        from client.vectors import hemisphere
+
+        task = mechanism.vector
+        if len(value) != task.dimension:
+            raise ValueError(f"the gradient has {len(value)} entries; this round takes {task.dimension}")
+        return hemisphere(value, task.clipping_norm, epsilon, source)
+
+    def any_value(self, mechanism: Hemisphere) -> Any:
+        return _zero(mechanism)
+
+
+class _GaussianVector(LocalRandomizer[GaussianVector]):
+    def randomize(self, mechanism: GaussianVector, value: Any, epsilon: float, source: RandomSource) -> Any:
+        from client.vectors import gaussian_mean_of_records
+
+        return gaussian_mean_of_records(mechanism, value, epsilon)
+
+    def any_value(self, mechanism: GaussianVector) -> Any:
+        return itertools.repeat(_zero(mechanism), mechanism.records_per_client)
+
+    def load(self) -> None:
+        from client.vectors import load_noise
+
+        load_noise()
+
+
+def _zero(mechanism: VectorMechanism) -> Any:
+    from client.vectors import zero
+
+    return zero(mechanism.vector.dimension)
+
+
+RANDOMIZERS: dict[str, LocalRandomizer[Any]] = {
+    "rr": _Bit(),
+    "krr": _Letter(),
+    "onebit": _OneBit(),
+    "laplace": _Laplace(),
+    "gaussian": _Gaussian(),
+    "hemisphere": _Hemisphere(),
+    "gaussian_vector": _GaussianVector(),
+}
+"""How a client answers, for every kind of mechanism."""
+
+
+def randomize(question: Question, value: Any, epsilon: float, source: RandomSource) -> Any:
+    """Returns one report that is locally differentially private in the value.
 
     Args:
-        value: a bit, the number of a letter, or a number in [low, high], as `Question.parse_value` returns it.
-        epsilon: the local budget, 0 < epsilon ≤ 20.
-        source: draws for everything but Laplace noise, which OpenDP takes from the operating system itself.
+        value: as `Mechanism.parse_value` returns it; for hemisphere, float64 (d,); for gaussian_vector, one vector
+            (d,) for each of the client's records.
+        epsilon: the local budget, 0 < epsilon ≤ 20; its delta is the mechanism's `budget_delta`.
+        source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        rr, onebit: a bit. krr: a letter. laplace, gaussian: a lattice position, which may lie outside 0 .. lattice.
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a letter; laplace, gaussian: a
+        lattice position, which may lie outside 0 .. lattice), or float32 (d,).
 
     Raises:
         ValueError: value or epsilon out of range.
     """
     _check_epsilon(epsilon)
-    if question.randomizer in ("rr", "krr"):
-        k = question.k or 2
-        if value not in range(k):
-            raise ValueError(f"value is {value}; allowed are 0..{k - 1}")
-        letter = int(value)
-        return (
-            _randomize_bit(letter, epsilon, source)
-            if question.randomizer == "rr"
-            else _randomize_letter(letter, k, epsilon, source)
-        )
-    low, high = question.interval
-    if not low <= value <= high:
-        raise ValueError(f"value is {value}; allowed are numbers in [{low:g}, {high:g}]")
-    position = _position(value, question)
-    if question.randomizer == "onebit":
-        return _randomize_bit(_round_stochastically(position, source), epsilon, source)
-    steps = question.lattice or 1
-    if question.randomizer == "gaussian":
-        sigma = gaussian_sigma_steps(epsilon, question.local_delta or 0.0, steps)
-        return int(_discrete_gaussian(sigma)(_round_stochastically(position * steps, source)))
-    scale = math.nextafter(steps / epsilon, math.inf)
-    return int(_discrete_laplace(scale)(_round_stochastically(position * steps, source)))
+    return RANDOMIZERS[question.mechanism.kind].randomize(question.mechanism, value, epsilon, source)

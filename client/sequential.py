@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.exc import IntegrityError
 
 from client.outbox import Outbox
+from client.randomizers import RANDOMIZERS
 from client.submission import Sealed, seal_answer
 from protocol.deployment import Deployment
 from protocol.errors import TRANSIENT, Code, Refusal
@@ -89,10 +90,7 @@ async def take_turns(
         SignatureError: the certificate or a model is not signed by whom it should be; nobody answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
     """
-    if terms.question.randomizer == "gaussian-vector":
-        from client.vectors import load_noise
-
-        await asyncio.to_thread(load_noise)
+    await asyncio.to_thread(RANDOMIZERS[terms.question.mechanism.kind].load)
     taking = _Taking(terms, deployment, users, outbox, progress)
     stub = stubs.ShufflerStub(channel)
     while not await retrying(lambda: taking.attend(stub), give_up_after_s=patience_s):  # noqa: ASYNC110
@@ -196,8 +194,9 @@ class _Taking:
             self._progress(1)
 
     def _parameters(self, ask: pb.Ask) -> bytes:
-        if not ask.HasField("model"):
-            return self._terms.manifest.question.vector.parameters
+        task = self._terms.question.mechanism.task
+        if not ask.HasField("model") and task is not None:
+            return task.parameters
         analyzer = self._deployment.analyzer.name
         model = read_signed(Kind.MODEL, pb.Model, ask.model, self._deployment.identities, [analyzer])
         if (model.round_id, model.manifest_hash) != (self._terms.round_id, self._terms.hash):
@@ -206,8 +205,6 @@ class _Taking:
 
     def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
         """Returns the user's one answer: the stored one, or a new one that is stored."""
-        from client.vectors import nothing
-
         try:
             return self._outbox.submission(self._answers, name)
         except KeyError:
@@ -217,7 +214,9 @@ class _Taking:
             envelope = seal_answer(self._terms, self._onion, vector, user.wish)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
-            envelope = seal_answer(self._terms, self._onion, nothing(self._terms.question), user.wish)
+            mechanism = self._terms.question.mechanism
+            zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
+            envelope = seal_answer(self._terms, self._onion, zero, user.wish)
         try:
             self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster

@@ -18,7 +18,7 @@ from client.randomizers import randomize
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import Onion, encode_budget
-from protocol.questions import JOINING, Question, choose_budget, encode_report
+from protocol.questions import JOINING, Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
@@ -46,9 +46,8 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, already parsed by `Question.parse_value`; for hemisphere, float64 (d,); for
-            gaussian-vector, one vector (d,) for each of the client's records, such as a matrix (m, d).
-            None where clients take turns: there the value is asked for later (client.sequential).
+        value: the true value, as `client.randomizers.randomize` takes it. None where clients take turns: there it is
+            asked for later (client.sequential).
         wish: the largest local epsilon that the user accepts.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
@@ -83,7 +82,7 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
     """
     epsilon = choose_budget(participant.wish, terms.budget_grid)
     report = JOINING if terms.question.turns else _report(terms.question, participant.value, epsilon)
-    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.local_delta or 0.0))
+    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
     key = participant.private_key or new_client_key()
     return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
 
@@ -100,15 +99,7 @@ def seal_answer(terms: RoundTerms, onion: Onion, value: Any, wish: float) -> byt
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:
-    if question.vector is None:
-        return encode_report(randomize(question, value, epsilon, SystemRandom()))
-    from client.vectors import gaussian_mean_of_records, hemisphere
-
-    if question.randomizer == "gaussian-vector":
-        return gaussian_mean_of_records(question, value, epsilon).astype("<f4").tobytes()
-    if len(value) != question.vector.dimension:
-        raise ValueError(f"the gradient has {len(value)} entries; this round takes {question.vector.dimension}")
-    return hemisphere(value, question.vector.clipping_norm, epsilon, SystemRandom()).astype("<f4").tobytes()
+    return question.mechanism.encode_report(randomize(question, value, epsilon, SystemRandom()))
 
 
 @lru_cache(maxsize=4)

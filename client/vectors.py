@@ -16,14 +16,13 @@ vector's length in lattice steps is at most 2^32 (1 + 5e-11) + √d/2, with d �
 is good to d/2 + 4 ulp, and each coordinate is rounded by half a step. So replacing one record moves the exact mean by
 at most 2C/m (1 + 6.1e-8). The mean is then rounded twice (to float64, and times C 2^-32/m), which moves it by at most
 2.3e-16 C; for both data sets together by 4.6e-16 C ≤ 2C/m × 2.5e-7, as m ≤ 2^30. Together less than the share
-ROUNDING = 1e-6 that the noise is calibrated with (`protocol.calibration.vector_sigma`).
+ROUNDING = 1e-6 that the noise is calibrated with (`GaussianVector.sigma`).
 
 This room needs numpy, as whoever computes gradients has it; nothing else of the client does.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -32,11 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.randomizers import flip_threshold
-from protocol.calibration import ROUNDING, vector_sigma
-from protocol.questions import MAX_RECORDS, Question
+from protocol.calibration import ROUNDING
+from protocol.mechanisms import MAX_RECORDS, GaussianVector
 from protocol.randomness import RandomSource
 
-__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "nothing"]
+__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
 
 Vector = NDArray[np.float64]
 _STEPS = 2.0**32
@@ -52,10 +51,9 @@ def normals(count: int, source: RandomSource) -> Vector:
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
 
-def nothing(question: Question) -> Any:
-    """Returns the value of somebody who has nothing to say: the zero vector, float64 (d,), or one for each record."""
-    zero = np.zeros(1 if question.vector is None else question.vector.dimension)
-    return zero if question.records_per_client is None else itertools.repeat(zero, question.records_per_client)
+def zero(dimension: int) -> Vector:
+    """Returns what somebody with nothing to say has to say: the zero vector, float64 (d,)."""
+    return np.zeros(dimension)
 
 
 def clipped(vector: Vector, clipping_norm: float) -> Vector:
@@ -181,23 +179,21 @@ def mean_of_records(records: Iterable[Any], dimension: int, clipping_norm: float
     return total.astype(np.float64) * (clipping_norm / _STEPS / count)
 
 
-def gaussian_mean_of_records(question: Question, records: Iterable[Any], epsilon: float) -> NDArray[np.float32]:
+def gaussian_mean_of_records(mechanism: GaussianVector, records: Iterable[Any], epsilon: float) -> NDArray[np.float32]:
     """Returns the report of a client with many records: the mean of their clipped vectors plus Gaussian noise.
 
     (epsilon, local_delta)-differentially private for one record (replace-one), the number of records being public; no
     more than that for somebody who has several of them. float32 (d,).
 
     Args:
-        question: a gaussian-vector question.
-        records: as in `mean_of_records`, at least the question's records_per_client.
+        mechanism: the round's.
+        records: as in `mean_of_records`, at least the mechanism's records_per_client.
         epsilon: the local budget, 0 < epsilon ≤ 20.
 
     Raises:
-        ValueError: as `mean_of_records` and `vector_sigma` say.
+        ValueError: as `mean_of_records` and `GaussianVector.sigma` say.
     """
-    sigma, task = vector_sigma(question, epsilon), question.vector
-    if task is None:
-        raise ValueError(f"a {question.randomizer} question takes no vectors")
-    mean = mean_of_records(records, task.dimension, task.clipping_norm, question.records_per_client or 1)
+    sigma, task = mechanism.sigma(epsilon), mechanism.vector
+    mean = mean_of_records(records, task.dimension, task.clipping_norm, mechanism.records_per_client)
     # Its length is at most C (1 + ROUNDING), so that nothing is clipped a second time.
     return gaussian(mean, task.clipping_norm * (1 + ROUNDING), sigma)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from protocol.questions import Question
-
-__all__ = ["ROUNDING", "gaussian_local_delta", "gaussian_sigma_steps", "unit_delta", "unit_sigma", "vector_sigma"]
+__all__ = ["ROUNDING", "gaussian_local_delta", "gaussian_sigma_steps", "unit_delta", "unit_sigma"]
 
 ROUNDING = 1e-6
 """What rounding may add to the length of a clipped vector and to the sensitivity of a mean, as a share of either."""
@@ -69,22 +67,6 @@ def unit_sigma(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if unit_delta(middle, epsilon) > delta else (low, middle)
     return high
-
-
-def vector_sigma(question: Question, epsilon: float) -> float:
-    """Returns the scale of the noise on each coordinate of a gaussian-vector report made with this local epsilon.
-
-    Replacing one of m records moves a mean of vectors of length at most C by at most 2C/m, and ROUNDING of it more in
-    floating point (client.vectors has the argument). m is the question's number: a client with more adds too much.
-
-    Raises:
-        ValueError: the question is about something else, or its budget is out of range.
-    """
-    task, records = question.vector, question.records_per_client
-    if task is None or records is None:
-        raise ValueError(f"a {question.randomizer} question has no records whose vectors are averaged")
-    sensitivity = 2 * task.clipping_norm / records * (1 + ROUNDING)
-    return sensitivity * unit_sigma(epsilon, question.local_delta or 0.0)
 
 
 def gaussian_local_delta(sigma: float, epsilon: float, steps: int) -> float:

@@ -39,7 +39,7 @@ __all__ = [
     "seal",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_HOPS = 32
 # Places behind the last hop; `hop` in a label is 1..MAX_HOPS or one of these.
 HOP_ACCOUNTANT = 253

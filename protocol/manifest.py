@@ -14,15 +14,15 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
-from protocol.calibration import vector_sigma
 from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
-from protocol.questions import RANDOMIZERS, Question, RandomizerName, Turns, VectorTask
+from protocol.mechanisms import Mechanism
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms", "question_message"]
+__all__ = ["RoundTerms", "canonical", "parse_terms"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
@@ -32,58 +32,6 @@ _MAX_GRID = 4096
 def canonical(message: Message) -> bytes:
     """Returns the bytes of a document that is about to be signed."""
     return message.SerializeToString(deterministic=True)
-
-
-def question_message(question: Question) -> pb.Question:
-    """Returns the message for a question; the inverse of what `parse_terms` reads."""
-    return pb.Question(
-        name=question.name,
-        randomizer=question.randomizer,
-        k=question.k or 0,
-        low=question.low or 0.0,
-        high=question.high or 0.0,
-        lattice=question.lattice or 0,
-        labels=question.labels,
-        local_delta=question.local_delta or 0.0,
-        vector=None if question.vector is None else _vector_message(question.vector),
-        records_per_client=question.records_per_client or 0,
-    )
-
-
-def _vector_message(task: VectorTask) -> pb.VectorTask:
-    turns = task.turns
-    return pb.VectorTask(
-        dimension=task.dimension,
-        clipping_norm=task.clipping_norm,
-        model=task.model,
-        parameters=task.parameters,
-        turns=None if turns is None else pb.Turns(period_ms=turns.period_ms, learning_rate=turns.learning_rate),
-    )
-
-
-def _question(message: pb.Question) -> Question:
-    names: dict[str, RandomizerName] = {name: name for name in RANDOMIZERS}
-    if message.randomizer not in names:
-        raise ValueError(f"randomizer is {message.randomizer!r}; allowed are {', '.join(names)}")
-    randomizer = names[message.randomizer]
-    interval = randomizer in ("onebit", "laplace", "gaussian")
-    return Question(
-        name=message.name,
-        randomizer=randomizer,
-        k=message.k if randomizer == "krr" else None,
-        low=message.low if interval else None,
-        high=message.high if interval else None,
-        lattice=message.lattice if randomizer in ("laplace", "gaussian") else None,
-        labels=tuple(message.labels),
-        local_delta=message.local_delta if randomizer in ("gaussian", "gaussian-vector") else None,
-        vector=_vector(message.vector) if message.HasField("vector") else None,
-        records_per_client=message.records_per_client or None,
-    )
-
-
-def _vector(message: pb.VectorTask) -> VectorTask:
-    turns = Turns(message.turns.period_ms, message.turns.learning_rate) if message.HasField("turns") else None
-    return VectorTask(message.dimension, message.clipping_norm, message.model, message.parameters, turns)
 
 
 @dataclass(frozen=True)
@@ -164,19 +112,22 @@ def _check_number(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} is {value}; allowed is {low} < {name} ≤ {high}")
 
 
-def _check_grid(grid: Sequence[pb.LocalBudget], local_delta: float) -> None:
+def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
     if not 1 <= len(grid) <= _MAX_GRID:
         raise ValueError(f"budget_grid has {len(grid)} budgets; allowed are 1..{_MAX_GRID}")
     for budget in grid:
         _check_number("a budget's epsilon", budget.epsilon, 0.0, _MAX_LOCAL_EPSILON)
-        if budget.delta != local_delta:
-            raise ValueError(f"a budget's delta is {budget.delta}; with this question it must be {local_delta:g}")
+        if budget.delta != mechanism.budget_delta:
+            raise ValueError(
+                f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"
+            )
+        mechanism.check_budget(budget.epsilon)
     epsilons = [budget.epsilon for budget in grid]
     if any(a >= b for a, b in itertools.pairwise(epsilons)):
         raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
 
 
-def _check(manifest: pb.Manifest) -> None:
+def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.protocol_version != PROTOCOL_VERSION:
         raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
     if not manifest.deployment:
@@ -199,7 +150,7 @@ def _check(manifest: pb.Manifest) -> None:
         raise ValueError("short_batch_policy is missing; allowed are HOLD and DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-    _check_grid(manifest.budget_grid, manifest.question.local_delta)
+    _check_grid(manifest.budget_grid, question.mechanism)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; allowed are 1..{MAX_HOPS}")
     everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)
@@ -229,11 +180,8 @@ def parse_terms(payload: bytes) -> RoundTerms:
     if canonical(manifest) != payload:
         raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
     try:
-        _check(manifest)
-        question = _question(manifest.question)
-        if question.randomizer == "gaussian-vector":
-            for budget in manifest.budget_grid:
-                vector_sigma(question, budget.epsilon)  # a budget that nobody can report with
+        question = Question.read(manifest.question)
+        _check(manifest, question)
         return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error

@@ -71,7 +71,9 @@ class Onion:
         inner = [(HOP_RELEASE, manifest.accountant.release_public_key), (HOP_ANALYZER, manifest.analyzer.public_key)]
         self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.submitted_bytes)
         self._answer = (
-            self._layers(Lane.LANE_ANSWER, hops + inner, terms.question.report_bytes) if terms.question.turns else []
+            self._layers(Lane.LANE_ANSWER, hops + inner, terms.question.mechanism.report_bytes)
+            if terms.question.turns
+            else []
         )
         self._parameter = self._layers(
             Lane.LANE_PARAMETER, [*hops[1:], (HOP_ACCOUNTANT, manifest.accountant.public_key)], BUDGET_BYTES
@@ -125,7 +127,7 @@ class Onion:
 
     def wrap_answer(self, report: bytes) -> bytes:
         """Returns the envelope around one randomized report of a client whose turn it is."""
-        needed = self._terms.question.report_bytes
+        needed = self._terms.question.mechanism.report_bytes
         if len(report) != needed:
             raise ValueError(f"the report has {len(report)} bytes, not {needed}")
         return self._seal(self._answer, report)[0]

@@ -12,14 +12,16 @@ from deploy.node.serve import RunningService
 from deploy.operator.keys import DEPLOYMENT_FILE, make_deployment
 from deploy.operator.rounds import RoundSettings
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
-from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
+from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.mechanisms import RandomizedResponse
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.service_directory import SETTINGS_FILE
 from runtime.workers import WorkerPool
 
 SUITE = "x25519-sha256-chacha20poly1305"
-BIT = Question("bit", "rr")
+BIT = Question("bit", RandomizedResponse())
+encode_report = BIT.mechanism.encode_report
 
 
 @dataclass
@@ -43,8 +45,10 @@ def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_
         protocol_version=PROTOCOL_VERSION,
         deployment="local",
         round_id=round_id,
-        question=question_message(question),
-        budget_grid=[pb.LocalBudget(epsilon=epsilon, delta=question.local_delta or 0.0) for epsilon in (0.5, 1.0, 2.0)],
+        question=question.message(),
+        budget_grid=[
+            pb.LocalBudget(epsilon=epsilon, delta=question.mechanism.budget_delta) for epsilon in (0.5, 1.0, 2.0)
+        ],
         min_batch_size=2,
         short_batch_policy=pb.SHORT_BATCH_POLICY_HOLD,
         delta=1e-6,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,16 @@ from accountant.attacks.interval_probabilities import GaussianNoise, LaplaceNois
 from accountant.attacks.kary import LetterAttacks
 from accountant.budgets import Budgets, as_budgets
 from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
     GaussianMechanism,
-    HemisphereMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
-    OneBitMean,
     Randomizer,
     randomizer_from_name,
 )
 from accountant.numerics.binomial import UNIT
 from accountant.results import LowerBound, check_count
 
-__all__ = ["Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
+__all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound", "tier_lower_bound"]
 
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
@@ -81,8 +79,7 @@ def lower_bound(
 
 def is_attackable(randomizer: Randomizer) -> bool:
     """Whether attacks on this randomizer are known here."""
-    known = (BinaryRandomizedResponse, KaryRandomizedResponse, LaplaceMechanism, GaussianMechanism)
-    return isinstance(randomizer, known)
+    return not isinstance(_attack_on(randomizer), NoAttack)
 
 
 def tier_lower_bound(
@@ -162,29 +159,67 @@ def _scene(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Scene:
     )
 
 
+def _bits(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
+    return BitAttacks(scene)
+
+
+def _rounded(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
+    return BitAttacks(scene, "values, at the ends of the interval,")
+
+
+def _directions(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
+    return BitAttacks(scene, "directions (along one line)", "count of reports on the positive side")
+
+
+def _letters(scene: Scene, randomizer: KaryRandomizedResponse, goal: Goal) -> Family:
+    return BitAttacks(scene, "letters") if randomizer.k == 2 else LetterAttacks(scene, randomizer.k)
+
+
+def _laplace(scene: Scene, randomizer: LaplaceMechanism, goal: Goal) -> Family:
+    noise = LaplaceNoise(randomizer.lattice)
+    return NoiseAttacks(scene, noise, 1 / scene.local_epsilon, 1 / scene.others_epsilon, goal)
+
+
+def _gaussian(scene: Scene, randomizer: GaussianMechanism, goal: Goal) -> Family:
+    own = gaussian_scales(np.array([scene.local_epsilon]), np.array([scene.local_delta]))
+    scales = gaussian_scales(scene.others_epsilon, scene.others_delta)
+    if randomizer.lattice is not None:  # a deployment's own calibration
+        own = 1 / np.sqrt(2 * randomizer.rates(np.array([scene.local_epsilon]), np.array([scene.local_delta])))
+        scales = 1 / np.sqrt(2 * randomizer.rates(scene.others_epsilon, scene.others_delta))
+    # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
+    dimension = 1 if randomizer.lattice is not None else randomizer.dimension
+    return NoiseAttacks(scene, GaussianNoise(randomizer.lattice), float(own[0]), scales, goal, dimension)
+
+
+@dataclass(frozen=True)
+class NoAttack:
+    """Why there is none on a kind of mechanism."""
+
+    reason: str
+
+
+ATTACKS: dict[str, Callable[[Scene, Any, Goal], Family] | NoAttack] = {
+    "rr": _bits,
+    "krr": _letters,
+    "onebit": _rounded,
+    "laplace": _laplace,
+    "gaussian": _gaussian,
+    "hemisphere": _directions,
+    "gaussian_vector": NoAttack("its certificate is the local guarantee, which no shuffle has to keep"),
+}
+"""The attacks that exist on every kind of mechanism."""
+
+
+def _attack_on(randomizer: Randomizer) -> Callable[[Scene, Any, Goal], Family] | NoAttack:
+    return ATTACKS.get(randomizer.kind, NoAttack("no attack on it is known"))
+
+
 def _family(scene: Scene, randomizer: Randomizer, goal: Goal) -> Family:
-    """The attacks that exist on this randomizer. Raises ValueError for one that is not known."""
-    if isinstance(randomizer, HemisphereMechanism):
-        return BitAttacks(scene, "directions (along one line)", "count of reports on the positive side")
-    if isinstance(randomizer, OneBitMean):
-        return BitAttacks(scene, "values, at the ends of the interval,")
-    if isinstance(randomizer, BinaryRandomizedResponse):
-        return BitAttacks(scene)
-    if isinstance(randomizer, KaryRandomizedResponse):
-        return BitAttacks(scene, "letters") if randomizer.k == 2 else LetterAttacks(scene, randomizer.k)
-    if isinstance(randomizer, LaplaceMechanism):
-        noise = LaplaceNoise(randomizer.lattice)
-        return NoiseAttacks(scene, noise, 1 / scene.local_epsilon, 1 / scene.others_epsilon, goal)
-    if isinstance(randomizer, GaussianMechanism):
-        own = gaussian_scales(np.array([scene.local_epsilon]), np.array([scene.local_delta]))
-        scales = gaussian_scales(scene.others_epsilon, scene.others_delta)
-        if randomizer.lattice is not None:  # a deployment's own calibration
-            own = 1 / np.sqrt(2 * randomizer.rates(np.array([scene.local_epsilon]), np.array([scene.local_delta])))
-            scales = 1 / np.sqrt(2 * randomizer.rates(scene.others_epsilon, scene.others_delta))
-        # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
-        dimension = 1 if randomizer.lattice is not None else randomizer.dimension
-        return NoiseAttacks(scene, GaussianNoise(randomizer.lattice), float(own[0]), scales, goal, dimension)
-    raise ValueError(f"randomizer is {randomizer.name!r}; no attack on it is known")
+    """The attacks that exist on this randomizer. Raises ValueError where there are none."""
+    attack = _attack_on(randomizer)
+    if isinstance(attack, NoAttack):
+        raise ValueError(f"randomizer is {randomizer.name!r}; {attack.reason}")
+    return attack(scene, randomizer, goal)
 
 
 def _search(

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
 @dataclass(frozen=True)
 class Randomizer(ABC):
     """A family of local randomizers, one member for every local budget."""
+
+    kind: ClassVar[str]
+    """As in `protocol.mechanisms`, for what a question can ask for; registries are keyed by it."""
 
     @property
     @abstractmethod
@@ -137,6 +140,8 @@ def _lowered(gamma: Floats) -> Floats:
 class BinaryRandomizedResponse(ClosedFormRandomizer):
     """One bit, kept with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
 
+    kind: ClassVar[str] = "rr"
+
     @property
     def name(self) -> str:
         return "rr"
@@ -191,6 +196,8 @@ class BinaryRandomizedResponse(ClosedFormRandomizer):
 class OneBitMean(BinaryRandomizedResponse):
     """A value clipped to [lo, hi], rounded at random to one of the two ends, then binary randomised response."""
 
+    kind: ClassVar[str] = "onebit"
+
     @property
     def name(self) -> str:
         return "onebit"
@@ -211,6 +218,7 @@ class OneBitMean(BinaryRandomizedResponse):
 class KaryRandomizedResponse(ClosedFormRandomizer):
     """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1)."""
 
+    kind: ClassVar[str] = "krr"
     k: int
 
     def __post_init__(self) -> None:
@@ -257,6 +265,7 @@ class HemisphereMechanism(BinaryRandomizedResponse):
     The certificate is that of binary randomised response in any dimension (docs/accounting.md, section 2.1).
     """
 
+    kind: ClassVar[str] = "hemisphere"
     dimension: int = 2
 
     def __post_init__(self) -> None:
@@ -361,6 +370,8 @@ class NoisyValue(Randomizer):
 class LaplaceMechanism(NoisyValue):
     """A value clipped to [0, 1], plus Laplace noise of scale 1/v; v is the local epsilon."""
 
+    kind: ClassVar[str] = "laplace"
+
     @property
     def name(self) -> str:
         return "laplace"
@@ -383,6 +394,7 @@ class LaplaceMechanism(NoisyValue):
 class GaussianMechanism(NoisyValue):
     """A value clipped to [0, 1], plus Gaussian noise calibrated to the local (epsilon, delta); or a vector in R^d."""
 
+    kind: ClassVar[str] = "gaussian"
     dimension: int = 1
 
     def __post_init__(self) -> None:
@@ -438,6 +450,7 @@ class RecordGaussian(Randomizer):
     that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
     """
 
+    kind: ClassVar[str] = "gaussian_vector"
     dimension: int
     records: int
 
@@ -447,7 +460,7 @@ class RecordGaussian(Randomizer):
 
     @property
     def name(self) -> str:
-        return f"gaussian-vector(d={self.dimension}, records={self.records})"
+        return f"gaussian_vector(d={self.dimension}, records={self.records})"
 
     @property
     def statement(self) -> str:
@@ -478,9 +491,9 @@ class RecordGaussian(Randomizer):
         return True
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
-        """One coordinate of the mean, in units of twice the clipping norm: 1, and sigma^2."""
+        """One coordinate of the mean, in units of the clipping norm: 1, and sigma^2."""
         sigmas = [
-            unit_sigma(epsilon, delta) / self.records
+            2 * unit_sigma(epsilon, delta) / self.records
             for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
         ]
         return np.ones(local_epsilon.shape), np.square(sigmas)
@@ -509,6 +522,7 @@ class TableMechanism(Randomizer):
     Raises ValueError for tables of different shapes, masses that do not add up, or a ratio above e^epsilon.
     """
 
+    kind: ClassVar[str] = "table"
     tables: Mapping[float, Floats]
     label: str = "table"
 

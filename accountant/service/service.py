@@ -20,16 +20,8 @@ import grpc.aio
 
 from accountant.budgets import Budgets
 from accountant.certification import HONEST_SHUFFLER, certify, tier_curves
-from accountant.mechanisms.randomizers import (
-    BinaryRandomizedResponse,
-    GaussianMechanism,
-    HemisphereMechanism,
-    KaryRandomizedResponse,
-    LaplaceMechanism,
-    OneBitMean,
-    Randomizer,
-    RecordGaussian,
-)
+from accountant.mechanisms.randomizers import Randomizer, RecordGaussian
+from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
 from accountant.results import Certificate, Grade
 from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, profile_of
@@ -38,36 +30,19 @@ from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.mechanisms import KaryResponse
 from protocol.onion import Onion, decode_budget
-from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, TURNS_REPORT, RoundService, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["AccountantService", "randomizer_of"]
+__all__ = ["AccountantService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
-
-
-def randomizer_of(question: Question) -> Randomizer:
-    """Returns the accountant's description of the mechanism that the clients of a question run."""
-    if question.randomizer == "rr":
-        return BinaryRandomizedResponse()
-    if question.randomizer == "onebit":
-        return OneBitMean()
-    if question.randomizer == "krr":
-        return KaryRandomizedResponse(k=question.k or 0)
-    if question.randomizer == "gaussian":
-        return GaussianMechanism(lattice=question.lattice)
-    if question.vector is not None and question.records_per_client is not None:
-        return RecordGaussian(dimension=question.vector.dimension, records=question.records_per_client)
-    if question.vector is not None:
-        return HemisphereMechanism(dimension=question.vector.dimension)
-    return LaplaceMechanism(lattice=question.lattice)
 
 
 class AccountantService(RoundService, stubs.AccountantServicer):
@@ -81,7 +56,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def warm(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed."""
-        await asyncio.to_thread(certify, [1.0] * 10, KaryRandomizedResponse(k=3), delta=1e-3)
+        await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
         if row.state == pb.ROUND_STATE_CLOSED:
@@ -147,7 +122,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def keep(tx: Transaction) -> None:
             if certificate.granted:
-                one_record = terms.question.records_per_client is not None
+                one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "certify", *watch.read())
@@ -328,8 +303,10 @@ def _after_turns(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> 
 def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> None:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it."""
     manifest, dishonest = terms.manifest, message.dishonest
-    multiset = Budgets.from_tiers([(epsilon, count, terms.question.local_delta or 0.0) for epsilon, count in budgets])
-    randomizer = randomizer_of(terms.question)
+    multiset = Budgets.from_tiers(
+        [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
+    )
+    randomizer = randomizer_of(terms.question.mechanism)
     certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
     _fill(message, certificate, multiset)
     if terms.question.turns is not None and HONEST_SHUFFLER in message.assumptions:
@@ -372,7 +349,7 @@ def _entries(terms: RoundTerms, certificate: pb.Certificate, *, with_profiles: b
     if not certificate.tiers:
         return []
     budgets = Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers])
-    randomizer = randomizer_of(terms.question)
+    randomizer = randomizer_of(terms.question.mechanism)
     curves = {}
     if with_profiles and not randomizer.spends_local_delta:
         found = tier_curves(budgets, randomizer, certificate.delta, int(certificate.dishonest))

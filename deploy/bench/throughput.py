@@ -24,6 +24,7 @@ from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import overhead
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import RandomizedResponse
 from protocol.onion import BUDGET_BYTES
 from protocol.questions import Question
 from runtime.transport import public_channel
@@ -39,7 +40,7 @@ _WISHES = (0.5, 1.0, 2.0)
 def _plain_sizes(hops: int) -> list[int]:
     """Returns the plaintext size of every layer of one user's onion."""
     extra = overhead(_SUITE)
-    report = [Question("bench", "rr").report_bytes + layer * extra for layer in range(hops + 1)]
+    report = [RandomizedResponse().report_bytes + layer * extra for layer in range(hops + 1)]
     parameter = [BUDGET_BYTES + layer * extra for layer in range(hops)]
     return [*report, *parameter, report[-1] + parameter[-1] + 2 * extra]
 
@@ -112,7 +113,9 @@ async def bench(directory: Path, sizes: Sequence[int], report: Callable[[dict[st
                 return fleet_json(done)
 
             floor_s = await _floor_s(pool, users, hops)
-            settings = RoundSettings(Question("bench", "rr"), _WISHES, epsilon_max=2.0, min_batch_size=2)
+            settings = RoundSettings(
+                Question("bench", RandomizedResponse()), _WISHES, epsilon_max=2.0, min_batch_size=2
+            )
             outcome = await play_round(operator, settings, fleet)
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")

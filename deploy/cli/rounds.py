@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -76,7 +77,13 @@ def round_open(
         except ValueError as error:
             raise ValueError(f"grid is {grid!r}; numbers separated by commas are expected") from error
         settings = RoundSettings(
-            _question(name, randomizer, k, labels, low, high, lattice, local_delta),
+            _question(
+                name,
+                randomizer,
+                labels,
+                k,
+                {"low": low, "high": high, "lattice": lattice, "local_delta": local_delta},
+            ),
             budgets,
             delta=delta,
             epsilon_max=epsilon_max,
@@ -168,35 +175,16 @@ def round_result(
     show(as_json, result, table, certificate_table(result["certificate"]), *result["notes"])
 
 
-def _question(
-    name: str,
-    randomizer: str,
-    k: int | None,
-    labels: str | None,
-    low: float | None,
-    high: float | None,
-    lattice: int | None,
-    local_delta: float | None,
-) -> Question:
-    from protocol.questions import RANDOMIZERS, Question
+def _question(name: str, kind: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
+    from protocol.mechanisms import MECHANISMS, mechanism_from
+    from protocol.questions import Question
 
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-    scalar = tuple(known for known in RANDOMIZERS if known not in ("hemisphere", "gaussian-vector"))
-    for known in scalar:
-        if randomizer == known:
-            letters = tuple(labels.split(",")) if labels else ()
-            steps = lattice or {"laplace": 1000, "gaussian": 100}.get(known)
-            return Question(
-                name,
-                known,
-                k=k or len(letters) or None,
-                low=low,
-                high=high,
-                lattice=steps,
-                labels=letters,
-                local_delta=local_delta,
-            )
-    raise ValueError(f"randomizer is {randomizer!r}; allowed are {', '.join(scalar)}; for vectors: croupier train")
+    written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
+    if kind not in written:
+        raise ValueError(f"randomizer is {kind!r}; must be one of {', '.join(written)}; for vectors: croupier train")
+    letters = tuple(labels.split(",")) if labels else None
+    return Question(name, mechanism_from(kind, {"k": k or (letters and len(letters)), "labels": letters, **parameters}))
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:

@@ -16,6 +16,7 @@ from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.documents import publication_json
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
 __all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoQuestion", "demo_json", "run_demo"]
@@ -33,9 +34,9 @@ class DemoQuestion:
 
 
 SURVEY_QUESTIONS = (
-    DemoQuestion(Question("had_affair", "rr"), "had_affair"),
-    DemoQuestion(Question("rate_marriage", "krr", k=5, labels=("1", "2", "3", "4", "5")), "rate_marriage"),
-    DemoQuestion(Question("yrs_married", "onebit", low=0.0, high=25.0), "yrs_married"),
+    DemoQuestion(Question("had_affair", RandomizedResponse()), "had_affair"),
+    DemoQuestion(Question("rate_marriage", KaryResponse(5, ("1", "2", "3", "4", "5"))), "rate_marriage"),
+    DemoQuestion(Question("yrs_married", OneBit(0.0, 25.0)), "yrs_married"),
 )
 
 
@@ -50,9 +51,9 @@ class Answer:
 
 def true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
     """Returns the share, mean, or share of every letter of these very users."""
-    if question.randomizer == "krr":
-        return tuple(sum(value == letter for value in values) / len(values) for letter in range(question.k or 0))
-    return (sum(values) / len(values),)
+    letters = range(len(question.mechanism.letters))
+    shares = tuple(sum(value == letter for value in values) / len(values) for letter in letters)
+    return shares or (sum(values) / len(values),)
 
 
 async def run_demo(

@@ -58,7 +58,7 @@ async def submit_one(
         user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
         epsilon = choose_budget(wish, terms.budget_grid)
         if user not in outbox.users(terms.round_id):
-            participant = Participant(terms.question.parse_value(value), wish, private_key, token)
+            participant = Participant(terms.question.mechanism.parse_value(value), wish, private_key, token)
             outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
         if enrol:
             async with Operator(directory) as operator:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client.submission import Participant
+from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
 __all__ = ["DEFAULT_WISHES", "People", "WishGroup", "guess_question", "parse_wishes", "read_people"]
@@ -113,7 +114,7 @@ def read_people(
             wish = float(stated[index][1]) if stated else drawn[index]
             if not (math.isfinite(wish) and wish > 0):
                 raise ValueError(f"the wished epsilon is {wish}; allowed are finite numbers above 0")
-            users[line] = Participant(question.parse_value(text), wish)
+            users[line] = Participant(question.mechanism.parse_value(text), wish)
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
     return People(users, rejected)
@@ -129,12 +130,12 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     """
     name = "".join(letter if letter.isalnum() else "_" for letter in column)
     if low is not None and high is not None:
-        return Question(name, "onebit", low=low, high=high)
+        return Question(name, OneBit(low, high))
     texts = sorted({text.strip() for _, text in read_column(path, column, limit)})
     if set(texts) <= {"0", "1"}:
-        return Question(name, "rr")
+        return Question(name, RandomizedResponse())
     if len(texts) < 2:
         raise ValueError(f"{column!r} has one value only, {texts[0]!r}; give --low and --high to ask for its mean")
     if len(texts) > 64:
         raise ValueError(f"{column!r} has {len(texts)} different values; give --low and --high to ask for its mean")
-    return Question(name, "krr", k=len(texts), labels=tuple(texts))
+    return Question(name, KaryResponse(len(texts), tuple(texts)))

@@ -7,14 +7,13 @@ leave them out, so they hide nobody: the round's certificate must allow for them
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.outbox import Outbox
+from client.randomizers import RANDOMIZERS
 from client.rounds import fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
@@ -22,7 +21,6 @@ from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
-from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 
@@ -39,18 +37,6 @@ class CanaryReport:
 
 def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
-
-
-def _value(question: Question) -> Any:
-    """Returns something that anybody may have submitted; where vectors are asked for, nothing."""
-    if question.vector is not None:
-        from client.vectors import nothing
-
-        return nothing(question)
-    if question.randomizer in ("rr", "krr"):
-        return secrets.randbelow(question.k or 2)
-    low, high = question.interval
-    return low + (high - low) * secrets.randbelow(2**53) / 2**53
 
 
 async def send_canaries(directory: Path, round_id: str, count: int) -> int:
@@ -82,7 +68,8 @@ async def send_canaries(directory: Path, round_id: str, count: int) -> int:
 
 
 def _canary(terms: RoundTerms) -> Participant:
-    return Participant(_value(terms.question), terms.budget_grid[0], new_client_key())
+    mechanism = terms.question.mechanism
+    return Participant(RANDOMIZERS[mechanism.kind].any_value(mechanism), terms.budget_grid[0], new_client_key())
 
 
 def _public(canary: Participant) -> bytes:

@@ -22,7 +22,7 @@ from protocol.deployment import OPERATOR, load_deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
 from protocol.errors import refusal_of
 from protocol.identity import Kind, read_signed
-from protocol.manifest import RoundTerms, canonical, parse_terms, question_message
+from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -102,9 +102,9 @@ class Operator:
             protocol_version=PROTOCOL_VERSION,
             deployment=self.deployment.name,
             round_id=round_id,
-            question=question_message(settings.question),
+            question=settings.question.message(),
             budget_grid=[
-                pb.LocalBudget(epsilon=epsilon, delta=settings.question.local_delta or 0.0)
+                pb.LocalBudget(epsilon=epsilon, delta=settings.question.mechanism.budget_delta)
                 for epsilon in settings.budget_grid
             ],
             min_batch_size=settings.min_batch_size,

@@ -35,7 +35,8 @@ from deploy.training.privacy import Batch
 from protocol.deployment import load_deployment
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.questions import Question, Turns, VectorTask
+from protocol.mechanisms import GaussianVector, Hemisphere, Turns, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 from runtime.workers import WorkerPool
@@ -202,14 +203,8 @@ class DeployedRun:
         """Returns what a round asks for at these parameters."""
         task = self._task(parameters)
         if self.silos is None:
-            return Question(self.name, "hemisphere", vector=task)
-        return Question(
-            self.name,
-            "gaussian-vector",
-            vector=task,
-            local_delta=self.silos.local_delta,
-            records_per_client=self.silos.records,
-        )
+            return Question(self.name, Hemisphere(task))
+        return Question(self.name, GaussianVector(task, self.silos.records, self.silos.local_delta))
 
     def _task(self, parameters: bytes) -> VectorTask:
         return VectorTask(self.model.dimension, self.clipping_norm, self.name, parameters)

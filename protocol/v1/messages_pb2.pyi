@@ -297,63 +297,238 @@ class Turns(_message.Message):
 Global___Turns: _TypeAlias = Turns  # noqa: Y015
 
 @_typing.final
+class RandomizedResponse(_message.Message):
+    """A bit, reported with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RandomizedResponse: _TypeAlias = RandomizedResponse  # noqa: Y015
+
+@_typing.final
+class KaryResponse(_message.Message):
+    """One of k letters; another one is reported with probability 1/(e^v+k-1) each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    K_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    k: _builtins.int
+    """2 .. 2^20."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """None, or the names of the k letters, in order."""
+
+    def __init__(
+        self,
+        *,
+        k: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["k", b"k", "labels", b"labels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KaryResponse: _TypeAlias = KaryResponse  # noqa: Y015
+
+@_typing.final
+class OneBit(_message.Message):
+    """A number in [low, high], rounded at random to one of the ends, which is reported as a bit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    low: _builtins.float
+    """Finite, low < high."""
+    high: _builtins.float
+    def __init__(
+        self,
+        *,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "low", b"low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OneBit: _TypeAlias = OneBit  # noqa: Y015
+
+@_typing.final
+class Laplace(_message.Message):
+    """A number in [low, high], rounded to low + j * (high - low) / lattice, j = 0..lattice, plus discrete Laplace noise."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    LATTICE_FIELD_NUMBER: _builtins.int
+    low: _builtins.float
+    high: _builtins.float
+    lattice: _builtins.int
+    """1 .. 2^31."""
+    def __init__(
+        self,
+        *,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+        lattice: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "lattice", b"lattice", "low", b"low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Laplace: _TypeAlias = Laplace  # noqa: Y015
+
+@_typing.final
+class Gaussian(_message.Message):
+    """The same with discrete Gaussian noise."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    LOCAL_DELTA_FIELD_NUMBER: _builtins.int
+    LATTICE_FIELD_NUMBER: _builtins.int
+    low: _builtins.float
+    high: _builtins.float
+    local_delta: _builtins.float
+    """The delta of every local budget, 1e-15 .. 0.1."""
+    lattice: _builtins.int
+    """1 .. 1000."""
+    def __init__(
+        self,
+        *,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+        local_delta: _builtins.float = ...,
+        lattice: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gaussian: _TypeAlias = Gaussian  # noqa: Y015
+
+@_typing.final
+class Hemisphere(_message.Message):
+    """A vector; a uniform point of the half sphere around it is reported with probability e^v/(1+e^v), else of the other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def vector(self) -> Global___VectorTask: ...
+    def __init__(
+        self,
+        *,
+        vector: Global___VectorTask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hemisphere: _TypeAlias = Hemisphere  # noqa: Y015
+
+@_typing.final
+class GaussianVector(_message.Message):
+    """The mean of the vectors of a client's records plus Gaussian noise; one record is protected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTOR_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_CLIENT_FIELD_NUMBER: _builtins.int
+    LOCAL_DELTA_FIELD_NUMBER: _builtins.int
+    records_per_client: _builtins.int
+    """The records that every client has at least, 1 .. 2^30; the noise is for one of so many."""
+    local_delta: _builtins.float
+    """The delta of every local budget, 1e-15 .. 0.1."""
+    @_builtins.property
+    def vector(self) -> Global___VectorTask:
+        """The clipping norm, that of every record's vector, is 1e-20 .. 1e20."""
+
+    def __init__(
+        self,
+        *,
+        vector: Global___VectorTask | None = ...,
+        records_per_client: _builtins.int = ...,
+        local_delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["local_delta", b"local_delta", "records_per_client", b"records_per_client", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GaussianVector: _TypeAlias = GaussianVector  # noqa: Y015
+
+@_typing.final
 class Question(_message.Message):
     """What is asked, and the local randomizer that every client must run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
-    RANDOMIZER_FIELD_NUMBER: _builtins.int
-    K_FIELD_NUMBER: _builtins.int
-    LOW_FIELD_NUMBER: _builtins.int
-    HIGH_FIELD_NUMBER: _builtins.int
-    LATTICE_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    LOCAL_DELTA_FIELD_NUMBER: _builtins.int
-    VECTOR_FIELD_NUMBER: _builtins.int
-    RECORDS_PER_CLIENT_FIELD_NUMBER: _builtins.int
+    RR_FIELD_NUMBER: _builtins.int
+    KRR_FIELD_NUMBER: _builtins.int
+    ONEBIT_FIELD_NUMBER: _builtins.int
+    LAPLACE_FIELD_NUMBER: _builtins.int
+    GAUSSIAN_FIELD_NUMBER: _builtins.int
+    HEMISPHERE_FIELD_NUMBER: _builtins.int
+    GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
-    randomizer: _builtins.str
-    """"rr", "krr", "onebit", "laplace", "gaussian", "hemisphere" or "gaussian-vector"."""
-    k: _builtins.int
-    """krr: the number of letters, 2 or more. Otherwise 0."""
-    low: _builtins.float
-    """onebit, laplace, gaussian: the interval that values are clipped to. low < high."""
-    high: _builtins.float
-    lattice: _builtins.int
-    """laplace, gaussian: values are rounded to low + j * (high - low) / lattice, j = 0..lattice."""
-    local_delta: _builtins.float
-    """gaussian, gaussian-vector: the delta of every local budget. Otherwise 0."""
-    records_per_client: _builtins.int
-    """gaussian-vector: the records that every client has at least; its noise is for one of so many. Otherwise 0."""
     @_builtins.property
-    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """krr: optional names of the k letters, in order."""
-
+    def rr(self) -> Global___RandomizedResponse: ...
     @_builtins.property
-    def vector(self) -> Global___VectorTask:
-        """hemisphere, gaussian-vector."""
-
+    def krr(self) -> Global___KaryResponse: ...
+    @_builtins.property
+    def onebit(self) -> Global___OneBit: ...
+    @_builtins.property
+    def laplace(self) -> Global___Laplace: ...
+    @_builtins.property
+    def gaussian(self) -> Global___Gaussian: ...
+    @_builtins.property
+    def hemisphere(self) -> Global___Hemisphere: ...
+    @_builtins.property
+    def gaussian_vector(self) -> Global___GaussianVector: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        randomizer: _builtins.str = ...,
-        k: _builtins.int = ...,
-        low: _builtins.float = ...,
-        high: _builtins.float = ...,
-        lattice: _builtins.int = ...,
-        labels: _abc.Iterable[_builtins.str] | None = ...,
-        local_delta: _builtins.float = ...,
-        vector: Global___VectorTask | None = ...,
-        records_per_client: _builtins.int = ...,
+        rr: Global___RandomizedResponse | None = ...,
+        krr: Global___KaryResponse | None = ...,
+        onebit: Global___OneBit | None = ...,
+        laplace: Global___Laplace | None = ...,
+        gaussian: Global___Gaussian | None = ...,
+        hemisphere: Global___Hemisphere | None = ...,
+        gaussian_vector: Global___GaussianVector | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "labels", b"labels", "lattice", b"lattice", "local_delta", b"local_delta", "low", b"low", "name", b"name", "randomizer", b"randomizer", "records_per_client", b"records_per_client", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector"]  # noqa: Y015
+    _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_mechanism) -> _WhichOneofReturnType_mechanism | None: ...
 
 Global___Question: _TypeAlias = Question  # noqa: Y015
 
@@ -1513,7 +1688,7 @@ class Publication(_message.Message):
     confidence_level: _builtins.float
     num_reports: _builtins.int
     vector: _builtins.bytes
-    """hemisphere, gaussian-vector: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
+    """Where vectors are asked for: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
     vector_standard_error: _builtins.float
     """Of each of its coordinates, from the randomizers."""
     @_builtins.property

@@ -36,7 +36,7 @@ def test_gaussian_means_of_records_are_certified_locally_and_for_one_record(dime
 def test_the_noise_of_means_of_records_falls_with_their_number() -> None:
     few, many = (RecordGaussian(dimension=5, records=count) for count in (10, 1000))
     budgets = Budgets.from_tiers([(1.0, 100, 1e-6)])
-    assert standard_error(budgets, few) == pytest.approx(gaussian_sigma(1.0, 1e-6) / 10 / 10, rel=1e-6)
+    assert standard_error(budgets, few) == pytest.approx(2 * gaussian_sigma(1.0, 1e-6) / 10 / 10, rel=1e-6)
     assert standard_error(budgets, many) == pytest.approx(standard_error(budgets, few) / 100, rel=1e-9)
     with pytest.raises(ValueError, match="dimension is 0"):
         RecordGaussian(dimension=0, records=1)

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.estimators import Estimate, estimate, project_on_simplex
+from protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
 BUDGETS = np.repeat([epsilon for epsilon, _ in TIERS], [count for _, count in TIERS])
-BIT = Question("bit", "rr")
-LETTER = Question("letter", "krr", k=4)
-MEAN = Question("mean", "onebit", low=-2.0, high=6.0)
-LATTICE = Question("lattice", "laplace", low=-2.0, high=6.0, lattice=200)
+BIT = Question("bit", RandomizedResponse())
+LETTER = Question("letter", KaryResponse(k=4))
+MEAN = Question("mean", OneBit(low=-2.0, high=6.0))
+LATTICE = Question("lattice", Laplace(low=-2.0, high=6.0, lattice=200))
 Ints = npt.NDArray[np.int64]
 
 
@@ -26,14 +27,14 @@ def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.ran
     """Draws one shuffled round from the definitions of the randomizers; budgets are dealt at random."""
     budgets = source.permutation(BUDGETS)
     n = len(budgets)
-    if question.randomizer == "laplace":
+    if question.mechanism.kind == "laplace":
         position = (truths + 2) / 8 * 200
         lattice = np.floor(position) + (source.random(n) < position - np.floor(position))
         p = 1 - np.exp(-budgets / 200)
         return (lattice + source.geometric(p) - source.geometric(p)).astype(np.int64)
-    k = question.k or 2
+    k = len(question.mechanism.letters) or 2
     values = truths.astype(np.int64)
-    if question.randomizer == "onebit":
+    if question.mechanism.kind == "onebit":
         values = (source.random(n) < (truths + 2) / 8).astype(np.int64)
     blanket = source.random(n) < k / (np.exp(budgets) + k - 1)
     return np.where(blanket, source.integers(0, k, n), values).astype(np.int64)
@@ -41,20 +42,20 @@ def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.ran
 
 def truths_of(question: Question) -> npt.NDArray[np.float64]:
     source = np.random.default_rng(11)
-    if question.randomizer == "rr":
+    if question.mechanism.kind == "rr":
         return (source.random(1000) < 0.3).astype(np.float64)
-    if question.randomizer == "krr":
+    if question.mechanism.kind == "krr":
         return source.choice(4, 1000, p=[0.1, 0.2, 0.3, 0.4]).astype(np.float64)
     return source.beta(2, 5, 1000) * 8 - 2
 
 
 def answer_of(question: Question, truths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    if question.randomizer == "krr":
+    if question.mechanism.kind == "krr":
         return np.bincount(truths.astype(np.int64), minlength=4) / len(truths)
     return np.array([truths.mean()])
 
 
-@pytest.mark.parametrize("question", [BIT, LETTER, MEAN, LATTICE], ids=lambda q: q.randomizer)
+@pytest.mark.parametrize("question", [BIT, LETTER, MEAN, LATTICE], ids=lambda q: q.mechanism.kind)
 def test_unbiased_with_honest_errors(question: Question) -> None:
     """400 seeded rounds: the mean error is within 5 standard errors of 0, the intervals cover, the errors are tight."""
     repeats, truths = 400, truths_of(question)
@@ -73,7 +74,7 @@ def test_unbiased_with_honest_errors(question: Question) -> None:
     # The stated error is the real one within 5 standard errors of a standard deviation; for rounded values a bound.
     slack = 5 / math.sqrt(2 * repeats)
     assert np.all(stated.mean(axis=0) > scale * (1 - slack))
-    assert np.all(stated.mean(axis=0) < scale * (1 + slack) * (1.1 if question.randomizer == "onebit" else 1.0))
+    assert np.all(stated.mean(axis=0) < scale * (1 + slack) * (1.1 if question.mechanism.kind == "onebit" else 1.0))
 
 
 def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:

@@ -14,11 +14,12 @@ from scipy.stats import binom
 
 from accountant.numerics.gaussian import gaussian_sigma
 from analyzer.estimators import Estimate, estimate, project_on_simplex
+from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
 
-BIT = Question("bit", "rr")
-MEAN = Question("mean", "onebit", low=-2.0, high=6.0)
-LATTICE = Question("lattice", "laplace", low=-2.0, high=6.0, lattice=80)
+BIT = Question("bit", RandomizedResponse())
+MEAN = Question("mean", OneBit(low=-2.0, high=6.0))
+LATTICE = Question("lattice", Laplace(low=-2.0, high=6.0, lattice=80))
 
 
 def tiers_of(budgets: tuple[float, ...]) -> list[tuple[float, int]]:
@@ -41,7 +42,7 @@ def moments(
     tiers, total = tiers_of(budgets), 0.0
     size = len(laws[0][budgets[0]])
     answers: dict[tuple[int, ...], Estimate] = {}
-    first, second, stated = (np.zeros(size if question.randomizer == "krr" else 1) for _ in range(3))
+    first, second, stated = (np.zeros(size if question.mechanism.kind == "krr" else 1) for _ in range(3))
     for deal in set(itertools.permutations(budgets)):
         for outcome in itertools.product(range(size), repeat=len(budgets)):
             weight = math.prod(laws[i][deal[i]][report] for i, report in enumerate(outcome))
@@ -72,7 +73,7 @@ def test_bits_are_exactly_unbiased(budgets: tuple[float, ...], bits: tuple[int, 
 def test_letters_are_exactly_unbiased(letters: tuple[int, ...]) -> None:
     budgets = (0.5, 0.5, 1.5, 3.0)
     laws = [{budget: letter_law(budget, letter, 3) for budget in budgets} for letter in letters]
-    mean, _, _ = moments(Question("letter", "krr", k=3), budgets, laws)
+    mean, _, _ = moments(Question("letter", KaryResponse(k=3)), budgets, laws)
     assert mean == pytest.approx([letters.count(j) / 4 for j in range(3)], abs=1e-12)
 
 
@@ -106,7 +107,7 @@ def test_laplace_reports_are_averaged_and_their_error_is_the_sum_of_the_variance
 
 
 def test_gaussian_reports_are_averaged_and_their_error_is_that_of_their_noise() -> None:
-    question = Question("g", "gaussian", low=-2.0, high=6.0, lattice=80, local_delta=1e-6)
+    question = Question("g", Gaussian(low=-2.0, high=6.0, lattice=80, local_delta=1e-6))
     one = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
     assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
     noise = sum(count * gaussian_sigma(budget, 1e-6) ** 2 for budget, count in [(0.5, 2), (2.0, 1), (8.0, 1)])
@@ -141,7 +142,7 @@ def test_intervals_cover_as_often_as_they_say(confidence: float) -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
 @settings(max_examples=50, deadline=None)
 def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> None:
-    question = Question("letter", "krr", k=5)
+    question = Question("letter", KaryResponse(k=5))
     tiers = [(0.5, len(reports)), (2.0, 3), (1.0, 2)]
     one = estimate(question, np.array(reports, dtype=np.int64), tiers)
     other = estimate(question, np.array(sorted(reports), dtype=np.int64), sorted(tiers))
@@ -152,7 +153,7 @@ def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> N
     assert len(one.values) == len(one.projected) == len(one.standard_errors) == len(one.confidence_intervals) == 5
 
 
-@pytest.mark.parametrize("question", [BIT, MEAN, LATTICE], ids=lambda one: one.randomizer)
+@pytest.mark.parametrize("question", [BIT, MEAN, LATTICE], ids=lambda one: one.mechanism.kind)
 def test_intervals_are_normal_at_the_stated_level(question: Question) -> None:
     reports = np.array([0, 1, 1, 1, 0, 1], dtype=np.int64)
     for confidence in (0.5, 0.9, 0.999):
@@ -175,7 +176,7 @@ def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5, math.nan])
 def test_a_bad_level_is_named(confidence: float) -> None:
-    with pytest.raises(ValueError, match=rf"confidence is {confidence}; allowed is 0 < confidence < 1"):
+    with pytest.raises(ValueError, match=rf"confidence is {confidence}; must be in \(0, 1\)"):
         estimate(BIT, np.array([1], dtype=np.int64), [(1.0, 1)], confidence)
 
 

@@ -25,14 +25,13 @@ from protocol.errors import refusal_of
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, encode_budget
-from protocol.questions import encode_report
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RoundService, ServiceSetup
 from runtime.transport import public_channel
 from runtime.workers import WorkerPool
-from tests.support import InProcess, in_process
+from tests.support import InProcess, encode_report, in_process
 
 __all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
 

@@ -21,7 +21,6 @@ from protocol.errors import Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Layer, Onion, encode_budget
-from protocol.questions import encode_report
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
@@ -29,6 +28,7 @@ from runtime.store import Transaction
 from runtime.workers import WorkerPool
 from shuffler.mixing import Opened
 from shuffler.service import ShufflerService
+from tests.support import encode_report
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Lanes = dict[pb.Lane.ValueType, list[bytes]]

@@ -21,13 +21,12 @@ from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion, decode_budget
-from protocol.questions import encode_report
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY
 from runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.attacks.arena import arena, crafted
-from tests.support import BIT, make_kit, settings
+from tests.support import BIT, encode_report, make_kit, settings
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 

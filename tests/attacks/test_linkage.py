@@ -8,10 +8,12 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from analyzer.estimators import decoder
 from client.submission import Participant, seal_one
 from deploy.operator.rounds import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import KaryResponse
 from protocol.onion import Onion, decode_budget
 from protocol.questions import Question
 from protocol.randomness import SystemRandom
@@ -24,7 +26,7 @@ from tests.attacks.arena import Arena, arena, crafted
 from tests.support import settings
 
 GRID = (0.5, 1.0, 2.0)
-LETTERS = Question("letters", "krr", k=3)
+LETTERS = Question("letters", KaryResponse(k=3))
 CLIENTS = 90
 CHANCE = 60
 """Guessing by position is right for 30 of 90 on average, and for 60 or more with a probability below 1e-10."""
@@ -48,7 +50,8 @@ def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop
     for name, purpose, hop in places:
         label = Onion(terms).layer(pb.LANE_REPORT, hop).label
         opened = [plain or b"" for plain in open_many(terms.suite, keys[name, purpose], label, opened)]
-    return [terms.question.decode_report(plain) for plain in opened]
+    decode = decoder(terms.question, terms.budget_grid[0])
+    return [decode(plain) for plain in opened]
 
 
 def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_hop: int) -> list[float]:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import client.submission
 from client.randomizers import randomize
 from deploy.operator.rounds import RoundSettings
+from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
 from protocol.questions import Question
 from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom
 from shuffler.mixing import permute
@@ -24,10 +26,10 @@ from tests.attacks.arena import arena
 HOUSE = Path(client.submission.__file__).parents[1]
 PROTECTING = ("protocol", "client", "shuffler", "accountant", "analyzer")
 QUESTIONS = [
-    Question("letter", "krr", k=64),
-    Question("mean", "onebit", low=0.0, high=1.0),
-    Question("lattice", "laplace", low=0.0, high=1.0, lattice=1 << 31),
-    Question("normal", "gaussian", low=0.0, high=1.0, lattice=1000, local_delta=1e-6),
+    Question("letter", KaryResponse(k=64)),
+    Question("mean", OneBit(low=0.0, high=1.0)),
+    Question("lattice", Laplace(low=0.0, high=1.0, lattice=1 << 31)),
+    Question("normal", Gaussian(low=0.0, high=1.0, lattice=1000, local_delta=1e-6)),
 ]
 
 
@@ -48,13 +50,13 @@ def after_seeding(draw: Callable[[], list[int]]) -> tuple[list[int], list[int]]:
     return worlds[0], worlds[1]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.randomizer)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.mechanism.kind)
 def test_whoever_can_seed_every_generator_of_the_process_predicts_no_report(question: Question) -> None:
     """400 reports come out alike by chance with a probability far below 1e-9."""
     one, other = after_seeding(lambda: reports(question, SystemRandom()))
     assert one != other
     one, other = after_seeding(lambda: reports(question, SeededRandomForTests(1)))
-    drawn_by_opendp = question.randomizer in ("laplace", "gaussian")
+    drawn_by_opendp = question.mechanism.kind in ("laplace", "gaussian")
     assert (one == other) is not drawn_by_opendp  # a seeded source would be predicted; OpenDP takes none from outside
 
 
@@ -75,7 +77,7 @@ async def test_a_running_deployment_draws_reports_and_permutations_from_the_oper
 ) -> None:
     used: list[type] = []
 
-    def watched_randomize(question: Question, value: float, epsilon: float, source: RandomSource) -> int:
+    def watched_randomize(question: Question, value: float, epsilon: float, source: RandomSource) -> Any:
         used.append(type(source))
         return randomize(question, value, epsilon, source)
 
@@ -143,7 +145,7 @@ def test_the_low_bits_of_a_report_do_not_tell_the_value() -> None:
         wrong += not came_from(0, report, scale)
     assert wrong == 0
     assert told > 60  # for many users the attacker is certain, whatever their epsilon
-    lattice = Question("lattice", "laplace", low=0.0, high=1.0, lattice=4)
+    lattice = Question("lattice", Laplace(low=0.0, high=1.0, lattice=4))
     seen = [{randomize(lattice, value, 2.0, SystemRandom()) for _ in range(4000)} for value in (0.0, 1.0)]
     assert all(isinstance(report, int) for one in seen for report in one)
     assert seen[0] & seen[1] >= set(range(-2, 7))  # each of them 4,000 times missing: below 1e-9

@@ -22,6 +22,7 @@ from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
+from protocol.mechanisms import Laplace
 from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
@@ -36,7 +37,7 @@ from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, Arena, arena
 from tests.support import settings
 
-FINE = Question("fine", "laplace", low=0.0, high=1.0, lattice=1 << 31)
+FINE = Question("fine", Laplace(low=0.0, high=1.0, lattice=1 << 31))
 """Reports of 31 bits and more: what is found somewhere is not there by chance."""
 POLICY_NOBODY_MEETS = 0.001
 

@@ -12,6 +12,7 @@ from client.submission import Participant, seal_one
 from protocol.batches import ciphertext_hashes
 from protocol.envelope import SUITES
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
@@ -23,22 +24,23 @@ from tests.attacks.arena import WAIT_S, arena, crafted
 from tests.support import make_kit, settings
 
 QUESTIONS = [
-    Question("bit", "rr"),
-    Question("letter", "krr", k=1000, labels=tuple(f"a letter with the number {n}" for n in range(1000))),
-    Question("mean", "onebit", low=-1e9, high=1e9),
-    Question("lattice", "laplace", low=0.0, high=1.0, lattice=1 << 31),
-    Question("normal", "gaussian", low=0.0, high=1.0, lattice=1000, local_delta=1e-6),
+    Question("bit", RandomizedResponse()),
+    Question("letter", KaryResponse(k=1000, labels=tuple(f"a letter with the number {n}" for n in range(1000)))),
+    Question("mean", OneBit(low=-1e9, high=1e9)),
+    Question("lattice", Laplace(low=0.0, high=1.0, lattice=1 << 31)),
+    Question("normal", Gaussian(low=0.0, high=1.0, lattice=1000, local_delta=1e-6)),
 ]
 
 
 def extremes(question: Question) -> list[float]:
-    if question.randomizer in ("rr", "krr"):
-        return [0, (question.k or 2) - 1]
-    return list(question.interval)
+    mechanism = question.mechanism
+    if isinstance(mechanism, IntervalMechanism):
+        return [mechanism.low, mechanism.high]
+    return [0, max(1, len(mechanism.letters) - 1)]
 
 
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.randomizer)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.mechanism.kind)
 def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Question, suite: str) -> None:
     terms = make_kit(3, question, suite).terms
     onion = Onion(terms)

@@ -6,18 +6,20 @@ import itertools
 import math
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from scipy.stats import chi2
 
 import client.randomizers
 from client.randomizers import blanket_threshold, flip_threshold, randomize
+from protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
 from protocol.questions import Question, choose_budget
 from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
-BIT = Question("bit", "rr")
-LETTER = Question("letter", "krr", k=5)
-MEAN = Question("mean", "onebit", low=-1.0, high=3.0)
+BIT = Question("bit", RandomizedResponse())
+LETTER = Question("letter", KaryResponse(k=5))
+MEAN = Question("mean", OneBit(low=-1.0, high=3.0))
 ERROR_RATE = 1e-6
 TOP = 2**64 - 1
 
@@ -151,7 +153,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
         return lambda position: position
 
     monkeypatch.setattr(client.randomizers, "_discrete_laplace", recorded)
-    question = Question("q", "laplace", low=0.0, high=2.0, lattice=lattice)
+    question = Question("q", Laplace(low=0.0, high=2.0, lattice=lattice))
     assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
     assert randomize(question, 0.0, epsilon, SystemRandom()) == 0
     exact = Fraction(lattice) / Fraction(epsilon)
@@ -161,7 +163,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
 @pytest.mark.parametrize(("lattice", "epsilon", "value"), [(1, 1.0, 0.0), (8, 0.8, 0.75), (50, 10.0, 1.0)])
 def test_laplace_reports_pass_a_chi_square_that_a_wrong_scale_fails(lattice: int, epsilon: float, value: float) -> None:
     draws = 6_000
-    question = Question("q", "laplace", low=0.0, high=1.0, lattice=lattice)
+    question = Question("q", Laplace(low=0.0, high=1.0, lattice=lattice))
     centre = round(value * lattice)  # all values of this test lie on the lattice
     noise = [randomize(question, value, epsilon, SystemRandom()) - centre for _ in range(draws)]
 
@@ -184,7 +186,7 @@ def test_laplace_reports_pass_a_chi_square_that_a_wrong_scale_fails(lattice: int
 def test_laplace_noise_of_the_finest_lattices_is_not_cut_off(lattice: int, epsilon: float) -> None:
     """A question may have 2^31 steps and a report 2^62: |noise| has mean `scale`, and no report piles up at an edge."""
     draws, scale = 1_000, lattice / epsilon
-    question = Question("q", "laplace", low=0.0, high=1.0, lattice=lattice)
+    question = Question("q", Laplace(low=0.0, high=1.0, lattice=lattice))
     for value in (0.0, 1.0):
         reports = [randomize(question, value, epsilon, SystemRandom()) for _ in range(draws)]
         assert Counter(reports).most_common(1)[0][1] <= 5
@@ -194,34 +196,34 @@ def test_laplace_noise_of_the_finest_lattices_is_not_cut_off(lattice: int, epsil
 
 
 def test_numbers_of_letters_and_labels_are_told_apart() -> None:
-    stars = Question("stars", "krr", k=3, labels=("5", "3", "1"))
+    stars = KaryResponse(3, ("5", "3", "1"))
     assert [stars.parse_value(text) for text in ("5", "3.0", "1.00", " 3\n")] == [0, 1, 2, 1]
-    plain = Question("plain", "krr", k=3)
+    plain = KaryResponse(3)
     assert plain.letters == ("0", "1", "2")
     assert plain.parse_value("2.0") == 2
-    for question, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
-        with pytest.raises(ValueError, match=f"value is '{text}'; allowed are the letters"):
-            question.parse_value(text)
+    for mechanism, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
+        with pytest.raises(ValueError, match=f"value is '{text}'; must be one of the letters"):
+            mechanism.parse_value(text)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("kind", "fields", "message"),
     [
-        ({"randomizer": "krr", "k": 1}, "k is 1; allowed are 2..1048576"),
-        ({"randomizer": "krr", "k": (1 << 20) + 1}, "k is 1048577; allowed are 2..1048576"),
-        ({"randomizer": "krr", "k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
-        ({"randomizer": "onebit", "low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; low < high"),
-        ({"randomizer": "onebit", "low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
-        ({"randomizer": "onebit", "low": -1.7e308, "high": 1.7e308}, "both finite"),
-        ({"randomizer": "laplace", "low": 0.0, "high": 1.0, "lattice": (1 << 31) + 1}, "allowed are 1..2147483648"),
-        ({"randomizer": "rr", "name": ""}, "name is ''; allowed are 1..64"),
-        ({"randomizer": "rr", "name": "x" * 65}, "allowed are 1..64"),
-        ({"randomizer": "rr", "name": "a/b"}, "name is 'a/b'"),
+        ("krr", {"k": 1}, "k is 1; must be 2..1048576"),
+        ("krr", {"k": (1 << 20) + 1}, "k is 1048577; must be 2..1048576"),
+        ("krr", {"k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
+        ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; must be finite with low < high"),
+        ("onebit", {"low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
+        ("onebit", {"low": -1.7e308, "high": 1.7e308}, "must be finite"),
+        ("laplace", {"low": 0.0, "high": 1.0, "lattice": (1 << 31) + 1}, "must be 1..2147483648"),
+        ("rr", {"name": ""}, "name is ''; must be 1..64"),
+        ("rr", {"name": "x" * 65}, "must be 1..64"),
+        ("rr", {"name": "a/b"}, "name is 'a/b'"),
     ],
 )
-def test_the_limits_of_a_question_are_named(fields: dict[str, object], message: str) -> None:
+def test_the_limits_of_a_question_are_named(kind: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Question(**{"name": "q", **fields})  # type: ignore[arg-type]
+        Question(fields.pop("name", "q"), mechanism_from(kind, fields))
 
 
 def test_the_order_of_the_grid_does_not_matter_and_its_smallest_is_named() -> None:

@@ -6,18 +6,20 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import mpmath
 import pytest
 
 from client.randomizers import blanket_threshold, flip_threshold, randomize
 from protocol.calibration import gaussian_sigma_steps
-from protocol.questions import Question, choose_budget, encode_report
+from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
+from protocol.questions import Question, choose_budget
 from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
-BIT = Question("bit", "rr")
-MEAN = Question("mean", "onebit", low=0.0, high=10.0)
-LATTICE = Question("lattice", "laplace", low=0.0, high=10.0, lattice=20)
+BIT = Question("bit", RandomizedResponse())
+MEAN = Question("mean", OneBit(low=0.0, high=10.0))
+LATTICE = Question("lattice", Laplace(low=0.0, high=10.0, lattice=20))
 # Hoeffding: a mean of n bits is off by more than √(ln(2/β)/(2n)) with probability at most β.
 DRAWS, ERROR_RATE = 200_000, 1e-6
 TOLERANCE = math.sqrt(math.log(2 / ERROR_RATE) / (2 * DRAWS))
@@ -37,7 +39,8 @@ def test_thresholds_are_exact_and_rounded_towards_privacy(epsilon: float, k: int
 
 def share_of(question: Question, value: float, epsilon: float, report: int) -> float:
     source = SeededRandomForTests(int(1000 * epsilon) + report)
-    return sum(randomize(question, value, epsilon, source) == report for _ in range(DRAWS)) / DRAWS
+    hits: int = sum(randomize(question, value, epsilon, source) == report for _ in range(DRAWS))
+    return hits / DRAWS
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -49,7 +52,7 @@ def test_bits_are_kept_with_the_right_probability(bit: int, epsilon: float) -> N
 
 
 def test_letters_have_the_right_probabilities() -> None:
-    question = Question("letter", "krr", k=4)
+    question = Question("letter", KaryResponse(k=4))
     z = math.exp(1.0) + 3
     for report in range(4):
         right = (math.exp(1.0) if report == 2 else 1.0) / z
@@ -80,7 +83,7 @@ def test_laplace_reports_have_the_discrete_law() -> None:
 
 def test_gaussian_reports_have_the_discrete_law() -> None:
     """The same chi-square, against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
-    draws, question = 20_000, Question("g", "gaussian", low=0.0, high=10.0, lattice=10, local_delta=1e-3)
+    draws, question = 20_000, Question("g", Gaussian(low=0.0, high=10.0, lattice=10, local_delta=1e-3))
     sigma = gaussian_sigma_steps(2.0, 1e-3, 10)
     seen = Counter(randomize(question, 5.0, 2.0, SystemRandom()) - 5 for _ in range(draws))
     weights = {z: math.exp(-z * z / (2 * sigma * sigma)) for z in range(-400, 401)}
@@ -96,10 +99,10 @@ def test_gaussian_reports_have_the_discrete_law() -> None:
 @pytest.mark.parametrize(
     ("question", "value", "message"),
     [
-        (BIT, 2, "value is 2; allowed are 0..1"),
+        (BIT, 2, "value is 2; must be 0 or 1"),
         (BIT, 0.5, r"value is 0\.5"),
-        (Question("l", "krr", k=3), 3, "allowed are 0..2"),
-        (MEAN, 10.1, r"allowed are numbers in \[0, 10\]"),
+        (Question("l", KaryResponse(k=3)), 3, "must be 0..2"),
+        (MEAN, 10.1, r"must be a number in \[0, 10\]"),
         (MEAN, math.nan, "value is nan"),
         (LATTICE, -0.1, r"value is -0\.1"),
     ],
@@ -161,67 +164,66 @@ def test_bounded_draws_are_exactly_uniform_and_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("kind", "fields", "message"),
     [
-        ({"randomizer": "krr"}, "k is missing"),
-        ({"randomizer": "rr", "k": 2}, "rr has no k"),
-        ({"randomizer": "onebit", "low": 0.0}, "high is missing"),
-        ({"randomizer": "onebit", "low": 0.0, "high": math.inf}, "the interval is"),
-        ({"randomizer": "laplace", "low": 0.0, "high": 1.0}, "lattice is missing"),
-        ({"randomizer": "laplace", "low": 0.0, "high": 1.0, "lattice": 0}, "lattice is 0"),
-        ({"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 10}, "local_delta is missing"),
-        ({"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 10, "local_delta": 0.0}, "local_delta is 0"),
+        ("krr", {}, "k is missing"),
+        ("rr", {"k": 2}, "rr has no k"),
+        ("onebit", {"low": 0.0}, "high is missing"),
+        ("onebit", {"low": 0.0, "high": math.inf}, "the interval is"),
+        ("laplace", {"low": 0.0, "high": 1.0, "lattice": 0}, "lattice is 0"),
+        ("gaussian", {"low": 0.0, "high": 1.0, "lattice": 10}, "local_delta is missing"),
+        ("gaussian", {"low": 0.0, "high": 1.0, "lattice": 10, "local_delta": 0.0}, "local_delta is 0"),
         (
-            {"randomizer": "gaussian", "low": 0.0, "high": 1.0, "lattice": 1001, "local_delta": 1e-6},
-            "allowed are 1..1000",
+            "gaussian",
+            {"low": 0.0, "high": 1.0, "lattice": 1001, "local_delta": 1e-6},
+            "must be 1..1000",
         ),
-        ({"randomizer": "rr", "local_delta": 1e-6}, "rr has no local_delta"),
-        ({"randomizer": "krr", "k": 2, "labels": ("a",)}, "2 different names are required"),
-        ({"randomizer": "krr", "k": 2, "labels": ("a", "a")}, "2 different names are required"),
-        ({"randomizer": "exact"}, "randomizer is 'exact'"),
-        ({"randomizer": "rr", "name": "a b"}, "name is 'a b'"),
+        ("rr", {"local_delta": 1e-6}, "rr has no local_delta"),
+        ("krr", {"k": 2, "labels": ("a",)}, "must be 2 different names"),
+        ("krr", {"k": 2, "labels": ("a", "a")}, "must be 2 different names"),
+        ("exact", {}, "mechanism is 'exact'"),
+        ("rr", {"name": "a b"}, "name is 'a b'"),
     ],
 )
-def test_questions_are_checked(fields: dict[str, object], message: str) -> None:
+def test_questions_are_checked(kind: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Question(**{"name": "q", **fields})  # type: ignore[arg-type]
+        Question(fields.pop("name", "q"), mechanism_from(kind, fields))
 
 
 def test_values_are_read_as_people_write_them() -> None:
-    rating = Question("rating", "krr", k=5, labels=("1", "2", "3", "4", "5"))
+    rating = KaryResponse(5, ("1", "2", "3", "4", "5"))
     assert [rating.parse_value(text) for text in ("1", "3.0", " 5 ")] == [0, 2, 4]
-    mood = Question("mood", "krr", k=2, labels=("good", "bad"))
+    mood = KaryResponse(2, ("good", "bad"))
     assert mood.parse_value("bad") == 1
-    assert BIT.parse_value("1.0") == 1
-    assert MEAN.parse_value("2.5") == 2.5
-    for question, text in (
+    assert BIT.mechanism.parse_value("1.0") == 1
+    assert MEAN.mechanism.parse_value("2.5") == 2.5
+    for mechanism, text in (
         (rating, "0"),
         (rating, "x"),
         (mood, "7"),
-        (BIT, "2"),
-        (BIT, ""),
-        (MEAN, "10.01"),
-        (MEAN, "nan"),
+        (BIT.mechanism, "2"),
+        (BIT.mechanism, ""),
+        (MEAN.mechanism, "10.01"),
+        (MEAN.mechanism, "nan"),
     ):
         with pytest.raises(ValueError, match="value is"):
-            question.parse_value(text)
-    with pytest.raises(ValueError, match="has no interval"):
-        _ = BIT.interval
+            mechanism.parse_value(text)
     with pytest.raises(ValueError, match="200 in all"):
-        Question("many", "krr", k=200).parse_value("x")
+        KaryResponse(200).parse_value("x")
 
 
 def test_reports_are_golden_and_checked() -> None:
-    assert encode_report(-2).hex() == "fffffffffffffffe"
-    assert LATTICE.decode_report(encode_report(-2)) == -2
-    for question, plaintext in (
-        (BIT, encode_report(2)),
-        (BIT, encode_report(-1)),
-        (BIT, b"1"),
-        (LATTICE, encode_report(2**62 + 1)),
+    bit, lattice = RandomizedResponse(), Laplace(0.0, 10.0, lattice=20)
+    assert lattice.encode_report(-2).hex() == "fffffffffffffffe"
+    assert lattice.decode_report(lattice.encode_report(-2)) == -2
+    for mechanism, plaintext in (
+        (bit, bit.encode_report(2)),
+        (bit, bit.encode_report(-1)),
+        (bit, b"1"),
+        (lattice, lattice.encode_report(2**62 + 1)),
     ):
         with pytest.raises(ValueError, match="report"):
-            question.decode_report(plaintext)
+            mechanism.decode_report(plaintext)
 
 
 def test_the_largest_grid_budget_within_the_wish() -> None:

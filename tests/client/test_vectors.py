@@ -13,8 +13,8 @@ from scipy.stats import chi2, kstest
 from analyzer.vectors import hemisphere_length, hemisphere_mean
 from client.randomizers import flip_threshold
 from client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
-from protocol.calibration import ROUNDING, vector_sigma
-from protocol.questions import Question, VectorTask
+from protocol.calibration import ROUNDING
+from protocol.mechanisms import GaussianVector, VectorTask
 from protocol.randomness import SeededRandomForTests, SystemRandom
 
 DIMENSIONS = [2, 60, 1000]
@@ -162,21 +162,21 @@ def test_noise_without_a_scale_is_refused() -> None:
         gaussian(np.ones(2), 1.0, 0.0)
 
 
-def silo_question(dimension: int, records: int, clipping_norm: float = 2.0) -> Question:
+def silo_mechanism(dimension: int, records: int, clipping_norm: float = 2.0) -> GaussianVector:
     task = VectorTask(dimension, clipping_norm, "model", bytes(4 * dimension))
-    return Question("q", "gaussian-vector", vector=task, local_delta=1e-6, records_per_client=records)
+    return GaussianVector(task, records, 1e-6)
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_reports_of_silos_have_the_length_and_the_variance_of_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""
-    question, rng = silo_question(dimension, 8), np.random.default_rng(dimension)
+    mechanism, rng = silo_mechanism(dimension, 8), np.random.default_rng(dimension)
     forward = rng.normal(size=dimension)
     # Some are clipped, some are not; their mean is longer than half the clipping norm.
     records = np.linspace(1.4, 5.0, 8)[:, None] * forward / np.linalg.norm(forward)
     records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
-    count, sigma = max(60, 20_000 // dimension), vector_sigma(question, 1.0)
-    reports = np.array([gaussian_mean_of_records(question, records, 1.0) for _ in range(count)])
+    count, sigma = max(60, 20_000 // dimension), mechanism.sigma(1.0)
+    reports = np.array([gaussian_mean_of_records(mechanism, records, 1.0) for _ in range(count)])
     assert reports.dtype == np.float32
     lengths = np.linalg.norm(records, axis=1)
     mean = (records * (2.0 / np.maximum(lengths, 2.0))[:, None]).mean(axis=0)
@@ -236,9 +236,4 @@ def test_a_mean_at_the_clipping_norm_is_not_clipped_again() -> None:
 )
 def test_silos_that_cannot_report_are_told_why(records: object, epsilon: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gaussian_mean_of_records(silo_question(2, 10), records, epsilon)  # type: ignore[arg-type]
-
-
-def test_only_questions_to_silos_have_their_mean() -> None:
-    with pytest.raises(ValueError, match="a rr question has no records"):
-        gaussian_mean_of_records(Question("q", "rr"), np.zeros((10, 2)), 1.0)
+        gaussian_mean_of_records(silo_mechanism(2, 10), records, epsilon)  # type: ignore[arg-type]

@@ -16,8 +16,9 @@ from deploy.operator.rounds import Operator, RoundSettings
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import KaryResponse
 from protocol.onion import Onion, encode_budget
-from protocol.questions import Question, encode_report
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -42,6 +43,7 @@ from tests.faults.schedules import (
     Trouble,
 )
 from tests.faults.worlds import World
+from tests.support import encode_report
 
 __all__ = ["play"]
 
@@ -320,7 +322,7 @@ class _Game:
 
 def _settings(schedule: Schedule) -> RoundSettings:
     return RoundSettings(
-        Question("letters", "krr", k=LETTERS),
+        Question("letters", KaryResponse(k=LETTERS)),
         (_LOCAL_EPSILON,),
         delta=1e-4,
         epsilon_max=_LOCAL_EPSILON,

@@ -19,6 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
+from analyzer.estimators import decoder
 from analyzer.vectors import decode_gaussian_vector
 from client.rounds import accept_manifest, read_publication
 from deploy.local.people import guess_question, parse_wishes, read_people
@@ -29,8 +30,9 @@ from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed
 from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
 from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
@@ -38,13 +40,13 @@ from tests.support import BIT, make_kit
 
 QUESTIONS = (
     BIT,
-    Question("letter", "krr", k=4, labels=("a", "b", "c", "d")),
-    Question("mean", "onebit", low=-5.0, high=5.0),
-    Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
-    Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
+    Question("letter", KaryResponse(k=4, labels=("a", "b", "c", "d"))),
+    Question("mean", OneBit(low=-5.0, high=5.0)),
+    Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
+    Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
 )
 SILOS = Question(
-    "silo", "gaussian-vector", vector=VectorTask(2, 1.0, "m", bytes(8)), local_delta=1e-6, records_per_client=10
+    "silo", GaussianVector(vector=VectorTask(2, 1.0, "m", bytes(8)), local_delta=1e-6, records_per_client=10)
 )
 KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
     make_kit(suite=suite, hops=1) for suite in SUITES
@@ -210,7 +212,7 @@ def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
     for question in QUESTIONS:
         for text in (raw, raw[:8]):
             try:
-                assert isinstance(question.decode_report(text), int)
+                assert isinstance(decoder(question, 0.5)(text), int)
             except ValueError as error:
                 assert "report" in str(error)
     for text in (raw, raw[:8]):
@@ -351,7 +353,7 @@ def test_a_cell_without_end_and_a_directory_are_no_files_of_people(tmp_path: Pat
         with pytest.raises(ValueError, match="is no CSV file"):
             read_people(path, "value", BIT)
     endless.write_text("value\n1\n1\n")
-    assert guess_question(endless, "value", None, None, None).randomizer == "rr"
+    assert guess_question(endless, "value", None, None, None).mechanism.kind == "rr"
     endless.write_text("value\nx\nx\n")
     with pytest.raises(ValueError, match="'value' has one value only, 'x'"):
         guess_question(endless, "value", None, None, None)

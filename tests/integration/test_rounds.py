@@ -23,6 +23,7 @@ from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR, Deployment
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit
 from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
@@ -36,20 +37,20 @@ from tests.support import BIT, InProcess, in_process, settings
 WAIT_S = 60.0
 QUESTIONS = [
     BIT,
-    Question("letter", "krr", k=4),
-    Question("mean", "onebit", low=-5.0, high=5.0),
-    Question("lattice", "laplace", low=0.0, high=10.0, lattice=1000),
-    Question("normal", "gaussian", low=0.0, high=10.0, lattice=100, local_delta=1e-6),
+    Question("letter", KaryResponse(k=4)),
+    Question("mean", OneBit(low=-5.0, high=5.0)),
+    Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
+    Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
 ]
 
 
 def people(question: Question, count: int, seed: int) -> list[Participant]:
     source = random.Random(seed)
-    if question.randomizer in ("rr", "krr"):
-        values: list[float] = [source.choice((0, 0, 1)) for _ in range(count)]
+    mechanism = question.mechanism
+    if isinstance(mechanism, IntervalMechanism):
+        values = [source.uniform(mechanism.low, mechanism.high) for _ in range(count)]
     else:
-        low, high = question.interval
-        values = [source.uniform(low, high) for _ in range(count)]
+        values = [source.choice((0, 0, 1)) for _ in range(count)]
     return [Participant(value, source.choice((0.7, 1.0, 2.5))) for value in values]
 
 
@@ -96,8 +97,8 @@ async def table(
 
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
-    if question.randomizer == "krr":
-        return [values.count(letter) / len(values) for letter in range(question.k or 0)]
+    if question.mechanism.kind == "krr":
+        return [values.count(letter) / len(values) for letter in range(len(question.mechanism.letters))]
     return [sum(values) / len(values)]
 
 
@@ -118,7 +119,7 @@ async def test_every_kind_of_question_is_answered(tmp_path: Path, hops: int) -> 
             assert sum(tier.count for tier in certificate.tiers) == 300 == publication.num_reports
             assert certificate.epsilon < 2.0
             assert 0 < certificate.lower_bound_epsilon <= certificate.epsilon
-            assert {tier.local_delta for tier in certificate.tiers} == {question.local_delta or 0.0}
+            assert {tier.local_delta for tier in certificate.tiers} == {question.mechanism.budget_delta}
             assert not publication.drops
             for value, truth in zip(publication.values, truth_of(question, users), strict=True):
                 assert abs(value.estimate - truth) < 6 * value.standard_error
@@ -316,7 +317,7 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
         await at.submit(terms, people(BIT, 30, seed=1))
         from protocol.identity import sign_submission
         from protocol.onion import encode_budget
-        from protocol.questions import encode_report
+        from tests.support import encode_report
 
         onion = Onion(terms)
         noise = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), new_client_key())

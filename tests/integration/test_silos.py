@@ -16,15 +16,16 @@ from accountant.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from client.submission import Participant, new_client_key, seal_one, send
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
 from protocol.onion import Onion, encode_budget
-from protocol.questions import Question, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from tests.integration.test_rounds import Table, table
 from tests.support import settings
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
-QUESTION = Question("silo", "gaussian-vector", vector=TASK, local_delta=DELTA, records_per_client=RECORDS)
+QUESTION = Question("silo", GaussianVector(vector=TASK, local_delta=DELTA, records_per_client=RECORDS))
 Matrix = NDArray[np.float64]
 
 
@@ -140,7 +141,7 @@ async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: 
     """Their budgets are counted among those of the certificate; the estimate took them for reports."""
     task = VectorTask(2, 1.0, "arrow", bytes(8))
     async with table(tmp_path, 1) as at:
-        terms = await at.operator.open_round(settings(Question("arrow", "hemisphere", vector=task)))
+        terms = await at.operator.open_round(settings(Question("arrow", Hemisphere(vector=task))))
         await at.submit(terms, [Participant(np.array([1.0, 0.0]), 2.0)] * 60)
         onion = Onion(terms)
         liars = [

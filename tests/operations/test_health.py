@@ -22,7 +22,6 @@ from deploy.operator.keys import free_addresses
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion, encode_budget
-from protocol.questions import encode_report
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -48,7 +47,7 @@ from tests.operations.support import (
     until,
 )
 from tests.postgresql import Server
-from tests.support import settings
+from tests.support import encode_report, settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

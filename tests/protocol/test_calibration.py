@@ -14,9 +14,8 @@ from protocol.calibration import (
     gaussian_sigma_steps,
     unit_delta,
     unit_sigma,
-    vector_sigma,
 )
-from protocol.questions import Question, VectorTask
+from protocol.mechanisms import GaussianVector, VectorTask
 
 BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]
 
@@ -73,11 +72,8 @@ def test_noise_on_vectors_keeps_its_budget_by_forty_digits_and_wastes_none(epsil
 
 def test_the_noise_of_a_mean_of_records_is_that_of_what_one_record_moves() -> None:
     task = VectorTask(3, 2.5, "model", bytes(12))
-    question = Question("q", "gaussian-vector", vector=task, local_delta=1e-6, records_per_client=600)
-    sigma = vector_sigma(question, 1.5)
+    sigma = GaussianVector(task, 600, 1e-6).sigma(1.5)
     assert sigma == pytest.approx(2 * 2.5 / 600 * gaussian_sigma(1.5, 1e-6) * (1 + ROUNDING), rel=1e-9)
-    with pytest.raises(ValueError, match="a hemisphere question has no records"):
-        vector_sigma(Question("q", "hemisphere", vector=task), 1.5)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (21.0, 1e-6), (1.0, 0.0), (1.0, 0.2), (1e-12, 1e-15)])

@@ -47,7 +47,7 @@ def label(public_key: bytes) -> Label:
 
 def test_label_has_golden_bytes() -> None:
     made = Label("r", b"\x11" * 32, Lane.LANE_REPORT, 2, b"\x22" * 16).info()
-    assert made.hex() == b"croupier".hex() + "0001" + "02" + "02" + "000172" + "0020" + "11" * 32 + "0010" + "22" * 16
+    assert made.hex() == b"croupier".hex() + "0002" + "02" + "02" + "000172" + "0020" + "11" * 32 + "0010" + "22" * 16
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -8,9 +8,8 @@ import pytest
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, SUITES, open_many, open_sealed
 from protocol.onion import Onion, decode_budget, encode_budget
-from protocol.questions import encode_report
 from protocol.v1.messages_pb2 import Lane
-from tests.support import RoundKit, make_kit
+from tests.support import RoundKit, encode_report, make_kit
 
 
 def peel(kit: RoundKit, lane: Lane.ValueType, hop: int, owner: str, ciphertext: bytes) -> bytes:

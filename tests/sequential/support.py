@@ -18,7 +18,8 @@ from client.sequential import Attendee, TurnsTaken, take_turns
 from client.submission import Participant, new_client_key
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.manifest import RoundTerms
-from protocol.questions import Question, Turns, VectorTask
+from protocol.mechanisms import Hemisphere, Turns, VectorTask
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 from runtime.workers import WorkerPool
@@ -56,7 +57,7 @@ def people(count: int) -> dict[str, Person]:
 def task(period_ms: int = 300, learning_rate: float = 0.01) -> Question:
     parameters = np.zeros(DIMENSION, dtype="<f4").tobytes()
     return Question(
-        "turns", "hemisphere", vector=VectorTask(DIMENSION, 1.0, "mean", parameters, Turns(period_ms, learning_rate))
+        "turns", Hemisphere(vector=VectorTask(DIMENSION, 1.0, "mean", parameters, Turns(period_ms, learning_rate)))
     )
 
 

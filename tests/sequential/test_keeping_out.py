@@ -20,7 +20,9 @@ from protocol.envelope import open_many
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Identity, Kind, sign_attendance
 from protocol.manifest import RoundTerms, canonical
+from protocol.mechanisms import GaussianVector, Hemisphere
 from protocol.onion import Onion
+from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY
@@ -274,20 +276,20 @@ async def test_a_round_in_turns_can_be_withdrawn(tmp_path: Path) -> None:
         assert [one.asked for one in group.values()] == [[]] * 8
 
 
-@pytest.mark.parametrize("randomizer", ["hemisphere", "gaussian-vector", "in turns"])
-async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, randomizer: str) -> None:
+@pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "in turns"])
+async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, mechanism: str) -> None:
     """Reproduction: they have no interval to draw a value from."""
     question = task()
-    if randomizer != "in turns":
-        vector = replace(question.vector, turns=None) if question.vector else None
-        question = replace(question, vector=vector)
-    if randomizer == "gaussian-vector":
-        question = replace(question, randomizer="gaussian-vector", local_delta=1e-5, records_per_client=5)
+    if mechanism != "in turns":
+        assert question.mechanism.task
+        at_once = replace(question.mechanism.task, turns=None)
+        kinds = {"hemisphere": Hemisphere(at_once), "gaussian_vector": GaussianVector(at_once, 5, 1e-5)}
+        question = Question("at-once", kinds[mechanism])
     async with laid(tmp_path) as table:
         terms = await table.operator.open_round(replace(settings(question, needed=2), dishonest=3))
         assert await send_canaries(table.inside.directory, terms.round_id, 3) == 3
         await table.operator.close_round(terms.round_id)
-        if randomizer == "in turns":
+        if mechanism == "in turns":
             first = table.inside.running["shuffler-1"].service
             while (await first.store.run(lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_IN_TURNS:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

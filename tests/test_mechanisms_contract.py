@@ -1,0 +1,216 @@
+"""Every kind of mechanism in every role: declared, answered, counted, certified, attacked, documented, consistently."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, lower_bound
+from accountant.budgets import Budgets
+from accountant.certification import certify
+from accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
+from accountant.mechanisms.registry import randomizer_of
+from accountant.planner import standard_error
+from accountant.results import Grade
+from analyzer.estimators import ESTIMATORS, decoder, estimate
+from client.randomizers import RANDOMIZERS, randomize
+from deploy.cli.rounds import round_open
+from protocol.mechanisms import (
+    MECHANISMS,
+    Gaussian,
+    GaussianVector,
+    Hemisphere,
+    KaryResponse,
+    Laplace,
+    Mechanism,
+    OneBit,
+    RandomizedResponse,
+    ScalarMechanism,
+    VectorTask,
+)
+from protocol.questions import Question
+from protocol.randomness import SystemRandom
+from protocol.v1 import messages_pb2 as pb
+
+TABLE = Path(__file__).parents[1] / "docs" / "mechanisms.md"
+TASK = VectorTask(3, 2.0, "model", bytes(12))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A mechanism, values at both ends of its domain and outside, and the golden bytes of a question named "q"."""
+
+    mechanism: Mechanism
+    values: tuple[Any, ...]
+    outside: tuple[Any, ...]
+    golden: str
+    text: str = ""
+    """The last value as people write it."""
+
+
+INTERVAL = ((-2.0, 6.0), (-2.1, 6.1, math.nan))
+EXAMPLES = {
+    "rr": Example(RandomizedResponse(), (0, 1), (2, -1, 0.5, math.nan), "0a01711200", "1"),
+    "krr": Example(KaryResponse(3, ("a", "b", "c")), (0, 1, 2), (3, -1, 1.5), "0a01711a0b0803120161120162120163", "c"),
+    "onebit": Example(OneBit(-2.0, 6.0), *INTERVAL, "0a017122120900000000000000c0110000000000001840", "6.0"),
+    "laplace": Example(
+        Laplace(-2.0, 6.0, lattice=20), *INTERVAL, "0a01712a140900000000000000c01100000000000018401814", "6"
+    ),
+    "gaussian": Example(
+        Gaussian(-2.0, 6.0, 1e-6, lattice=20),
+        *INTERVAL,
+        "0a0171321d0900000000000000c0110000000000001840198dedb5a0f7c6b03e2014",
+        "6e0",
+    ),
+    "hemisphere": Example(
+        Hemisphere(TASK),
+        (np.array([2.0, 0.0, 0.0]), np.zeros(3)),
+        (np.zeros(2), np.array([math.inf, 0, 0])),
+        "0a01713a220a2008031100000000000000401a056d6f64656c220c000000000000000000000000",
+    ),
+    "gaussian_vector": Example(
+        GaussianVector(TASK, 4, 1e-6),
+        (np.tile([2.0, 0.0, 0.0], (4, 1)), np.zeros((5, 3))),
+        (np.zeros((3, 3)), np.zeros((4, 2)), np.full((4, 3), math.nan)),
+        "0a0171422d0a2008031100000000000000401a056d6f64656c220c0000000000000000000000001004198dedb5a0f7c6b03e",
+    ),
+}
+KINDS = sorted(MECHANISMS)
+
+
+@pytest.fixture(params=KINDS)
+def example(request: pytest.FixtureRequest) -> Example:
+    return EXAMPLES[request.param]
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [EXAMPLES, RANDOMIZERS, ESTIMATORS, ACCOUNTED, ATTACKS],
+    ids=["examples", "client", "analyzer", "accountant", "attacks"],
+)
+def test_every_role_knows_every_kind(registry: dict[str, object]) -> None:
+    assert sorted(registry) == KINDS
+
+
+def test_the_kinds_are_the_fields_of_the_oneof_and_mirror_their_messages() -> None:
+    declared = pb.Question.DESCRIPTOR.oneofs_by_name["mechanism"].fields
+    assert sorted(one.name for one in declared) == KINDS
+    for one in declared:
+        assert MECHANISMS[one.name].kind == one.name
+        assert one.message_type is not None
+        assert {parameter.name for parameter in fields(MECHANISMS[one.name])} == set(one.message_type.fields_by_name)
+
+
+def test_the_encoding_is_golden_and_is_read_back(example: Example) -> None:
+    question = Question("q", example.mechanism)
+    message = question.message()
+    assert Question.read(message) == question
+    assert message.SerializeToString(deterministic=True).hex() == example.golden
+
+
+def test_values_are_reported_in_the_stated_size_and_range(example: Example) -> None:
+    mechanism = example.mechanism
+    for epsilon in (0.5, 20.0):
+        for value in (*example.values, RANDOMIZERS[mechanism.kind].any_value(mechanism)):
+            report = randomize(Question("q", mechanism), value, epsilon, SystemRandom())
+            plaintext = mechanism.encode_report(report)
+            assert len(plaintext) == mechanism.report_bytes
+            decoded = decoder(Question("q", mechanism), 0.5)(plaintext)
+            assert mechanism.encode_report(decoded) == plaintext
+
+
+def test_values_outside_the_domain_are_refused(example: Example) -> None:
+    for value in example.outside:
+        with pytest.raises(ValueError, match=r"must|takes|finite"):
+            randomize(Question("q", example.mechanism), value, 1.0, SystemRandom())
+
+
+def test_the_analyzer_refuses_what_no_client_sends(example: Example) -> None:
+    mechanism = example.mechanism
+    decode = decoder(Question("q", mechanism), 0.5)
+    good = mechanism.report_bytes
+    wrong = [b"", bytes(good - 1), bytes(good + 1)]
+    if isinstance(mechanism, ScalarMechanism):
+        low, high = mechanism.report_range
+        wrong += [mechanism.encode_report(low - 1), mechanism.encode_report(high + 1)]
+    else:
+        wrong += [mechanism.encode_report(np.full(TASK.dimension, number)) for number in (math.nan, math.inf, 1e30)]
+    for plaintext in wrong:
+        with pytest.raises(ValueError, match="report"):
+            decode(plaintext)
+
+
+def test_what_clients_report_is_estimated_and_certified(example: Example) -> None:
+    """Half of the clients have the first value and half the last; an estimate is within 7 of its standard errors."""
+    question = Question("q", example.mechanism)
+    decode, users = decoder(question, 1.0), 400
+    values = [example.values[0]] * (users // 2) + [example.values[-1]] * (users // 2)
+    sent = [question.mechanism.encode_report(randomize(question, one, 1.0, SystemRandom())) for one in values]
+    answer = estimate(question, [decode(plaintext) for plaintext in sent], [(1.0, users)])
+    publication = pb.Publication()
+    answer.publish(publication)
+    if question.mechanism.task is not None:
+        found, error = np.frombuffer(publication.vector, dtype="<f4"), publication.vector_standard_error
+        truth = np.mean([np.atleast_2d(value).mean(axis=0) for value in values], axis=0)
+        width = TASK.clipping_norm
+    else:
+        found = np.array([one.estimate for one in publication.values])
+        error = max(one.standard_error for one in publication.values)
+        letters = len(question.mechanism.letters)
+        truth = np.array([values.count(letter) / users for letter in range(letters)] or [np.mean(values)])
+        width = max(example.values) - min(example.values) if not letters else 1.0
+    assert np.abs(found - truth).max() < 7 * error
+    budgets = Budgets.from_tiers([(1.0, users, question.mechanism.budget_delta)])
+    randomizer = randomizer_of(question.mechanism)
+    certificate = certify(budgets, randomizer, delta=1e-6, attack=False)
+    assert certificate.grade is Grade.CERTIFIED
+    assert 0 < certificate.epsilon <= 1.0
+    # What the planner promises is what the analyzer states: the same noise, seen from two roles.
+    assert 0.9 < error / (width * standard_error(budgets, randomizer)) < 1.2
+
+
+def test_the_accountant_describes_what_the_clients_run(example: Example) -> None:
+    mechanism, randomizer = example.mechanism, randomizer_of(example.mechanism)
+    assert randomizer.kind == mechanism.kind
+    assert randomizer.statement
+    assert randomizer.spends_local_delta == (mechanism.budget_delta > 0)
+    for name in ("k", "lattice"):
+        assert getattr(randomizer, name, None) == getattr(mechanism, name, None)
+    if mechanism.task is not None:
+        assert vars(randomizer)["dimension"] == mechanism.task.dimension
+
+
+def test_an_attack_is_there_and_stays_below_the_certificate(example: Example) -> None:
+    randomizer = randomizer_of(example.mechanism)
+    budgets = Budgets.from_tiers([(1.0, 200, example.mechanism.budget_delta)])
+    certified = certify(budgets, randomizer, delta=1e-4, attack=False).epsilon
+    if is_attackable(randomizer):
+        assert 0 < lower_bound(budgets, randomizer, delta=1e-4).epsilon <= certified
+    else:
+        reason = ATTACKS[randomizer.kind]
+        assert isinstance(reason, NoAttack)
+        with pytest.raises(ValueError, match=reason.reason):
+            lower_bound(budgets, randomizer, delta=1e-4)
+
+
+def test_the_documentation_has_a_row_with_its_parameters(example: Example) -> None:
+    rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| `")]
+    (row,) = [row for row in rows if row[0] == f"`{example.mechanism.kind}`"]
+    assert set(re.findall(r"`(\w+)`", row[2])) == {one.name for one in fields(example.mechanism)}
+    assert len(row) == 7
+
+
+def test_the_command_line_has_an_option_for_every_parameter_that_can_be_written(example: Example) -> None:
+    if example.mechanism.values_are_text:
+        assert {one.name for one in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
+        assert example.mechanism.parse_value(example.text) == example.values[-1]
+    else:
+        with pytest.raises(ValueError, match="croupier train"):
+            example.mechanism.parse_value("1")
