@@ -27,7 +27,9 @@ __all__ = [
     "Purpose",
     "attendance_is_authentic",
     "document_hash",
+    "read_answer",
     "read_signed",
+    "sign_answer",
     "sign_attendance",
     "sign_submission",
     "submission_is_authentic",
@@ -168,3 +170,21 @@ def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Atte
 def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attendance) -> bool:
     """Returns whether the client named in the attendance signed it for this round and stream."""
     return _is_by(attendance.client_key, attendance.signature, _of_round("attend", round_id) + challenge)
+
+
+def sign_answer(manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:
+    """Returns the answer of one client in a sequential round: its public answer key, its signature, its report."""
+    key = Ed25519PrivateKey.from_private_bytes(answer_key)
+    return key.public_key().public_bytes_raw() + key.sign(_context("answer") + manifest_hash + report) + report
+
+
+def read_answer(manifest_hash: bytes, answer: bytes) -> tuple[bytes, bytes]:
+    """Returns (public answer key, report) of an answer.
+
+    Raises:
+        SignatureError: the answer is not signed by the key that it names.
+    """
+    key, signature, report = answer[:32], answer[32:96], answer[96:]
+    if not _is_by(key, signature, _context("answer") + manifest_hash + report):
+        raise SignatureError("an answer is not signed by the key that it names")
+    return key, report

@@ -101,6 +101,10 @@ class _LaneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lane.ValueType],
     LANE_PARAMETER: _Lane.ValueType  # 3
     LANE_ANSWER: _Lane.ValueType  # 4
     """The report of a client whose turn it was; it passes the hops alone."""
+    LANE_TICKET: _Lane.ValueType  # 5
+    """From the analyzer to the accountant, before the certificate: of everything that arrived in the report lane, the
+    hash of the ciphertext under the release key, and its ticket.
+    """
 
 class Lane(_Lane, metaclass=_LaneEnumTypeWrapper):
     """---------------------------------------------------------------- mixing
@@ -114,6 +118,10 @@ LANE_REPORT: Lane.ValueType  # 2
 LANE_PARAMETER: Lane.ValueType  # 3
 LANE_ANSWER: Lane.ValueType  # 4
 """The report of a client whose turn it was; it passes the hops alone."""
+LANE_TICKET: Lane.ValueType  # 5
+"""From the analyzer to the accountant, before the certificate: of everything that arrived in the report lane, the
+hash of the ciphertext under the release key, and its ticket.
+"""
 Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 class _RoundState:
@@ -569,6 +577,8 @@ class RoundKeys(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     RELEASE_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    REPORT_TICKET_KEY_FIELD_NUMBER: _builtins.int
+    PARAMETER_TICKET_KEY_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     service: _builtins.str
     """Name of the service in the deployment file."""
@@ -578,6 +588,11 @@ class RoundKeys(_message.Message):
     """Accountant only: the key that the outer of the two innermost report layers is sealed to.
     Its private half leaves the accountant only inside the grant.
     """
+    report_ticket_key: _builtins.bytes
+    """Accountant only: the keys under which it evaluates tickets for this round, 32 bytes each (RFC 9497,
+    ristretto255-SHA512): one for the report lane, one for the parameter lane.
+    """
+    parameter_ticket_key: _builtins.bytes
     def __init__(
         self,
         *,
@@ -585,10 +600,12 @@ class RoundKeys(_message.Message):
         service: _builtins.str = ...,
         public_key: _builtins.bytes = ...,
         release_public_key: _builtins.bytes = ...,
+        report_ticket_key: _builtins.bytes = ...,
+        parameter_ticket_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "release_public_key", b"release_public_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -719,7 +736,8 @@ Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 class Submission(_message.Message):
     """---------------------------------------------------------------- submission
 
-    One client's contribution to one round. Both lanes are inside, so it is atomic.
+    What one client hands in once a round: to the accountant its request for tickets, then to hop 1 its contribution, in
+    which both lanes are inside, so that it is atomic.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -731,10 +749,12 @@ class Submission(_message.Message):
     client_key: _builtins.bytes
     """The client's registered Ed25519 public key, 32 bytes."""
     envelope: _builtins.bytes
-    """The joint envelope, sealed to hop 1. Exactly the round's size."""
+    """At hop 1 the joint envelope, sealed to it; exactly the round's size. At the accountant the blinded messages that
+    tickets are for, 32 bytes each: the report lane's and the parameter lane's.
+    """
     signature: _builtins.bytes
-    """Ed25519 by client_key over "croupier/v1/submit" + 0x00 + round id length + round id
-    + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
+    """Ed25519 by client_key over "croupier/v1/submit" (hop 1) or "croupier/v1/tickets" (accountant) + 0x00 + round id
+    length + round id + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
     """
     token: _builtins.bytes
     """Instead of a registered key: a one-use token, 32 bytes, which admits any key to one round."""
@@ -800,6 +820,62 @@ class SubmitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
+
+@_typing.final
+class GetTicketsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___Submission]:
+        """At most 2000; a gateway or fleet asks for many at once."""
+
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        requests: _abc.Iterable[Global___Submission] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTicketsRequest: _TypeAlias = GetTicketsRequest  # noqa: Y015
+
+@_typing.final
+class GetTicketsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    REPORT_EVALUATIONS_FIELD_NUMBER: _builtins.int
+    PARAMETER_EVALUATIONS_FIELD_NUMBER: _builtins.int
+    report_evaluations: _builtins.bytes
+    """For the requests that are ACCEPTED, in order: a proof of 64 bytes for all of them, then an evaluation of 32 bytes
+    for each. Empty if none is.
+    """
+    parameter_evaluations: _builtins.bytes
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[Global___SubmissionCode.ValueType]:
+        """One per request, in order."""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[Global___SubmissionCode.ValueType] | None = ...,
+        report_evaluations: _builtins.bytes = ...,
+        parameter_evaluations: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes", "parameter_evaluations", b"parameter_evaluations", "report_evaluations", b"report_evaluations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTicketsResponse: _TypeAlias = GetTicketsResponse  # noqa: Y015
 
 @_typing.final
 class RegisterClientsRequest(_message.Message):
