@@ -24,6 +24,7 @@ _submissions = sa.Table(
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("submission", sa.LargeBinary, nullable=False),
     sa.Column("trail", sa.LargeBinary, nullable=False),
+    sa.Column("answer_key", sa.LargeBinary, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
 )
 
@@ -48,6 +49,10 @@ class Outbox:
     def trails(self, round_id: str) -> dict[str, bytes]:
         """Returns the trails of the acknowledged submissions, by user."""
         return self._read(round_id, _submissions.c.acknowledged, _submissions.c.trail)
+
+    def answer_keys(self, round_id: str) -> dict[str, bytes]:
+        """Returns the keys that sign the answers in a sequential round, by user."""
+        return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
     def submission(self, round_id: str, user: str) -> bytes:
         """Returns a user's stored submission; raises KeyError if there is none."""
@@ -79,6 +84,7 @@ class Outbox:
                 "user": user,
                 "submission": sealed.submission,
                 "trail": sealed.trail,
+                "answer_key": sealed.answer_key,
                 "acknowledged": False,
             }
             for user, sealed in submissions.items()

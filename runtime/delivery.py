@@ -46,6 +46,10 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         """Returns the only service that may deliver lanes to this one."""
         return terms.manifest.hops[-1].service
 
+    def senders(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns which lanes come to this service, and the only service that may deliver each."""
+        return dict.fromkeys(self.lanes_in, self.predecessor(terms))
+
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
         packed = await self.store.run("read a lane to send", lambda tx: tx.chunks(terms.round_id, "out", lane))
@@ -88,13 +92,14 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         """Takes one chunk of a lane; answers after it is durable. The same chunk again changes nothing.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
+            Refusal: NOT_YOUR_CALL (only the lane's sender may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
                 BAD_BATCH (size), CONFLICT (the chunk was delivered with other content), WRONG_STATE (the round is
                 disposed of).
         """
         terms = await self.terms(request.round_id)
-        self.require_caller(context, [self.predecessor(terms)])
-        if request.lane not in self.lanes_in:
+        senders = self.senders(terms)
+        self.require_caller(context, [senders[request.lane]] if request.lane in senders else senders.values())
+        if request.lane not in senders:
             raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
         if not request.chunk_index < request.chunk_count:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")

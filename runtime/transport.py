@@ -50,7 +50,7 @@ _CHANNEL_OPTIONS = [
 _RETRY_AFTER = "retry-after-ms"
 _LONGEST_RETRY_AFTER_S = 30.0
 _OURS = "/croupier."
-_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]
 

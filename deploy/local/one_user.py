@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.outbox import Outbox
 from client.rounds import fetch_publication, fetch_terms
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, new_client_key, send
+from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
-from protocol.onion import Onion
 from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
@@ -56,13 +56,16 @@ async def submit_one(
 
     Raises:
         ValueError: value, budget or key cannot be used.
-        Refusal, SignatureError: the round cannot be trusted.
+        Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     outbox = _outbox(directory)
-    async with public_channel(deployment.shufflers[0]) as channel:
+    async with (
+        public_channel(deployment.shufflers[0]) as channel,
+        public_channel(deployment.accountant) as accountant,
+    ):
         terms = await fetch_terms(channel, deployment, round_id)
         user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
         epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
@@ -70,11 +73,13 @@ async def submit_one(
             participant = Participant(
                 terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
             )
-            outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
-        if enrol:
-            async with Operator(directory) as operator:
-                await operator.enrol([public_key])
-        codes = await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)})
+            if enrol:
+                async with Operator(directory) as operator:
+                    await operator.enrol([public_key])
+            sealed, codes = await seal_with_tickets(accountant, terms, {user: participant})
+            outbox.keep(terms.round_id, sealed)
+        if user in outbox.users(terms.round_id):
+            codes = await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)})
         if codes[user] == pb.SUBMISSION_CODE_ACCEPTED:
             outbox.acknowledge(terms.round_id, [user])
     outbox.close()

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
 from client.rounds import fetch_terms
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, new_client_key, send
+from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
 
@@ -48,7 +48,11 @@ async def send_canaries(directory: Path, round_id: str, count: int, transport: T
     """
     outbox = _outbox(directory)
     try:
-        async with Operator(directory, transport) as operator, operator.client_channel() as channel:
+        async with (
+            Operator(directory, transport) as operator,
+            operator.client_channel() as channel,
+            operator.client_channel(operator.deployment.accountant.name) as accountant,
+        ):
             terms = await fetch_terms(channel, operator.deployment, round_id)
             known = len(outbox.users(terms.round_id))
             if not 1 <= count <= terms.manifest.dishonest - known:
@@ -57,9 +61,8 @@ async def send_canaries(directory: Path, round_id: str, count: int, transport: T
                     f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
                 )
             fresh = {f"canary {known + index}": _canary(terms) for index in range(count)}
-            onion = Onion(terms)
-            outbox.keep(terms.round_id, {name: seal_one(terms, onion, one) for name, one in fresh.items()})
             await operator.enrol([_public(one) for one in fresh.values()])
+            outbox.keep(terms.round_id, (await seal_with_tickets(accountant, terms, fresh)).sealed)
             codes = await send(channel, terms.round_id, outbox.pending(terms.round_id))
             accepted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
             outbox.acknowledge(terms.round_id, accepted)

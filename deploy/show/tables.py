@@ -144,7 +144,7 @@ def _trust(certificate: dict[str, Any]) -> str:
         return "one RECORD of one client, whatever order is known"
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     order = "an honest first shuffler" if first else "one shuffler's order secret"
-    genuine = ", no forged messages" if any(line.startswith("no shuffler replaces") for line in lines) else ""
+    genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
     return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
 
 

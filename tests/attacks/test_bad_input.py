@@ -45,7 +45,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
         assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 
@@ -73,7 +73,7 @@ async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tm
             raw = channel.unary_unary("/croupier.protocol.v1.Shuffler/Submit")
             with pytest.raises(grpc.aio.AioRpcError):
                 await raw(b"\xff" * 1000)
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 
@@ -104,6 +104,6 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
             assert answer.code.name == "BAD_REQUEST", change
         store = deployment.service("shuffler-2").store
         assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20

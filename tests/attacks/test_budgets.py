@@ -49,7 +49,7 @@ async def test_a_budget_off_the_grid_makes_its_client_dishonest(
 ) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
+        await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
         await deployment.admit(terms, [crafted(terms, 1, epsilon) for epsilon in OFF_THE_GRID])
         wrong_delta = [crafted(terms, 1, 1.0, delta) for delta in (0.1, math.nan)]
         onion = Onion(terms)
@@ -80,7 +80,7 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
     for accountant in (BelievesEverybody, AccountantService):
         async with arena(tmp_path / accountant.__name__, 1, {"accountant": accountant}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
             await deployment.admit(terms, [crafted(terms, 1, 0.01) for _ in range(170)])
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -97,7 +97,7 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
         certified = []
         for f in (0, 20):
             terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=f))
-            await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
             await deployment.admit(terms, [crafted(terms, 1, 0.5) for _ in range(20)])
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -122,7 +122,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
         async with arena(tmp_path / name, 1, more=limit) as deployment:
             for number in range(5):
                 terms = await deployment.operator.open_round(settings(), f"round-{number}")
-                await deployment.admit(terms, deployment.seal(terms, 150))
+                await deployment.admit(terms, await deployment.seal(terms, 150))
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
@@ -182,7 +182,7 @@ async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Pa
         terms = await deployment.operator.open_round(settings())
         key = new_client_key()
         first, second = crafted(terms, 0, 0.5, key=key), crafted(terms, 1, 2.0, key=key)
-        await deployment.admit(terms, [first, *deployment.seal(terms, 25)])
+        await deployment.admit(terms, [first, *await deployment.seal(terms, 25)])
         assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
         assert await deployment.submit(terms, [first, second]) == [
             pb.SUBMISSION_CODE_ACCEPTED,

@@ -56,7 +56,7 @@ async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
 ) -> None:
     async with arena(tmp_path, 2, {at: cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
         assert await deployment.problem(at, terms)
         cheater = deployment.service(at)
@@ -76,7 +76,7 @@ async def test_budgets_without_their_reports_would_shrink_the_certificate(tmp_pa
         patch.setattr("protocol.batches._check_joint", lambda report, parameter: None)
         async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 120))
+            await deployment.admit(terms, await deployment.seal(terms, 120))
             publication, certificate = await deployment.finish(terms)
             assert (publication.num_reports, certificate.num_users, certificate.granted) == (20, 120, True)
             assert certificate.epsilon == claimed < true / 2
@@ -98,7 +98,7 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
             if trusting:
                 publication, _ = await deployment.finish(terms)
                 assert publication.values[0].estimate < 0
@@ -113,7 +113,7 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
 async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
         assert "for another batch than the one held here" in await deployment.problem("analyzer", terms)
         assert await deployment.nothing_is_published(terms)
@@ -147,12 +147,12 @@ async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Pat
     """Half of the batch is thrown away, the other half stands there twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
         few = await deployment.operator.open_round(settings(), "few")
-        await deployment.admit(few, deployment.seal(few, 30))
+        await deployment.admit(few, await deployment.seal(few, 30))
         await deployment.operator.close_round("few")
         assert "the round needs 20" in await deployment.problem(at, few)
         assert await deployment.nothing_is_published(few)
         many = await deployment.operator.open_round(settings(), "many")
-        await deployment.admit(many, deployment.seal(many, 40))
+        await deployment.admit(many, await deployment.seal(many, 40))
         publication, certificate = await deployment.finish(many)
         assert (publication.num_reports, certificate.num_users) == (20, 20)
         assert certificate.dishonest >= 20
@@ -201,7 +201,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
     async with arena(tmp_path, 2, {"shuffler-1": ShowsAnotherList}) as deployment:
         terms = await deployment.operator.open_round(settings())
         sealed = seal_one(terms, Onion(terms), Participant(1, 2.0))
-        await deployment.admit(terms, [*deployment.seal(terms, 30), pb.Submission.FromString(sealed.submission)])
+        await deployment.admit(terms, [*await deployment.seal(terms, 30), pb.Submission.FromString(sealed.submission)])
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
         with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
@@ -215,7 +215,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
 async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
     async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await send_canaries(deployment.inside.directory, terms.round_id, 3, deployment.inside.transport)
         await deployment.finish(terms)
         report = await check_canaries(deployment.inside.directory, terms.round_id, deployment.inside.transport)
@@ -230,7 +230,7 @@ async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path:
     """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
     async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users, certificate.granted) == (1, 30, True)
         assert [(drop.reason, drop.count) for drop in publication.drops] == [("does-not-open", 29)]

@@ -69,7 +69,7 @@ async def test_registered_fakes_uncover_a_report_unless_f_counts_them(
 async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        (victim,) = deployment.seal(terms, 1)
+        (victim,) = await deployment.seal(terms, 1)
         copies = [sign_submission(terms.round_id, victim.envelope, new_client_key()) for _ in range(FAKES)]
         await deployment.admit(terms, [victim, *copies])
         answer = await deployment.operator.close_round(terms.round_id)
@@ -111,7 +111,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
 async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 19))
+        await deployment.admit(terms, await deployment.seal(terms, 19))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-1", terms)
         cheater = deployment.service("shuffler-1")
@@ -125,7 +125,7 @@ async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> N
 async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         codes = await deployment.submit(terms, [crafted(terms, 0, 1.0) for _ in range(50)])
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] * 5 + [pb.SUBMISSION_CODE_ROUND_FULL] * 45
         _, certificate = await deployment.finish(terms)

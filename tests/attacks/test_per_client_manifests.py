@@ -80,7 +80,7 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
         monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, TagsAVictim)
         believed = parse_terms(hop.altered(terms))

@@ -117,7 +117,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         release = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
@@ -163,7 +163,7 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-2", terms)
         hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -204,7 +204,7 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
             terms = await deployment.operator.open_round(fine_settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+            await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
             await deployment.operator.close_round(terms.round_id)
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -250,7 +250,7 @@ def live_secrets(digests: set[bytes]) -> int:
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         held = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
@@ -283,7 +283,7 @@ class WillNotHear(AnalyzerService):
 async def test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
         accountant = deployment.inside.directory / "accountant"
         assert occurrences(accountant, wrapped) == {"wrapped": 2}
@@ -350,7 +350,7 @@ async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
         monkeypatch.setattr(Transaction, "forget", lambda self, round_id: None)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
@@ -400,7 +400,7 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
     async with arena(tmp_path, 2) as deployment:
         directory, chain = deployment.inside.directory, deployment.deployment.chain
         terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
-        submissions = deployment.seal(terms, 30, value=0.5)
+        submissions = await deployment.seal(terms, 30, value=0.5)
         await deployment.admit(terms, submissions)
         envelopes = [one.envelope for one in submissions]
         keys, wrapped = await all_keys(deployment, terms), wrapped_keys(directory, chain)
@@ -439,7 +439,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
         terms = await deployment.operator.open_round(
             RoundSettings(FINE, (1.0,), min_batch_size=20, short_batch_policy="dispose")
         )
-        submissions = deployment.seal(terms, 19, value=0.5)
+        submissions = await deployment.seal(terms, 19, value=0.5)
         await deployment.admit(terms, submissions)
         first = deployment.inside.directory / "shuffler-1"
         needles = {
@@ -457,7 +457,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.finish(terms)
         await deployment.inside.stop("accountant")
         await deployment.inside.start("accountant")
@@ -483,7 +483,7 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
         analyzer = deployment.inside.directory / "analyzer"
         assert occurrences(analyzer, needles) == {"wrapped": 1}
@@ -510,11 +510,11 @@ class ShowsAnotherRound(AnalyzerService):
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), "liked")
-        await deployment.admit(liked, deployment.seal(liked, 60))
+        await deployment.admit(liked, await deployment.seal(liked, 60))
         publication, certificate = await deployment.finish(liked)
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
-        await deployment.admit(strict, deployment.seal(strict, 30))
+        await deployment.admit(strict, await deployment.seal(strict, 30))
         with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
             await deployment.finish(strict)
         assert answer.value.code is Code.BAD_BATCH

@@ -111,11 +111,11 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert isinstance(watcher, Listener)
         assert isinstance(first, StopsHalfway)
         for _ in range(3):
-            await deployment.admit(terms, deployment.seal(terms, 6))
+            await deployment.admit(terms, await deployment.seal(terms, 6))
             answer = await deployment.operator.close_round(terms.round_id)
             assert answer.state == pb.ROUND_STATE_OPEN  # fewer than 20: held
         assert watcher.arrived == 0
-        await deployment.admit(terms, deployment.seal(terms, 12))
+        await deployment.admit(terms, await deployment.seal(terms, 12))
         await deployment.operator.close_round(terms.round_id)
         await deployment.until(lambda: hasattr(first, "early"))
         assert watcher.arrived == 2

@@ -70,6 +70,7 @@ class Table:
     inside: InProcess
     operator: Operator
     channel: grpc.aio.Channel
+    accountant: grpc.aio.Channel
     pool: WorkerPool
     outbox: Outbox
 
@@ -78,7 +79,7 @@ class Table:
         terms = await self.operator.open_round(chosen)
         users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         report = await run_fleet(
-            self.channel, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+            self.channel, self.accountant, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
         )
         assert report.accepted == len(group)
         await self.operator.close_round(terms.round_id)
@@ -111,7 +112,12 @@ async def laid(
         if over_tls
         else in_memory(place, hops, more, settings_of=settings_of)
     )
-    async with around as inside, inside.operator() as operator, operator.client_channel() as channel:
-        yield Table(inside, operator, channel, pool, outbox)
+    async with (
+        around as inside,
+        inside.operator() as operator,
+        operator.client_channel() as channel,
+        operator.client_channel("accountant") as accountant,
+    ):
+        yield Table(inside, operator, channel, accountant, pool, outbox)
     outbox.close()
     pool.close()
