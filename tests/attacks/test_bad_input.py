@@ -15,8 +15,9 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
 from tests.attacks import cheaters
-from tests.attacks.arena import arena, crafted
+from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.clients import stranger
 
 
 @pytest.mark.asyncio
@@ -37,10 +38,9 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         monkeypatch.setattr(pool, "run", counted)
         bad = pb.Submission(client_key=bytes(32), envelope=bytes(2000), signature=bytes(64))
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
-        stranger = crafted(terms, 1, 1.0)
-        assert await deployment.submit(terms, [stranger], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
+        assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
         assert jobs == []
-        forged = crafted(terms, 1, 1.0)
+        forged = stranger(terms)
         forged.signature = bytes(64)
         assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
         assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check

@@ -23,7 +23,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import Laplace
-from protocol.onion import Onion
+from protocol.onion import Onion, split_report
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -49,7 +49,7 @@ def labels(terms: RoundTerms) -> list[Label]:
     """Every place of the round that anything can be sealed for."""
     onion = Onion(terms)
     hops = range(2, terms.num_hops + 1)
-    report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_RELEASE, HOP_ANALYZER]]
+    report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_ANALYZER, HOP_RELEASE]]
     parameter = [onion.layer(pb.LANE_PARAMETER, hop) for hop in [*hops, HOP_ACCOUNTANT]]
     return [layer.label for layer in [onion.joint, *report, *parameter]]
 
@@ -63,7 +63,9 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
     while fresh:
         opened = {out for key, label in tries for out in open_many(terms.suite, key, label, fresh) if out is not None}
         joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}
-        fresh = (opened | {lane for plain in joint for lane in onion.split(plain)}) - found
+        held = {plain for plain in opened if len(plain) == onion.layer(pb.LANE_REPORT, HOP_ANALYZER).plain_size}
+        fresh = opened | {lane for plain in joint for lane in onion.split(plain)}
+        fresh = (fresh | {split_report(plain)[1] for plain in held}) - found
         found |= fresh
     return found
 

@@ -23,13 +23,12 @@ import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from client.submission import Participant, new_client_key, seal_one
+from client.submission import new_client_key
 from protocol.batches import digest
 from protocol.deployment import OPERATOR
 from protocol.errors import Code
 from protocol.identity import Identity, Kind, sign_attendance
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.limits import MESSAGE_BYTES
@@ -39,6 +38,7 @@ from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
 from tests.sequential.support import settings as turns_settings
 from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
+from tests.support.clients import stranger
 from tests.support.rounds import Table, people, table
 
 pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
@@ -135,7 +135,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     grants = [
         identity(at, "accountant").signed(Kind.CERTIFICATE, raw) for raw in (canonical(certificate), b"\xff", b"")
     ]
-    submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 2.0)).submission)
+    submission = stranger(terms)
     here = terms.round_id
     attendance = sign_attendance(here, bytes(32), new_client_key())
     signed_end = hop.signed(

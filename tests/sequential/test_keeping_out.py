@@ -29,7 +29,7 @@ from runtime.service import ENVELOPE_KEY
 from runtime.service_directory import load_secrets
 from shuffler.attendance import MAX_ATTENDANCES, Attendance
 from shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, task
+from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 from tests.support import BIT
 from tests.support import settings as bit_settings
 
@@ -62,7 +62,7 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
         group = people(8)
         terms = await table.gather(group, settings(task()))
         stranger = Person(np.zeros(DIMENSION), 2.0)
-        with pytest.raises(Refusal, match="none of 1 users is let in; stranger: UNKNOWN_CLIENT"):
+        with pytest.raises(Refusal, match="no submission of these 1 users is in the outbox"):
             await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
@@ -82,7 +82,7 @@ async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) ->
         group = people(8)
         terms = await table.gather(group, settings(task()))
         taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
-        assert taken.refused == {"stranger": "UNKNOWN_CLIENT"}
+        assert taken.refused == {"stranger": "its submission is not in the outbox"}
         assert taken.answered == set(group)
         await table.result(terms)
 
@@ -93,7 +93,7 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=7))
         attacker, *others = list(group)
-        junk = Onion(terms).wrap_answer(np.array([0, 0, -1], dtype="<f4").tobytes())
+        junk = signed_answer(table, terms, attacker, [0, 0, -1])
         keys = [sign_attendance("", b"", group[name].key).client_key for name in others]
         async with attending(table, terms.round_id) as (call, challenge):
             await call.write(
@@ -121,8 +121,8 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=6))
         bad = [
-            Onion(terms).wrap_answer(np.array([1e6, 0, 0], dtype="<f4").tobytes()),
-            Onion(terms).wrap_answer(np.array([np.nan, 0, 1], dtype="<f4").tobytes()),
+            signed_answer(table, terms, "user 0", [1e6, 0, 0]),
+            signed_answer(table, terms, "user 1", [np.nan, 0, 1]),
         ]
         for name, envelope in zip(list(group)[:2], bad, strict=True):
             table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(envelope, b"")})

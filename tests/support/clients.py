@@ -14,7 +14,7 @@ from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from tests.support import encode_report
 
-__all__ = ["crafted", "seal_all_of", "seal_prepared", "submissions_of", "without_tickets"]
+__all__ = ["crafted", "seal_all_of", "seal_prepared", "stranger", "submissions_of", "without_tickets"]
 
 
 def forged_tickets() -> tuple[bytes, bytes]:
@@ -27,11 +27,14 @@ def without_tickets(terms: RoundTerms, user: Participant) -> Sealed:
     return seal_one(terms, onion, prepare_one(terms, onion, user), forged_tickets())
 
 
-def crafted(
-    terms: RoundTerms, report: int, epsilon: float, delta: float = 0.0, key: bytes = b"", onion: Onion | None = None
-) -> Prepared:
+def stranger(terms: RoundTerms, key: bytes = b"") -> pb.Submission:
+    """Returns such a submission, of a client that nothing is known about."""
+    return pb.Submission.FromString(without_tickets(terms, Participant(1, 1.0, key)).submission)
+
+
+def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b"") -> Prepared:
     """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
-    sealed = (onion or Onion(terms)).seal_report(encode_report(report))
+    sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
     record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
     return Prepared(sealed, record, key or new_client_key(), b"", b"")
 
