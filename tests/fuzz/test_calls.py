@@ -29,6 +29,7 @@ from protocol.deployment import OPERATOR
 from protocol.errors import Code
 from protocol.identity import Identity, Kind, sign_attendance
 from protocol.manifest import RoundTerms, canonical
+from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.limits import MESSAGE_BYTES

@@ -174,11 +174,11 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
             for key, value in sample.items()
             if key[0] == "croupier_stage_seconds_count" and value
         }
-        assert stages == {"admit", "mix", "deliver", "certify", "analyze"}
+        assert stages == {"admit", "mix", "deliver", "tickets", "open", "certify", "analyze"}
         assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
         assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
 
-        secrets = [one.client_key for one in [*people.values(), *others.values(), stranger]]
+        secrets = [one.client_key for one in [*people.values(), *others.values(), somebody]]
         secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
         for name in operator.deployment.chain:
             text = scrape_text(local.directory, name)

@@ -14,7 +14,7 @@ from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from tests.support import encode_report
 
-__all__ = ["crafted", "seal_all_of", "seal_prepared", "stranger", "submissions_of", "without_tickets"]
+__all__ = ["crafted", "forged_tickets", "seal_all_of", "seal_prepared", "stranger", "submissions_of", "without_tickets"]
 
 
 def forged_tickets() -> tuple[bytes, bytes]:
