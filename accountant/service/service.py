@@ -52,6 +52,8 @@ HONEST_ACCOUNTANT = (
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
+SHARPER_SECONDS = 10.0
+"""After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
 
 
 class AccountantService(RoundService, stubs.AccountantServicer):
@@ -338,7 +340,15 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    adaptive_order = terms.question.sequential is not None
+    certificate = certify(
+        multiset,
+        randomizer,
+        delta=manifest.delta,
+        dishonest=dishonest,
+        adaptive_order=adaptive_order,
+        seconds=SHARPER_SECONDS,
+    )
     _fill(message, certificate, multiset)
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -360,7 +370,9 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
-        nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
+        nearest = _nearest(
+            multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
+        )
         message.refusals.append(
             f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
             f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
@@ -416,20 +428,35 @@ def _answered(certificate: Certificate, local_epsilon: float) -> int:
     return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
-def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
+def _nearest(
+    budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int, *, adaptive_order: bool
+) -> str:
     """Returns which settings would have been granted: smaller budgets for these users, or more users."""
     largest = float(budgets.local_epsilon[-1])
     found = []
     try:
         smaller = plan(
-            randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=budgets.num_users,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
         found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
-        more = plan(randomizer, delta=delta, epsilon=epsilon, budgets=budgets, dishonest=dishonest)
+        more = plan(
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
+        )
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass
