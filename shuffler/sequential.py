@@ -25,6 +25,7 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.limits import let_in
 from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
@@ -202,6 +203,8 @@ class SequentialHop(RoundService):
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
             accepted = zip(request.attendances, codes, strict=True)
             admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            if admitted:
+                let_in()
             await self.attendance.enter(stream, admitted)
         if request.HasField("answer"):
             self.attendance.answer(stream, request.answer)

@@ -23,6 +23,7 @@ from runtime.limits import MESSAGE_BYTES
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings, load_secrets
 from runtime.transport import TLS, ServerTls, Transport, caller_name
+from tests.load.http2 import calling
 from tests.support.in_memory import Network
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +42,8 @@ class Echo(stubs.ShufflerServicer, stubs.RoundControlServicer):
         match request.round_id:
             case "refuse":
                 raise Refusal(Code.OVERLOADED, "three are under way", retry_after_s=0.25)
+            case "much":
+                return rpc.GetRoundResponse(manifest=pb.Signed(payload=bytes(2_000_000)))
             case "fail":
                 raise RuntimeError("inside")
             case "wait":
@@ -229,3 +232,19 @@ async def test_a_stream_goes_both_ways_until_one_side_ends_it(tmp_path: Path, tr
         dropped.cancel()
         await asyncio.wait_for(place.echo.hung_up.wait(), 20)
         assert await dropped.code() is S.CANCELLED
+
+
+async def test_answers_that_are_not_read_fill_their_own_room_only(tmp_path: Path) -> None:
+    """Answers wait in memory until they are read: one address gets 64 MiB of those that it does not read."""
+    ask = rpc.GetRoundRequest(round_id="much").SerializeToString()
+    async with placed(tmp_path, TLS) as place, calling(place.deployment.shufflers[0], window=0) as caller:
+        for _ in range(60):
+            stream = caller.call("Shuffler/GetRound")
+            caller.say(stream, ask)
+            await asyncio.wait_for(caller.answered(stream), 20)
+        assert len(caller.ended) == 60 - 33
+        async with place.as_client() as channel:
+            stub = stubs.ShufflerStub(channel)
+            error = await status_of(stub.GetRound(rpc.GetRoundRequest(round_id="much"), timeout=20))
+            assert error.code() is S.RESOURCE_EXHAUSTED
+            await stub.GetRound(rpc.GetRoundRequest(round_id="little"), timeout=20)
