@@ -28,7 +28,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import TLS, Transport, caller_name, retrying
+from runtime.transport import TLS, Transport, caller_name, has_certificate, retrying
 from runtime.workers import WorkerPool
 
 __all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
@@ -116,8 +116,14 @@ class RoundDriver(abc.ABC):
         return self._channels[name]
 
     def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
-        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names.
+
+        A certificate that was trusted when its connection began, and is not any more, is one of before a change of
+        keys that not every service has noticed: NOT_READY, so that the caller comes again with its new one.
+        """
         name = caller_name(context, self.deployment)
+        if name is None and has_certificate(context):
+            raise Refusal(Code.NOT_READY, "your certificate is not pinned here; one of us has an older deployment file")
         if name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
 
@@ -147,13 +153,29 @@ class RoundDriver(abc.ABC):
         """Returns why a round does not move at the moment; empty if it does."""
         return self._waiting.get(round_id, "")
 
-    async def persist(self, round_id: str, receiver: str, method: Callable[..., Awaitable[T]], request: Message) -> T:
-        """Calls a peer until it answers; meanwhile the round's status says which service it waits for."""
+    async def persist(
+        self,
+        round_id: str,
+        receiver: str,
+        method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
+        request: Message,
+    ) -> T:
+        """Calls a peer until it answers; meanwhile the round's status says which service it waits for.
+
+        Args:
+            round_id: the round that waits.
+            receiver: the service that is called.
+            method: of the receiver's stub on a channel; asked anew for every attempt, because keys change meanwhile.
+            request: what is sent, the same every time.
+        """
 
         def tell(error: grpc.aio.AioRpcError) -> None:
             self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
 
-        answer = await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"), on_failure=tell)
+        def call() -> Awaitable[T]:
+            return method(self.channel_to(receiver))(request, timeout=60.0)
+
+        answer = await retrying(call, give_up_after_s=float("inf"), on_failure=tell)
         self._waiting.pop(round_id, None)
         self.metrics.sent(request.ByteSize())
         return answer

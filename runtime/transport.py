@@ -31,6 +31,7 @@ __all__ = [
     "Transport",
     "add_ports",
     "caller_name",
+    "has_certificate",
     "make_guard",
     "make_server",
     "peer_channel",
@@ -253,6 +254,11 @@ def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deploym
         if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
             return entry.name
     return None
+
+
+def has_certificate(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+    """Returns whether the caller has shown a certificate that was pinned when its connection began."""
+    return "x509_pem_cert" in context.auth_context()
 
 
 def _roots(entry: ServiceEntry) -> bytes:

@@ -67,9 +67,8 @@ class SequentialHop(RoundService):
         signed = pb.Signed.FromString(document)
         self.attendance.finish(terms.round_id, pb.SequentialReport.FromString(signed.payload))
         receiver = self.receivers(terms)[pb.LANE_PARAMETER]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.EndSequentialRequest(round_id=terms.round_id, report=signed)
-        await self.persist(terms.round_id, receiver, stub.EndSequential, request)
+        await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).EndSequential, request)
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
@@ -82,9 +81,11 @@ class SequentialHop(RoundService):
         """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
         watch = Stopwatch()
         accountant = terms.manifest.accountant.service
-        stub = stubs.AccountantStub(self.channel_to(accountant))
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
-        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
+        answer = await self.persist(
+            terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
+        )
+        signed = answer.certificate
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
         report = pb.SequentialReport(round_id=terms.round_id, manifest_hash=terms.hash)
         if certificate.granted:
@@ -103,9 +104,8 @@ class SequentialHop(RoundService):
     async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
         """Sends an answer to the service that opens its next layer, until that has worked."""
         receiver = self.receivers(terms)[pb.LANE_REPORT]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        response = await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request)
         if response.HasField("model"):  # what it says is counted by
             analyzer = terms.manifest.analyzer.service
             read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
