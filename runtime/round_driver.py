@@ -133,6 +133,14 @@ class RoundDriver(abc.ABC):
         for kind in self.passing:
             tx.drop_documents(round_id, kind)
 
+    async def erase(self, round_id: str) -> None:
+        """Erases what has been forgotten; what cannot be done now is tried again, and the round's status says so."""
+        try:
+            await self.store.erase_log()
+        except Refusal as refusal:
+            self._wait(round_id, str(refusal), refusal)
+            self.wake(round_id)
+
     def wake(self, round_id: str) -> None:
         """Drives a round on, unless that is under way."""
         task = self._drivers.get(round_id)
@@ -185,10 +193,12 @@ class RoundDriver(abc.ABC):
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
         await self.warm()
-        await self.store.erase_log()
-        for row in await self.store.run("list the rounds", lambda tx: tx.rounds()):
+        rows = await self.store.run("list the rounds", lambda tx: tx.rounds())
+        for row in rows:
             if row.manifest and row.state not in _FINAL and not row.problem:
                 self.wake(row.round_id)
+        for row in rows[:1]:
+            await self.erase(row.round_id)
 
     async def warm(self) -> None:  # noqa: B027 (a hook: most roles have nothing to do)
         """Does once, before the first round, what would make the first round slow."""
@@ -229,15 +239,15 @@ class RoundDriver(abc.ABC):
                     self._waiting.pop(round_id, None)
                     self.metrics.round_stopped()
                     return
-                terms = await self.terms(round_id)
                 row = await self.store.run("read where the round stands", lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
                     state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
                     _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
-                if row.state in _FINAL:
+                ended = row.state in _FINAL or bool(row.problem)
+                if ended:
                     await self.store.erase_log()  # here, so that it is tried again until it is done
-                moved = row.state not in _FINAL and await self.advance(row, terms)
+                moved = not ended and bool(row.manifest) and await self.advance(row, await self.terms(round_id))
                 self._waiting.pop(round_id, None)
                 if not moved:
                     return

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
-from runtime.database import DEFAULT_LIMITS, Limits, open_database
+from runtime.database import DEFAULT_LIMITS, Limits, NotErasedError, open_database
 
 __all__ = ["RoundRow", "Store", "Transaction"]
 
@@ -393,12 +393,19 @@ class Store:
             return work(Transaction(connection, self._wrapping_key))
 
     async def erase_log(self) -> None:
-        """Leaves nothing behind of what a transaction has forgotten; called after it. Raises as `run` does."""
+        """Leaves nothing behind of what a transaction has forgotten; called after it.
+
+        Raises:
+            Refusal: as `run` does, and NOT_READY while something is still there; the caller tries again.
+        """
         await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
     def _erase(self) -> None:
         with self._errors("erase the log"):
-            self._database.erase()
+            try:
+                self._database.erase()
+            except NotErasedError as error:
+                raise Refusal(Code.NOT_READY, f"what was deleted is not erased yet: {error}") from error
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
