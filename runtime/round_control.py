@@ -184,7 +184,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         self.require_caller(context, [OPERATOR])
 
         def read(tx: Transaction) -> list[pb.RoundStatus]:
-            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds()[:20]
+            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
             return [
                 pb.RoundStatus(
                     round_id=row.round_id,

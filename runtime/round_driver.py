@@ -11,6 +11,7 @@ import abc
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
+_MAX_TERMS = 32
 _FINAL = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -88,7 +90,7 @@ class RoundDriver(abc.ABC):
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self._secrets = setup.secrets
         self._transport = setup.transport
-        self._terms: dict[str, RoundTerms] = {}
+        self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
@@ -102,12 +104,16 @@ class RoundDriver(abc.ABC):
 
     async def terms(self, round_id: str) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
-        if round_id not in self._terms:
+        terms = self._terms.get(round_id)
+        if terms is None:
             row = await self.store.run("read the terms", lambda tx: tx.round(round_id))
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
-            self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
-        return self._terms[round_id]
+            terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+            while len(self._terms) > _MAX_TERMS:
+                self._terms.popitem(last=False)
+        self._terms.move_to_end(round_id)
+        return terms
 
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to another service of the deployment, opened when it is first needed."""
@@ -145,10 +151,15 @@ class RoundDriver(abc.ABC):
         """Drives a round on, unless that is under way."""
         task = self._drivers.get(round_id)
         if task is None or task.done():
-            self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task.add_done_callback(lambda done: self._leave(round_id, done))
+
+    def _leave(self, round_id: str, driver: asyncio.Task[None]) -> None:
+        if self._drivers.get(round_id) is driver:
+            del self._drivers[round_id]
 
     async def halt(self, round_id: str) -> bool:
-        """Stops driving a round; returns whether it was ever driven in this run of the service."""
+        """Stops driving a round; returns whether it was being driven."""
         driver = self._drivers.get(round_id)
         if driver is None:
             return False

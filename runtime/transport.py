@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -53,6 +55,7 @@ _RETRY_AFTER = "retry-after-ms"
 _LONGEST_RETRY_AFTER_S = 30.0
 _OURS = "/croupier."
 _LARGE = 64 * 1024
+_LINES_PER_SECOND, _LONGEST_TEXT = 20, 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -71,6 +74,7 @@ class _Guard(grpc.aio.ServerInterceptor):
         self._slots = slots
         self._streams = streams
         self._room, self._large_answers = Room(), Room()
+        self._log = _RefusalLog()
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -79,12 +83,14 @@ class _Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = details.method
-        serve: Callable[..., Awaitable[None]] = self._no_answer
+        serve: Callable[..., Awaitable[None]]
         if handler.unary_unary is not None:
             serve = self._one_answer
-        elif handler.stream_stream is not None and method.startswith(_OURS):
+        elif handler.stream_stream is None:
+            return None  # health's Watch, which would hold a call open
+        elif method.startswith(_OURS):
             serve = self._many_answers
-        elif handler.stream_stream is not None:
+        else:
             return handler  # reflection, on the admin port
 
         async def guarded(requests: AsyncIterator[bytes], context: Context) -> None:
@@ -99,9 +105,6 @@ class _Guard(grpc.aio.ServerInterceptor):
                     await self._refuse(error, method, context)
 
         return grpc.stream_stream_rpc_method_handler(guarded)
-
-    async def _no_answer(self, *_: Any) -> None:
-        raise Refusal(Code.BAD_REQUEST, "no such method is offered")
 
     async def _one_answer(
         self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
@@ -138,7 +141,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                     await _write(context, handler.response_serializer(response))
 
     async def _refuse(self, error: Exception, method: str, context: Context) -> None:
-        refusal = _public(error, method)
+        refusal = self._log.public(error, method)
         self._metrics.refusal(refusal.code)
         hint = refusal.retry_after_s
         trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
@@ -168,15 +171,35 @@ def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
         raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
 
 
-def _public(error: Exception, method: str) -> Refusal:
-    """Returns what the caller may know of an error, and logs the rest."""
-    if isinstance(error, Refusal | SignatureError):
+class _RefusalLog:
+    """What the log says of calls that are refused: a line each, short, and so many a second for each reason.
+
+    A stranger can make a call at the price of a few bytes; it must not be able to write the disk full.
+    """
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._lines: Counter[Code] = Counter()
+
+    def public(self, error: Exception, method: str) -> Refusal:
+        """Returns what the caller may know of an error, and logs the rest."""
+        if not isinstance(error, Refusal | SignatureError):
+            _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
+            return Refusal(Code.INTERNAL)
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        more = f" ({refusal.log_only})" if refusal.log_only else ""
-        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._lines.clear()
+        self._lines[refusal.code] += 1
+        if self._lines[refusal.code] <= _LINES_PER_SECOND:
+            text = f"{refusal} ({refusal.log_only})" if refusal.log_only else str(refusal)
+            last = "; further ones of this second are not logged"
+            more = last if self._lines[refusal.code] == _LINES_PER_SECOND else ""
+            # Only what is printed as one byte: JSON makes twelve of others.
+            text = text[:_LONGEST_TEXT].encode("ascii", "replace").decode()
+            _log.info("refused: %s%s", text, more, extra={"method": method, "code": refusal.code.name})
         return refusal
-    _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
-    return Refusal(Code.INTERNAL)
 
 
 def make_guard(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.ServerInterceptor:

@@ -214,13 +214,13 @@ class SequentialHop(RoundService):
             return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self.store.run("find who may attend", lambda tx: tx.who_submitted(stream.round_id, keys))
+        known = await self.store.run("find who may attend", lambda tx: tx.submission_hashes(stream.round_id, keys))
         return [
-            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-            if key not in known
+            pb.SUBMISSION_CODE_BAD_SIGNATURE  # of a stranger too: it does not tell who takes part
+            if not authentic
             else pb.SUBMISSION_CODE_ACCEPTED
-            if authentic
-            else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            if key in known
+            else pb.SUBMISSION_CODE_UNKNOWN_CLIENT
             for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
         ]
 

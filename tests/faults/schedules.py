@@ -69,7 +69,6 @@ _HOP_1 = (
     "register clients",
     "read who has submitted",
     "admit submissions",
-    "add the cost of admission",
     "close admission",
     "read the envelopes",
     ERASE_LOG,

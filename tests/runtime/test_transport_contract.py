@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
+from runtime.logs import JsonFormatter
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings, load_secrets
 from runtime.transport import TLS, ServerTls, Transport, caller_name
@@ -42,6 +44,8 @@ class Echo(stubs.ShufflerServicer, stubs.RoundControlServicer):
         match request.round_id:
             case "refuse":
                 raise Refusal(Code.OVERLOADED, "three are under way", retry_after_s=0.25)
+            case unknown if unknown.startswith("unknown"):
+                raise Refusal(Code.UNKNOWN_ROUND, repr(unknown))
             case "much":
                 return rpc.GetRoundResponse(manifest=pb.Signed(payload=bytes(2_000_000)))
             case "fail":
@@ -170,6 +174,25 @@ async def test_a_refusal_arrives_with_its_hint_and_a_failure_tells_nothing(
         assert error.code() in (S.UNIMPLEMENTED, S.INTERNAL)  # the servicer has none
         error = await status_of(send_bytes(channel, "Analyzer/GetResult", b""))
         assert error.code() is S.UNIMPLEMENTED
+
+
+async def test_a_refused_call_writes_a_short_line_and_many_write_few(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call of 8 KB wrote a line of 24 KB."""
+    caplog.set_level(logging.INFO, "runtime.transport")
+    async with placed(tmp_path, Network().transport) as place, place.as_client() as channel:
+        stub = stubs.ShufflerStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.GetRound(rpc.GetRoundRequest(round_id="unknown " + "\U0001f600\n" * 1600), timeout=20)
+        (line,) = (JsonFormatter("shuffler-1").format(record) for record in caplog.records)
+        assert len(line) < 800
+        for _ in range(200):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.GetRound(rpc.GetRoundRequest(round_id="refuse"), timeout=20)
+        seconds = {int(record.created) for record in caplog.records}
+        assert len(caplog.records) <= 1 + 20 * (len(seconds) + 1)
+        assert "further ones of this second are not logged" in caplog.text
 
 
 async def test_a_message_above_the_limit_is_refused(tmp_path: Path, transport: Transport) -> None:
