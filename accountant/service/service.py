@@ -186,8 +186,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             certificate=signed,
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
         )
-        stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
-        await self.persist(terms.round_id, terms.manifest.analyzer.service, stub.Grant, request)
+        analyzer = terms.manifest.analyzer.service
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
@@ -217,10 +217,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         signed = pb.Signed.FromString(document)
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
-        stub = stubs.AnalyzerStub(self.channel_to(analyzer))
-        await self.persist(
-            terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
-        )
+        request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
         await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
