@@ -1,11 +1,15 @@
 """A population from a CSV file: one participant a row, with a value for the question and a local budget.
 
+Participants are known by a column of the file, or by the file's digest and the line: then another file holds other
+people, and the same file again the same ones.
+
 Which budgets a population has is drawn from groups (`deploy.local.budget_groups`), or stated in a column of the file.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import random
 from collections.abc import Sequence
@@ -15,7 +19,7 @@ from pathlib import Path
 from client.submission import Participant
 from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
-from protocol.questions import Question
+from protocol.questions import Question, choose_budget
 
 __all__ = ["Population", "guess_question", "read_population"]
 
@@ -24,7 +28,7 @@ _MAX_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Population:
-    """Participants by line of the file, and for each line that cannot be used the reason."""
+    """Participants by name, and for each line that cannot be used the reason."""
 
     participants: dict[str, Participant]
     rejected: dict[str, str]
@@ -60,6 +64,8 @@ def read_population(
     groups: Sequence[BudgetGroup],
     *,
     epsilon_column: str | None = None,
+    id_column: str | None = None,
+    grid: Sequence[float] = (),
     limit: int | None = None,
 ) -> Population:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
@@ -70,6 +76,8 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
+        id_column: where it stands who a participant is; without it, every line of every file is another person.
+        grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
         limit: how many rows to use, from the first; None for all.
 
     Raises:
@@ -77,17 +85,28 @@ def read_population(
     """
     texts = _read_column(path, column, limit)
     stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
+    people = _read_column(path, id_column, limit) if id_column else None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
         [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
     )
     participants: dict[str, Participant] = {}
     rejected: dict[str, str] = {}
+    line_of: dict[str, str] = {}
     for index, (line, text) in enumerate(texts):
         try:
             epsilon = float(stated[index][1]) if stated else drawn[index]
             if not (math.isfinite(epsilon) and epsilon > 0):
                 raise ValueError(f"max_local_epsilon is {epsilon}; it must be a finite number > 0")
-            participants[line] = Participant(question.mechanism.parse_value(text), epsilon)
+            if grid:
+                choose_budget(epsilon, grid)
+            person = people[index][1].strip() if people else f"{digest}:{line}"
+            if not person:
+                raise ValueError(f"{id_column!r} is empty; it must say who the participant is")
+            if person in line_of:
+                raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
+            participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
+            line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
     return Population(participants, rejected)
