@@ -59,6 +59,9 @@ def submit(
         str | None,
         typer.Option(help="Fleet: the column that says who a row is about; else each row of each file is a person."),
     ] = None,
+    clamp: Annotated[
+        bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")
+    ] = False,
     budgets: BudgetGroups = GSPA_BUDGETS,
     limit: Annotated[
         int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
@@ -68,7 +71,7 @@ def submit(
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
     if csv is not None:
         columns = (value_column, epsilon_column, id_column)
-        _submit_fleet(directory, round_id, csv, columns, budgets, limit, as_json)
+        _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, as_json)
     else:
         _submit_one(directory, round_id, value, epsilon, key, token, enrol, as_json)
 
@@ -110,6 +113,7 @@ def _submit_fleet(
     round_id: str,
     csv: Path,
     columns: tuple[str | None, str | None, str | None],
+    clamp: bool,
     budgets: str,
     limit: int | None,
     as_json: bool,
@@ -134,6 +138,7 @@ def _submit_fleet(
                     groups,
                     epsilon_column=epsilon_column,
                     id_column=id_column,
+                    clamp=clamp,
                     limit=limit,
                     progress=lambda done, total: move(done, total, value_column),
                 )

@@ -31,12 +31,14 @@ class FleetOutcome:
         round_id: of the round that they submitted to.
         report: the fleet's.
         rejected: the lines of the file that could not be used, each with the reason.
+        clamped: how many values were outside the question's interval and count as its nearer end.
         known_by_id: participants are known by a column, and not by the file and its line.
     """
 
     round_id: str
     report: FleetReport
     rejected: dict[str, str]
+    clamped: int = 0
     known_by_id: bool = False
 
     @property
@@ -50,7 +52,8 @@ class FleetOutcome:
 
     def document(self) -> dict[str, Any]:
         """Returns the JSON document of `croupier submit --csv`."""
-        return {"round_id": self.round_id, **fleet_json(self.report), "rejected": len(self.rejected)}
+        left = {"rejected": len(self.rejected), "clamped": self.clamped}
+        return {"round_id": self.round_id, **fleet_json(self.report), **left}
 
     def summary(self) -> str:
         """Returns the same in one line."""
@@ -62,7 +65,8 @@ class FleetOutcome:
             parts.append(f"{self.report.answered_before} answered before ({counts})")
         if self.rejected:
             parts.append(f"{len(self.rejected)} left out")
-        return f"round {self.round_id}: of {rows} rows {', '.join(parts)}"
+        clamped = f"; {self.clamped} values clamped to the interval" if self.clamped else ""
+        return f"round {self.round_id}: of {rows} rows {', '.join(parts)}{clamped}"
 
 
 async def submit_file(
@@ -74,6 +78,7 @@ async def submit_file(
     *,
     epsilon_column: str | None = None,
     id_column: str | None = None,
+    clamp: bool = False,
     limit: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FleetOutcome:
@@ -87,6 +92,7 @@ async def submit_file(
         groups: what the participants' budgets are drawn from, if no column states them.
         epsilon_column: where the participants' budgets stand.
         id_column: where it stands who the participants are.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
         progress: called with (participants done, participants in all).
 
@@ -108,6 +114,7 @@ async def submit_file(
                 epsilon_column=epsilon_column,
                 id_column=id_column,
                 grid=terms.budget_grid,
+                clamp=clamp,
                 limit=limit,
             )
             users = population.participants
@@ -126,7 +133,7 @@ async def submit_file(
             pool.close()
             outbox.close()
             await channel.close()
-    return FleetOutcome(terms.round_id, report, population.rejected, id_column is not None)
+    return FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped), id_column is not None)
 
 
 def fleet_json(report: FleetReport) -> dict[str, Any]:

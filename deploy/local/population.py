@@ -18,7 +18,7 @@ from pathlib import Path
 
 from client.submission import Participant
 from deploy.local.budget_groups import BudgetGroup
-from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
 __all__ = ["Population", "guess_question", "read_population"]
@@ -28,10 +28,17 @@ _MAX_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Population:
-    """Participants by name, and for each line that cannot be used the reason."""
+    """The participants of a file.
+
+    Attributes:
+        participants: by name.
+        rejected: for each line that cannot be used the reason.
+        clamped: by name, the values in the file that were outside the question's interval.
+    """
 
     participants: dict[str, Participant]
     rejected: dict[str, str]
+    clamped: dict[str, float]
 
 
 def _read_column(path: Path, column: str, limit: int | None = None) -> list[tuple[str, str]]:
@@ -66,6 +73,7 @@ def read_population(
     epsilon_column: str | None = None,
     id_column: str | None = None,
     grid: Sequence[float] = (),
+    clamp: bool = False,
     limit: int | None = None,
 ) -> Population:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
@@ -78,6 +86,7 @@ def read_population(
         epsilon_column: where each participant's `max_local_epsilon` stands.
         id_column: where it stands who a participant is; without it, every line of every file is another person.
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
 
     Raises:
@@ -93,6 +102,7 @@ def read_population(
     participants: dict[str, Participant] = {}
     rejected: dict[str, str] = {}
     line_of: dict[str, str] = {}
+    clamped: dict[str, float] = {}
     for index, (line, text) in enumerate(texts):
         try:
             epsilon = float(stated[index][1]) if stated else drawn[index]
@@ -105,11 +115,27 @@ def read_population(
                 raise ValueError(f"{id_column!r} is empty; it must say who the participant is")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
+            outside = _outside(question.mechanism, text) if clamp else None
+            if outside is not None:
+                clamped[person], text = outside
             participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
             line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
-    return Population(participants, rejected)
+    return Population(participants, rejected, clamped)
+
+
+def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
+    """Returns a number outside the mechanism's interval, and the nearer end of that as it would be written."""
+    if not isinstance(mechanism, IntervalMechanism):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(number) or mechanism.low <= number <= mechanism.high:
+        return None
+    return number, repr(mechanism.low if number < mechanism.low else mechanism.high)
 
 
 def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:
