@@ -41,7 +41,13 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "dishonest": certificate.dishonest,
         "numerical_slack": certificate.numerical_slack,
         "tiers": [
-            {"local_epsilon": tier.local_epsilon, "count": tier.count, "epsilon": tier.epsilon}
+            {
+                "local_epsilon": tier.local_epsilon,
+                "up_to": False,  # a round's certificate has every budget of the grid by itself
+                "count": tier.count,
+                "epsilon": tier.epsilon,
+                "delta": certificate.delta,
+            }
             for tier in certificate.tiers
         ],
         "everyone_else_colludes": {

@@ -117,12 +117,11 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_column("ε", justify="right")
     table.add_column("grade")
     grade = certificate["grade"]
+    differ = len({tier["delta"] for tier in certificate["tiers"]}) > 1
     for tier in certificate["tiers"][:_MOST_TIERS]:
-        table.add_row(
-            f"{counted(tier['count'], 'user')} of local ε {round_up(tier['local_epsilon'])}",
-            round_up(tier["epsilon"]),
-            grade,
-        )
+        whose = f"of local ε {'up to ' if tier['up_to'] else ''}{round_up(tier['local_epsilon'])}"
+        at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
+        table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
     table.add_section()

@@ -239,7 +239,8 @@ def test_certify(tmp_path: Path) -> None:
     }
     assert result["epsilon"] == pytest.approx(0.043206, rel=1e-3)
     assert result["everyone_else_colludes"]["epsilon"] == 1.0
-    assert result["tiers"] == [{"local_epsilon": 1.0, "count": 10000, "epsilon": result["epsilon"]}]
+    tier = {"local_epsilon": 1.0, "up_to": False, "count": 10000, "epsilon": result["epsilon"], "delta": 1e-6}
+    assert result["tiers"] == [tier]
     krr = answer("certify", budgets, "--randomizer", "krr", "--k", "10", "--delta", "1e-6", "--dishonest", "100")
     assert krr["epsilon"] > 0.023253
     back = answer("certify", budgets, "--randomizer", "rr", "--epsilon", str(result["epsilon"]))
