@@ -1,8 +1,9 @@
 """A fleet: n users played from one place, each with its own ephemeral key and its own budget.
 
 Randomizing and sealing run in worker processes and overlap with enrolling, asking for tickets, storing and sending. A
-fleet that is started again for the same round goes on where it stopped: a sealed submission is sent again. A user whose
-tickets were given and whose submission was not stored yet sits the round out (`client.tickets`), if its key is known.
+fleet that is started again for the same round goes on where it stopped: a sealed submission of one of its users is sent
+again, and no user whose report has left is ever randomized twice. A user whose tickets were given and whose submission
+was not stored yet sits the round out (`client.tickets`), if its key is known.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class FleetReport:
-    """What a fleet did: codes by count, and what it cost.
+    """What a fleet did: codes by count, how many users had answered before and were not sent again, and what it cost.
 
     `seal_wall_s` runs until the last submission is sealed, `submit_wall_s` from the first call to the last
     acknowledgement; they overlap, `wall_s` is both together. `ticket_wall_s` adds up all calls for tickets, of which
@@ -41,6 +42,7 @@ class FleetReport:
     """
 
     codes: Counter[str] = field(default_factory=Counter)
+    answered_before: int = 0
     wall_s: float = 0.0
     seal_wall_s: float = 0.0
     seal_cpu_s: float = 0.0
@@ -82,7 +84,7 @@ async def run_fleet(
         TicketError: the accountant's tickets do not verify under the key of the manifest.
         grpc.aio.AioRpcError: hop 1 or accountant stayed out of reach; the outbox keeps what is not acknowledged.
     """
-    report = FleetReport()
+    report = FleetReport(answered_before=len(users.keys() & outbox.acknowledged(terms.round_id).keys()))
     started = time.perf_counter()
     sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
@@ -107,8 +109,8 @@ async def run_fleet(
             return dict(zip(tickets.granted, sealed, strict=True))
 
     async def seal_everyone() -> None:
-        known = outbox.users(terms.round_id)
-        for part in _parts(outbox.pending(terms.round_id), chunk):
+        known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
+        for part in _parts({user: raw for user, raw in pending.items() if user in users}, chunk):
             await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}

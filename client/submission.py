@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client.randomizers import randomize
 from protocol.identity import sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
-from protocol.onion import BudgetRecord, Onion, encode_budget, report_message
+from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
 from protocol.questions import Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
@@ -109,11 +109,13 @@ class Sealed(NamedTuple):
     Attributes:
         submission: serialised.
         trail: of its envelope; see `protocol.onion.Wrapped`.
+        local_epsilon: what it spends.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
     submission: bytes
     trail: bytes
+    local_epsilon: float = 0.0
     answer_key: bytes = b""
 
 
@@ -135,7 +137,8 @@ def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, trail = onion.wrap(prepared.sealed, prepared.record, tickets)
     submission = sign_submission(terms.round_id, envelope, prepared.private_key, prepared.token)
-    return Sealed(submission.SerializeToString(), trail, prepared.answer_key)
+    epsilon, _ = decode_budget(prepared.record.budget)
+    return Sealed(submission.SerializeToString(), trail, epsilon, prepared.answer_key)
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float, answer_key: bytes) -> bytes:

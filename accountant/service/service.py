@@ -11,6 +11,7 @@ release key, without which no report can be opened.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -30,7 +31,7 @@ from protocol.batches import digest_of_hashes, drop_counts, read_commitments
 from protocol.envelope import HOP_ACCOUNTANT
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import KaryResponse
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -51,6 +52,9 @@ _LAST_CERTIFICATE = "last-certificate"
 _REJECTED = "rejected"
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
+SHARPER_SECONDS = 10.0
+"""After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
 def genuine_roster(dishonest: int) -> str:
@@ -84,21 +88,13 @@ class AccountantService(TicketService):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified."""
+        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified.
+
+        The ledger has such a round as if there were no amplification (`_reserved`), which a withdrawal does not change:
+        how many answers the analyzer has seen by then is not known.
+        """
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
-
-    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """Charges the ledger of a sequential round as if there were no amplification.
-
-        How many answers the analyzer has seen by then is not known.
-        """
-        if row.state != pb.ROUND_STATE_SEQUENTIAL:
-            return
-        terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
-        first = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"")
-        _, entries = _after_sequential(terms, pb.Certificate.FromString(first.payload), 0)
-        Ledger(tx.connection).amend(terms.round_id, entries)
 
     # ------------------------------------------------------------- certify
 
@@ -119,6 +115,8 @@ class AccountantService(TicketService):
         watch.workers_cpu_s += cpu_s
         num_tickets = await self.num_tickets(terms)
         certificate, entries = await asyncio.to_thread(_certificate, terms, chain, budgets, reports, num_tickets)
+        if terms.question.sequential is not None and certificate.granted:
+            entries = await asyncio.to_thread(_reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
@@ -128,6 +126,7 @@ class AccountantService(TicketService):
         self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
         await self.store.erase_log()
+        self.giving.pop(terms.round_id, None)
         self.requests.forget(terms.round_id)
         return True
 
@@ -146,6 +145,7 @@ class AccountantService(TicketService):
         outcome = "granted" if certificate.granted else "policy"
         limit = _limit(terms)
         if certificate.granted and limit is not None:
+            # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
                 "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
@@ -153,7 +153,7 @@ class AccountantService(TicketService):
             if refusal is not None:
                 outcome = "ledger"
                 certificate.granted = False
-                certificate.refusals.append(refusal)
+                certificate.refusals.append(f"{refusal}{_CUT_SHORT if terms.question.sequential is not None else ''}")
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -161,6 +161,7 @@ class AccountantService(TicketService):
                 one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
+            tx.add_cost(terms.round_id, "tickets", *self.giving.get(terms.round_id, (0.0, 0.0)))
             tx.add_cost(terms.round_id, "certify", *watch.read())
             if certificate.granted:
                 tx.put_document(terms.round_id, _REJECTED, rejected)
@@ -191,8 +192,8 @@ class AccountantService(TicketService):
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
             rejected=rejected or b"",
         )
-        stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
-        await self.persist(terms.round_id, terms.manifest.analyzer.service, stub.Grant, request)
+        analyzer = terms.manifest.analyzer.service
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
@@ -222,10 +223,8 @@ class AccountantService(TicketService):
         signed = pb.Signed.FromString(document)
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
-        stub = stubs.AnalyzerStub(self.channel_to(analyzer))
-        await self.persist(
-            terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
-        )
+        request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
         await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
@@ -244,7 +243,7 @@ class AccountantService(TicketService):
             document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                if report.num_answers:  # else what was entered with the grant stays, which is for more than none
+                if report.num_answers:  # else what was entered with the grant stays
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
@@ -320,11 +319,21 @@ def _certificate(
             f"{len(reports.rejected)} reports have no ticket; it must be at most {_MAX_REJECTED} of them"
         )
     if not num_users:
+        message.epsilon = math.inf
         message.refusals.append("no budget of this batch is on the grid")
         return message, []
     entries = _certify_into(message, terms, sorted(budgets.counts.items()))
     message.granted = not message.refusals
     return message, entries
+
+
+def _reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
+    """Returns what a sequential round costs if it is cut short: every budget without amplification.
+
+    Clients may vanish and the operator may end or withdraw the round after any answer, so this is what the ledger has
+    to bear when the round is granted. It is amended, downwards, when the round has ended.
+    """
+    return _after_sequential(terms, first, 0)[1]
 
 
 def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
@@ -361,11 +370,27 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     Returns what the round costs each tier, as the ledger keeps it.
     """
     manifest, dishonest = terms.manifest, message.dishonest
+    if min(count for _, count in budgets) < manifest.min_tier_size:
+        # Nothing that depends on the budgets stands in this certificate: it would give away what the minimum protects.
+        message.epsilon = math.inf
+        message.refusals.append(
+            f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
+            "which one, and how many they are, is not said"
+        )
+        return []
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    adaptive_order = terms.question.sequential is not None
+    certificate = certify(
+        multiset,
+        randomizer,
+        delta=manifest.delta,
+        dishonest=dishonest,
+        adaptive_order=adaptive_order,
+        seconds=SHARPER_SECONDS,
+    )
     _fill(message, certificate, multiset)
     entries = _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
     if message.unknown_budgets:
@@ -377,12 +402,6 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
     message.assumptions.extend((genuine_roster(manifest.dishonest), HONEST_ACCOUNTANT))
-    rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
-    if rare:
-        message.refusals.append(
-            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; it must be at least "
-            f"{manifest.min_tier_size} for each budget that is used"
-        )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not central_delta <= manifest.delta:
@@ -394,7 +413,9 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         if message.unknown_budgets:
             nearest = f"the budgets of {message.unknown_budgets} clients that were given tickets have not arrived"
         else:
-            nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
+            nearest = _nearest(
+                multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
+            )
         message.refusals.append(
             f"certified epsilon is {round_up(message.epsilon)}; it must be at most "
             f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
@@ -415,7 +436,14 @@ def _unknown_budgets_into(
         return []
     local_delta = terms.question.mechanism.budget_delta
     around = Budgets.from_tiers([*known.tiers, (largest, 1, local_delta)])
-    certificate = certify(around, randomizer, delta=message.delta, dishonest=message.dishonest)
+    certificate = certify(
+        around,
+        randomizer,
+        delta=message.delta,
+        dishonest=message.dishonest,
+        adaptive_order=terms.question.sequential is not None,
+        seconds=SHARPER_SECONDS,
+    )
     (*_, entry) = _entries(around, randomizer, certificate, with_profiles=_limit(terms) is not None)
     message.unknown_budget_epsilon = entry.epsilon
     if entry.epsilon > message.epsilon:
@@ -472,20 +500,35 @@ def _answered(certificate: Certificate, local_epsilon: float) -> int:
     return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
-def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
+def _nearest(
+    budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int, *, adaptive_order: bool
+) -> str:
     """Returns which settings would have been granted: smaller budgets for these users, or more users."""
     largest = float(budgets.local_epsilon[-1])
     found = []
     try:
         smaller = plan(
-            randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=budgets.num_users,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
         found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
-        more = plan(randomizer, delta=delta, epsilon=epsilon, budgets=budgets, dishonest=dishonest)
+        more = plan(
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
+        )
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass

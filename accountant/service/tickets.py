@@ -77,6 +77,7 @@ class TicketService(RoundService, stubs.AccountantServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self.requests = Admission(setup.store, setup.pool, "tickets")
+        self.giving: dict[str, tuple[float, float]] = {}  # what it has cost, kept with the certificate
 
     def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
         """Returns the round's envelope and release keys and its two ticket keys, of which seeds are kept."""
@@ -134,10 +135,10 @@ class TicketService(RoundService, stubs.AccountantServicer):
                 Code.BAD_REQUEST, f"{len(request.requests)} requests in one call; there must be 1..{MAX_PER_CALL}"
             )
         terms = await self.terms(request.round_id)
+        closed = pb.GetTicketsResponse(codes=[pb.SUBMISSION_CODE_ROUND_CLOSED] * len(request.requests))
         deadline = terms.manifest.close_deadline_unix_s
-        keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
-        if not keys or (deadline and self.clock.now() >= deadline):
-            return pb.GetTicketsResponse(codes=[pb.SUBMISSION_CODE_ROUND_CLOSED] * len(request.requests))
+        if deadline and self.clock.now() >= deadline:
+            return closed
         watch = Stopwatch()
         codes, cpu_s = await self.requests.submit(terms, 2 * BLINDED_BYTES, request.requests)
         watch.workers_cpu_s += cpu_s
@@ -147,18 +148,28 @@ class TicketService(RoundService, stubs.AccountantServicer):
             if code == pb.SUBMISSION_CODE_ACCEPTED
         ]
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
-        if granted:
-            try:
-                (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
-            except TicketError as error:  # all fail where one blinded message is not an element
-                raise Refusal(Code.BAD_REQUEST, str(error)) from error
-            response.report_evaluations, response.parameter_evaluations = reports, budgets
-            watch.workers_cpu_s += cpu_s
-        await self.store.run(
-            "add the cost of tickets", lambda tx: tx.add_cost(terms.round_id, "tickets", *watch.read())
-        )
-        self.metrics.stage("tickets", watch.read()[0])
+        if not granted:
+            return response
+        keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
+        if not keys:  # the round is over
+            return closed
+        try:
+            (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
+        except TicketError as error:  # all fail where one blinded message is not an element
+            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+        response.report_evaluations, response.parameter_evaluations = reports, budgets
+        watch.workers_cpu_s += cpu_s
+        spent = watch.read()
+        before = self.giving.get(terms.round_id, (0.0, 0.0))
+        self.giving[terms.round_id] = before[0] + spent[0], before[1] + spent[1]
+        self.metrics.stage("tickets", spent[0])
         return response
+
+    def dismiss(self, round_id: str) -> None:
+        """See `RoundDriver.dismiss`; who asked for tickets is forgotten."""
+        super().dismiss(round_id)
+        self.giving.pop(round_id, None)
+        self.requests.forget(round_id)
 
     async def num_tickets(self, terms: RoundTerms) -> int:
         """Returns how many clients have been given tickets: at most so many messages of a lane are genuine.

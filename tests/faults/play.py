@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,6 +34,7 @@ from tests.faults.schedules import (
     Pause,
     Repeat,
     Restart,
+    Rotate,
     Schedule,
     Step,
     Submit,
@@ -62,10 +63,11 @@ _FINAL = {
 class _Game:
     world: World
     schedule: Schedule
-    operator: Operator
-    clients: grpc.aio.Channel
-    accountant: grpc.aio.Channel
-    terms: RoundTerms
+    connections: AsyncExitStack
+    operator: Operator = field(init=False)
+    clients: grpc.aio.Channel = field(init=False)
+    accountant: grpc.aio.Channel = field(init=False)
+    terms: RoundTerms = field(init=False)
     keys: list[bytes] = field(default_factory=list)
     enrolled: set[int] = field(default_factory=set)
     attempts: list[Attempt] = field(default_factory=list)
@@ -73,11 +75,25 @@ class _Game:
     back_in: dict[str, int] = field(default_factory=dict)  # steps until a service is started again
     closed: bool = False  # the round may have been closed
 
+    async def connect(self) -> None:
+        """Has operator and clients connect with the deployment file of now; calls under way go on as they are."""
+        self.operator = await self.connections.enter_async_context(Operator(self.world.desk, self.world.transport))
+        ways_in = [
+            self.world.entrance(of) for of in (self.world.deployment.shufflers[0], self.world.deployment.accountant)
+        ]
+        self.clients, self.accountant = [
+            await self.connections.enter_async_context(self.world.transport.public_channel(entry)) for entry in ways_in
+        ]
+
     # ------------------------------------------------------------- clients
 
     @property
     def shuffler(self) -> stubs.ShufflerAsyncStub:
         return stubs.ShufflerStub(self.clients)
+
+    def enrolment(self, service: str) -> stubs.ShufflerAsyncStub | stubs.AccountantAsyncStub:
+        channel = self.operator._channels[service]
+        return stubs.AccountantStub(channel) if service == "accountant" else stubs.ShufflerStub(channel)
 
     def attempt(self, client: int | None = None) -> Attempt:
         """Returns a new attempt, of a new client if none is named. It tells the truth: nothing is left to chance."""
@@ -117,12 +133,8 @@ class _Game:
         try:
             if attempt.client not in self.enrolled:
                 register = pb.RegisterClientsRequest(client_keys=[attempt.prepared.client_key])
-                channels, deployment = self.operator._channels, self.world.deployment
-                for enrol in (
-                    stubs.AccountantStub(channels[deployment.accountant.name]),
-                    stubs.ShufflerStub(channels[deployment.shufflers[0].name]),
-                ):
-                    call = partial(enrol.RegisterClients, register, timeout=_CALL_S)
+                for service in ("accountant", "shuffler-1"):
+                    call = partial(self.enrolment(service).RegisterClients, register, timeout=_CALL_S)
                     await retrying(call, give_up_after_s=patience_s)
                 self.enrolled.add(attempt.client)
             if attempt.submission is None and not await self.get_tickets(attempt, timeout_s, patience_s):
@@ -153,10 +165,11 @@ class _Game:
 
     async def close_round(self, patience_s: float) -> None:
         self.closed = True
-        control = self.operator._control(self.world.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=self.terms.round_id)
+        hop_1, request = self.world.deployment.shufflers[0].name, rpc.CloseRequest(round_id=self.terms.round_id)
         try:
-            await retrying(lambda: control.Close(request, timeout=_CALL_S), give_up_after_s=patience_s)
+            await retrying(
+                lambda: self.operator._control(hop_1).Close(request, timeout=_CALL_S), give_up_after_s=patience_s
+            )
         except (grpc.aio.AioRpcError, Refusal):
             return
 
@@ -187,6 +200,9 @@ class _Game:
             case Restart(service) if service not in world.down:
                 await world.stop(service)
                 await world.start(service)
+            case Rotate(service):
+                await world.rotate(service)
+                await self.connect()
             case LinkFault(link, state, delay_ms):
                 world.links[link].delay_s = delay_ms / 1000
                 world.links[link].become(state)
@@ -406,15 +422,10 @@ async def play(world: World, schedule: Schedule) -> None:
     Raises:
         Violation: a promise was broken.
     """
-    transport = world.transport
-    hop_1, accountant = (world.entrance(of) for of in (world.deployment.shufflers[0], world.deployment.accountant))
-    async with (
-        Operator(world.directory, transport) as operator,
-        transport.public_channel(hop_1) as clients,
-        transport.public_channel(accountant) as for_tickets,
-    ):
-        terms = await _open_round(world, operator, schedule)
-        game = _Game(world, schedule, operator, clients, for_tickets, terms)
+    async with AsyncExitStack() as connections:
+        game = _Game(world, schedule, connections)
+        await game.connect()
+        game.terms = await _open_round(world, game.operator, schedule)
         for number, step in enumerate(schedule.steps):
             await game.step(number, step)
         await game.heal()

@@ -26,6 +26,7 @@ __all__ = [
     "Pause",
     "Repeat",
     "Restart",
+    "Rotate",
     "Schedule",
     "Step",
     "Submit",
@@ -71,7 +72,6 @@ _ADMISSION = (
 _HOP_1 = (
     "read the terms",
     *_ADMISSION,
-    "add the cost of admission",
     "close admission",
     "read the envelopes",
     ERASE_LOG,
@@ -79,7 +79,6 @@ _HOP_1 = (
 _ACCOUNTANT = (
     *_ADMISSION,
     "read the ticket keys",
-    "add the cost of tickets",
     "read the tickets of the reports",
     "read the keys to check tickets",
     "count the tickets",
@@ -200,6 +199,13 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Rotate:
+    """A service changes its identity and its TLS key; every service notices by itself, one sooner than another."""
+
+    service: str
+
+
+@dataclass(frozen=True)
 class LinkFault:
     """What becomes of one link from now on."""
 
@@ -233,7 +239,21 @@ class Expect:
     state: str
 
 
-Step = Expect | Submit | Repeat | Different | Tamper | Close | Fault | Kill | Restart | LinkFault | Trouble | Pause
+Step = (
+    Expect
+    | Submit
+    | Repeat
+    | Different
+    | Tamper
+    | Close
+    | Fault
+    | Kill
+    | Restart
+    | Rotate
+    | LinkFault
+    | Trouble
+    | Pause
+)
 
 
 @dataclass(frozen=True)
@@ -296,6 +316,7 @@ def _steps(hops: int) -> st.SearchStrategy[Step]:
         st.builds(Close, st.booleans()),
         st.builds(Kill, anyone, st.integers(0, 3)),
         st.builds(Restart, anyone),
+        st.builds(Rotate, anyone),
         st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),
         trouble,
         st.builds(Pause, st.sampled_from((5, 20, 80))),
