@@ -54,6 +54,8 @@ _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_MIXTURES = ("rr", "krr", "onebit", "hemisphere")
+"""Kinds of which a report with a smaller budget is one with a larger budget, or else a random one."""
 _CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
@@ -394,7 +396,7 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     _fill(message, certificate, multiset)
     entries = _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
     if message.unknown_budgets:
-        entries += _unknown_budgets_into(message, terms, multiset, randomizer, entries)
+        entries = _unknown_budgets_into(message, terms, multiset, randomizer, entries)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -426,30 +428,37 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
 def _unknown_budgets_into(
     message: pb.Certificate, terms: RoundTerms, known: Budgets, randomizer: Randomizer, entries: Sequence[Entry]
 ) -> list[Entry]:
-    """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs them.
+    """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
 
-    One of them may have any budget of the grid, and has all known budgets around it.
+    One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
+    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 2.2); with
+    other randomizers each is at worst certified its local budget, if nobody known uses it.
     """
-    largest = terms.budget_grid[-1]
-    if known.local_epsilon[-1] == largest:  # with one helper fewer
-        message.unknown_budget_epsilon = entries[-1].epsilon
-        return []
-    local_delta = terms.question.mechanism.budget_delta
-    around = Budgets.from_tiers([*known.tiers, (largest, 1, local_delta)])
-    certificate = certify(
-        around,
-        randomizer,
-        delta=message.delta,
-        dishonest=message.dishonest,
-        adaptive_order=terms.question.sequential is not None,
-        seconds=SHARPER_SECONDS,
-    )
-    (*_, entry) = _entries(around, randomizer, certificate, with_profiles=_limit(terms) is not None)
-    message.unknown_budget_epsilon = entry.epsilon
-    if entry.epsilon > message.epsilon:
-        message.epsilon, message.method = entry.epsilon, certificate.method
-    message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
-    return [replace(entry, count=message.unknown_budgets)]
+    mechanism, grid, used = terms.question.mechanism, terms.budget_grid, set(known.local_epsilon.tolist())
+    at_worst = 0.0
+    if mechanism.kind not in _MIXTURES:
+        at_worst = max([message.epsilon, *(budget for budget in grid[:-1] if budget not in used)])
+    *others, largest = entries
+    if grid[-1] not in used:  # else its users have been certified, with one helper fewer
+        around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, mechanism.budget_delta)])
+        certificate = certify(
+            around,
+            randomizer,
+            delta=message.delta,
+            dishonest=message.dishonest,
+            adaptive_order=terms.question.sequential is not None,
+            seconds=SHARPER_SECONDS,
+        )
+        (*_, extra) = _entries(around, randomizer, certificate, with_profiles=_limit(terms) is not None)
+        others, largest = list(entries), replace(extra, count=message.unknown_budgets)
+        message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
+        if largest.epsilon > message.epsilon:
+            message.method = certificate.method
+    if at_worst > largest.epsilon:
+        largest = replace(largest, epsilon=at_worst, profile=())
+    message.unknown_budget_epsilon = largest.epsilon
+    message.epsilon = max(message.epsilon, largest.epsilon)
+    return [*others, largest]
 
 
 def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:

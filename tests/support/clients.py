@@ -14,7 +14,16 @@ from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from tests.support import encode_report
 
-__all__ = ["crafted", "forged_tickets", "seal_all_of", "seal_prepared", "stranger", "submissions_of", "without_tickets"]
+__all__ = [
+    "crafted",
+    "forged_tickets",
+    "seal_all_of",
+    "seal_prepared",
+    "stranger",
+    "submissions_of",
+    "tickets_of",
+    "without_tickets",
+]
 
 
 def forged_tickets() -> tuple[bytes, bytes]:
@@ -39,15 +48,20 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
     return Prepared(sealed, record, key or new_client_key(), b"", b"")
 
 
-async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[Sealed]:
-    """Returns the submissions of clients that are enrolled here, if they have no token, and are all given tickets."""
+async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
+    """Returns the tickets of clients that are enrolled here, if they have no token, and are all given tickets."""
     await operator.enrol([one.client_key for one in prepared if not one.token])
     named = {str(index): one for index, one in enumerate(prepared)}
     async with operator.client_channel(operator.deployment.accountant.name) as accountant:
         tickets = await get_tickets(accountant, terms, named)
     assert not tickets.refused, tickets.refused
-    onion = Onion(terms)
-    return [seal_one(terms, onion, one, tickets.granted[name]) for name, one in named.items()]
+    return [tickets.granted[name] for name in named]
+
+
+async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[Sealed]:
+    """Returns the submissions of such clients."""
+    onion, tickets = Onion(terms), await tickets_of(operator, terms, prepared)
+    return [seal_one(terms, onion, one, pair) for one, pair in zip(prepared, tickets, strict=True)]
 
 
 async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[Sealed]:
