@@ -18,7 +18,7 @@ from client.submission import Sealed, new_client_key
 from deploy.operator.canaries import check_canaries, send_canaries
 from protocol.envelope import open_many
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Identity, Kind, sign_attendance
+from protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import GaussianVector, Hemisphere
 from protocol.onion import Onion
@@ -131,6 +131,28 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
         publication, certificate = await table.result(terms)
         assert np.isfinite(np.frombuffer(publication.vector, dtype="<f4")).all()
         assert certificate.dishonest == 2
+
+
+async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second answer that hop 2 passes on is its own, well sealed and signed: with a key that has no ticket."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=4))
+        onion, original, count = Onion(terms), open_many, 0
+        junk = sign_answer(terms.hash, np.array([0, 0, -1], dtype="<f4").tobytes(), new_client_key())
+        behind = [layer for layer in onion._answer if layer.label.hop > 2]
+
+        def forging(*arguments: Any) -> list[bytes | None]:
+            nonlocal count
+            count += 1
+            return original(*arguments) if count % 2 else [onion._seal(behind, junk)[0]]
+
+        monkeypatch.setattr("shuffler.sequential.open_many", forging)
+        taken = await table.take(terms, group)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (4, 4)
+        publication, certificate = await table.result(terms)
+        assert publication.num_reports == certificate.num_answers == 4
+        assert (certificate.num_tickets, certificate.dishonest) == (8, 4)
 
 
 async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
