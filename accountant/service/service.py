@@ -285,7 +285,7 @@ def _certificate(
 ) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the certificate of a released batch, with every reason against it, and what it costs each tier.
 
-    Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 2.2.
+    Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
     manifest, num_reports = terms.manifest, len(reports.hashes)
     last = chain[pb.LANE_REPORT][-1]
@@ -431,7 +431,7 @@ def _unknown_budgets_into(
     """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
 
     One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
-    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 2.2); with
+    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
     other randomizers each is at worst certified its local budget, if nobody known uses it.
     """
     mechanism, grid, used = terms.question.mechanism, terms.budget_grid, set(known.local_epsilon.tolist())

@@ -99,7 +99,7 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
 
 def stage_seconds_table(result: dict[str, Any]) -> Table:
     """Returns the wall and CPU seconds of every stage of every question of a demonstration."""
-    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal and admit overlap")
+    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
     table.add_column("stage")
     for question in result["questions"]:
         table.add_column(question["name"], justify="right")
@@ -124,6 +124,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
+    if certificate.get("unknown_budget_epsilon") is not None:
+        clients = counted(certificate["unknown_budgets"], "client")
+        table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
     table.add_section()
     table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
