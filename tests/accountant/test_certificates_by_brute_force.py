@@ -1,4 +1,4 @@
-"""No certificate is below the exact worst case over all data sets: n <= 7 (fewer for k = 4), budgets from 1e-6 to 10."""
+"""No certificate is below the exact worst case over all data sets: n <= 7 (less for larger k), budgets 1e-6 to 10."""
 
 from __future__ import annotations
 
