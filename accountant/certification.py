@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -20,9 +20,9 @@ from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
-from accountant.budgets import Budgets, as_budgets
+from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import randomizer_from_name
+from accountant.mechanisms.registry import as_randomizer
 from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta, outside
 from accountant.results import (
     Certificate,
@@ -55,11 +55,12 @@ UNIFORM_ORDER = (
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Users answered together: the worst victim among them, their number, and the others."""
+    """Users answered together: the worst victim among them, their number, the others, and whether budgets differ."""
 
     victim: Victim
     count: int
     others: Others
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class _Choice:
 
 
 def certify(
-    budgets: Budgets | Iterable[float],
+    budgets: AnyBudgets,
     randomizer: Randomizer | str,
     *,
     delta: float | None = None,
@@ -115,8 +116,9 @@ def certify(
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
     Args:
-        budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name works where there are no parameters.
+        budgets: the public multiset of local budgets: `Budgets`, a mapping from local epsilon to users, a sequence of
+            (local epsilon, users) pairs, or a sequence of floats, one user each.
+        randomizer: what every client runs, or its name, as `randomizer_from_name` takes it: "rr", "krr(k=5)".
         delta: the total delta over all rounds, 0 < delta < 1; the certificate then gives the least epsilon found.
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
@@ -138,7 +140,7 @@ def certify(
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
     budgets = as_budgets(budgets)
-    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    randomizer = as_randomizer(randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
     if bounds not in BOUNDS:
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
@@ -243,7 +245,9 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
         ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
         hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
         most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
-        groups.append(_Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others))
+        groups.append(
+            _Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others, members.size > 1)
+        )
     return groups
 
 
@@ -279,7 +283,7 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
         members = order[MAX_STRATA:]
         none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
         victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), none))
+        groups.append(_Group(victim, int(budgets.count[members].sum()), none, members.size > 1))
     return groups
 
 
@@ -326,6 +330,7 @@ def _answer(
         count=group.count,
         epsilon=found.epsilon,
         delta=found.delta,
+        grouped=group.several,
         privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
     return _Answer(tier, found.slack, found.method, found.steps)

@@ -8,18 +8,18 @@ forward before it is returned, so that the search decides only how good it is, n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 
-from accountant.budgets import Budgets, as_budgets
+from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import randomizer_from_name
-from accountant.ranges import MAX_USERS, check_count, outside
+from accountant.mechanisms.registry import as_randomizer
+from accountant.ranges import MAX_USERS, check_count, is_number, outside
 from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "standard_error"]
@@ -76,7 +76,7 @@ def plan(
     delta: float,
     epsilon: float | None = None,
     num_users: int | None = None,
-    budgets: Budgets | Iterable[float] | None = None,
+    budgets: AnyBudgets | None = None,
     rounds: int = 1,
     dishonest: int = 0,
     linkage: str = "separate",
@@ -91,7 +91,7 @@ def plan(
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
     Args:
-        randomizer: what every client runs.
+        randomizer: as for `certify`.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
         num_users: how many there are.
@@ -109,7 +109,7 @@ def plan(
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
-    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    randomizer = as_randomizer(randomizer)
     shape = None if budgets is None else as_budgets(budgets)
     if num_users is not None:
         check_count(num_users, "num_users", 1)
@@ -136,7 +136,7 @@ def plan(
         return _answer(
             Goal.ACCURACY, shape if num_users is None else _resized(shape, num_users), randomizer, forward, None
         )
-    if not (math.isfinite(epsilon) and epsilon > 0):
+    if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:

@@ -138,9 +138,6 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """Returns whether a round may still be deleted here: until it is certified."""
         return row.state in _BEFORE_CERTIFICATE
 
-    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """Changes what else has to change in the transaction that deletes a round."""
-
     async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
         """Deletes a round that has no certificate yet, keys first; the same call again changes nothing.
 
@@ -161,7 +158,6 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 raise Refusal(
                     Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
                 )
-            self.on_withdrawal(tx, row)
             tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
             self.forget(tx, round_id)
             return pb.ROUND_STATE_DISPOSED
@@ -169,10 +165,10 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         try:
             state = await self.store.run("withdraw the round", withdraw)
             self.dismiss(round_id)
-            await self.store.erase_log()
         finally:
             if was_driven:
                 self.wake(round_id)
+        await self.erase(round_id)
         return rpc.WithdrawResponse(state=state)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
@@ -184,7 +180,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         self.require_caller(context, [OPERATOR])
 
         def read(tx: Transaction) -> list[pb.RoundStatus]:
-            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds()[:20]
+            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
             return [
                 pb.RoundStatus(
                     round_id=row.round_id,
@@ -192,7 +188,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                     num_items=tx.num_submissions(row.round_id),
                     costs=tx.costs(row.round_id),
                     bytes_sent=row.bytes_sent,
-                    problem=row.problem or self.why_waiting(row.round_id),
+                    problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
                 )
                 for row in rows
             ]
