@@ -29,7 +29,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import TLS, Transport, caller_name, has_certificate, retrying
+from runtime.transport import TLS, Transport, caller_name, retrying
 from runtime.workers import WorkerPool
 
 __all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
@@ -122,14 +122,8 @@ class RoundDriver(abc.ABC):
         return self._channels[name]
 
     def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
-        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names.
-
-        A certificate that was trusted when its connection began, and is not any more, is one of before a change of
-        keys that not every service has noticed: NOT_READY, so that the caller comes again with its new one.
-        """
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
         name = caller_name(context, self.deployment)
-        if name is None and has_certificate(context):
-            raise Refusal(Code.NOT_READY, "your certificate is not pinned here; one of us has an older deployment file")
         if name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
 
