@@ -8,8 +8,7 @@ the central model is left to `certify`.
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON
+from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON, is_number, outside
 
-__all__ = ["Budgets", "Tier", "as_budgets", "read_budgets_csv"]
+__all__ = ["AnyBudgets", "Budgets", "Tier", "as_budgets", "read_budgets_csv"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,10 @@ class Budgets:
     @classmethod
     def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
         """One user per number, in any order. Raises ValueError naming the first bad position."""
-        values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
+        try:
+            values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"epsilons cannot be read ({error}); they must be a flat sequence of numbers") from error
         if values.ndim != 1:
             raise ValueError(f"epsilons have {values.ndim} dimensions; they must be a flat sequence of numbers")
         return cls(values, np.zeros(values.size), np.ones(values.size, dtype=np.int64))
@@ -106,9 +108,32 @@ class Budgets:
         return tuple(Tier(eps, count, delta) for eps, count, delta in rows)
 
 
-def as_budgets(budgets: Budgets | Iterable[float]) -> Budgets:
-    """`budgets` itself, or the multiset of a sequence of local epsilons."""
-    return budgets if isinstance(budgets, Budgets) else Budgets.from_epsilons(budgets)
+AnyBudgets = Budgets | Mapping[float, int] | Iterable[float] | Iterable[Tier | Sequence[Any]]
+"""Budgets in any form: see `as_budgets`."""
+
+
+def as_budgets(budgets: AnyBudgets) -> Budgets:
+    """Returns the multiset that is given in any form.
+
+    Args:
+        budgets: a multiset; a mapping from local epsilon to users; `Tier`s or tuples, as `Budgets.from_tiers` takes
+            them; or local epsilons, one user each.
+
+    Raises:
+        ValueError: it is none of these, or holds a value outside its range.
+    """
+    if isinstance(budgets, Budgets):
+        return budgets
+    if isinstance(budgets, Mapping):
+        return Budgets.from_tiers([*budgets.items()])
+    if isinstance(budgets, np.ndarray):
+        return Budgets.from_epsilons(budgets)
+    if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
+        raise outside("budgets", budgets, "local epsilons, (local epsilon, users) pairs, a mapping or Budgets")
+    rows: list[Any] = list(budgets)
+    if any(isinstance(row, Tier | list | tuple) for row in rows):
+        return Budgets.from_tiers(rows)
+    return Budgets.from_epsilons(rows)
 
 
 def read_budgets_csv(path: str | Path) -> Budgets:
@@ -166,19 +191,19 @@ def _integer(text: str, where: str) -> int:
         raise ValueError(f"{where}: count is {text!r}; it must be an integer >= 1") from None
 
 
-def _tier(row: Sequence[Any]) -> Tier:
-    if len(row) not in (2, 3):
+def _tier(row: Any) -> Tier:
+    if not isinstance(row, Sequence) or isinstance(row, str) or len(row) not in (2, 3):
         raise ValueError(f"tier is {row!r}; it must be (local_epsilon, count) or (local_epsilon, count, local_delta)")
     return Tier(*row)
 
 
 def _check_row(local_epsilon: float, local_delta: float, count: int, where: str) -> None:
-    if not (math.isfinite(local_epsilon) and MIN_LOCAL_EPSILON <= local_epsilon <= MAX_LOCAL_EPSILON):
+    if not (is_number(local_epsilon) and MIN_LOCAL_EPSILON <= local_epsilon <= MAX_LOCAL_EPSILON):
         raise ValueError(
             f"{where}: local epsilon is {local_epsilon!r}; "
             f"it must be {MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}"
         )
-    if not (math.isfinite(local_delta) and 0 <= local_delta < 1):
+    if not (is_number(local_delta) and 0 <= local_delta < 1):
         raise ValueError(f"{where}: local delta is {local_delta!r}; it must be 0 <= delta < 1")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_USERS:
         raise ValueError(f"{where}: count is {count!r}; it must be an integer, 1 <= count <= {MAX_USERS}")

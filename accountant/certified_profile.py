@@ -5,13 +5,13 @@ What `certify` says at one delta, for many; made for plots and for composing els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accountant.budgets import Budgets, as_budgets
+from accountant.budgets import AnyBudgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import randomizer_from_name
+from accountant.mechanisms.registry import as_randomizer
 from accountant.results import Certificate, LowerBound
 
 __all__ = ["CertifiedProfile", "ProfilePoint", "privacy_profile"]
@@ -46,7 +46,7 @@ class CertifiedProfile:
 
 
 def privacy_profile(
-    budgets: Budgets | Iterable[float],
+    budgets: AnyBudgets,
     randomizer: Randomizer | str,
     *,
     deltas: Sequence[float] = DELTAS,
@@ -59,10 +59,10 @@ def privacy_profile(
     Raises:
         ValueError: as `certify`, or deltas is empty.
     """
-    if not deltas:
+    if not len(deltas):
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
     multiset = as_budgets(budgets)
-    family = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
+    family = as_randomizer(randomizer)
     points = [
         ProfilePoint(
             delta,

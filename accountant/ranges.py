@@ -6,6 +6,7 @@ The lowest room of the accountant: everything else may import it, and it imports
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 __all__ = [
     "LINKAGES",
@@ -17,6 +18,7 @@ __all__ = [
     "check_epsilon",
     "check_linkage",
     "check_target_delta",
+    "is_number",
     "outside",
 ]
 
@@ -35,27 +37,32 @@ def outside(name: str, value: object, required: str) -> ValueError:
     return ValueError(f"{name} is {value!r}; it must be {required}")
 
 
+def is_number(value: object) -> bool:
+    """Returns whether a value is a finite real number; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     """Raises ValueError unless epsilon is a finite number >= 0."""
-    if not (math.isfinite(epsilon) and epsilon >= 0):
+    if not (is_number(epsilon) and epsilon >= 0):
         raise outside(name, epsilon, "a finite number >= 0")
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
     """Raises ValueError unless 0 <= delta <= 1."""
-    if not 0 <= delta <= 1:
+    if not (is_number(delta) and 0 <= delta <= 1):
         raise outside(name, delta, f"0 <= {name} <= 1")
 
 
 def check_target_delta(delta: float, name: str = "delta") -> None:
     """Raises ValueError unless 0 < delta < 1, as what is aimed at has to be."""
-    if not 0 < delta < 1:
+    if not (is_number(delta) and 0 < delta < 1):
         raise outside(name, delta, f"0 < {name} < 1")
 
 
 def check_count(count: int, name: str, least: int = 0) -> None:
     """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < least:
         raise outside(name, count, f"an integer >= {least}")
 
 

@@ -130,6 +130,7 @@ class PrivacyProfile(Protocol):
 class TierCertificate:
     """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta).
 
+    `grouped`: users of several smaller budgets are among them, who are answered together.
     `privacy_profile` is that of one round, from which the number was read. None where there is none, or only one for a
     span of budgets, which says nothing away from the number.
     """
@@ -139,6 +140,7 @@ class TierCertificate:
     count: int
     epsilon: float
     delta: float
+    grouped: bool = field(default=False, kw_only=True)
     privacy_profile: PrivacyProfile | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -246,7 +248,16 @@ class Certificate:
             "num_users": self.num_users,
             "dishonest": self.dishonest,
             "numerical_slack": self.numerical_slack,
-            "tiers": [{"local_epsilon": t.local_epsilon, "count": t.count, "epsilon": t.epsilon} for t in self.tiers],
+            "tiers": [
+                {
+                    "local_epsilon": tier.local_epsilon,
+                    "up_to": tier.grouped,
+                    "count": tier.count,
+                    "epsilon": tier.epsilon,
+                    "delta": tier.delta,
+                }
+                for tier in self.tiers
+            ],
             "everyone_else_colludes": {
                 "epsilon": self.everyone_else_colludes.epsilon,
                 "delta": self.everyone_else_colludes.delta,

@@ -6,6 +6,9 @@ of user i's value in its report (1 − 2q_i for a bit, 1 − kq_i for a category
 Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
 what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
 another draw of users from a population would add. `ESTIMATORS` has an estimator for each kind of mechanism.
+
+What is asked for lies in a range: a share in [0, 1], a mean in its interval. Estimates are unbiased and may leave it,
+so the nearest possible value stands beside each; an interval is cut to it, which loses no coverage.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, ClassVar, Generic, TypeVar
@@ -44,7 +47,16 @@ from protocol.mechanisms import (
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["ESTIMATORS", "Estimate", "Estimator", "decoder", "estimate", "project_on_simplex", "tiers_of_reports"]
+__all__ = [
+    "ESTIMATORS",
+    "Clamping",
+    "Estimate",
+    "Estimator",
+    "decoder",
+    "estimate",
+    "project_on_simplex",
+    "tiers_of_reports",
+]
 
 M = TypeVar("M")
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
@@ -63,16 +75,35 @@ _DEPENDENT = (
 
 
 @dataclass(frozen=True)
+class Clamping:
+    """Reports outside [low, high] count as its ends (protocol.mechanisms.LatticeMechanism.margin).
+
+    Attributes:
+        low, high: in the units of the mean.
+        num_clamped: how many reports lay outside.
+        bias: what it moves the mean by, at most, where all clients are honest; the confidence interval allows for it.
+        influence: what one false report can move the mean by, at most.
+    """
+
+    low: float
+    high: float
+    num_clamped: int
+    bias: float
+    influence: float
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
     Attributes:
         categories: histogram only: the names of what is counted.
         values: unbiased (before any projection), so they may leave their natural range.
-        projected: histogram only: the nearest point of the simplex (Euclidean).
+        projected: the nearest possible: of a histogram the point of the simplex (Euclidean), else the end of the range.
         standard_errors: around the truth of these users.
-        confidence_intervals: normal, at `confidence_level`, from `standard_errors`.
+        confidence_intervals: normal, at `confidence_level`, from `standard_errors`, cut to the range.
         sampling_standard_errors: of drawing these users from a population; not included in the others.
+        clamping: what limits one report's influence; None where no report can be large.
     """
 
     values: tuple[float, ...]
@@ -83,17 +114,20 @@ class Estimate:
     sampling_standard_errors: tuple[float, ...]
     notes: tuple[str, ...]
     categories: tuple[str, ...] = ()
+    clamping: Clamping | None = None
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
         publication.confidence_level = self.confidence_level
         publication.notes.extend(self.notes)
+        if self.clamping is not None:
+            publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
         for index, value in enumerate(self.values):
             low, high = self.confidence_intervals[index]
             publication.values.add(
                 label=self.categories[index] if self.categories else "",
                 estimate=value,
-                projected=self.projected[index] if self.projected else None,
+                projected=self.projected[index],
                 standard_error=self.standard_errors[index],
                 confidence_interval=pb.Interval(low=low, high=high),
                 sampling_standard_error=self.sampling_standard_errors[index],
@@ -115,9 +149,30 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
     return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
 
 
-def _interval(value: float, standard_error: float, confidence: float) -> tuple[float, float]:
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * standard_error
-    return value - half, value + half
+def _interval(
+    value: float, standard_error: float, confidence: float, bias: float, domain: tuple[float, float]
+) -> tuple[float, float]:
+    """Returns the normal interval, as much longer as the bias may be, and cut to the domain."""
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * standard_error + bias
+    least, most = domain
+    return min(max(value - half, least), most), max(min(value + half, most), least)
+
+
+def _remarks(values: Floats, intervals: Sequence[tuple[float, float]], domain: tuple[float, float]) -> tuple[str, ...]:
+    """Returns what has to be said of estimates that are impossible, and of intervals that were cut."""
+    least, most = domain
+    rounding = 1e-9 * (most - least)
+    outside = int(((values < least - rounding) | (values > most + rounding)).sum())
+    remarks = []
+    if outside:
+        which = "the estimate is" if len(values) == 1 else f"{outside} of {len(values)} estimates are"
+        remarks.append(
+            f"{which} outside [{least:g}, {most:g}], where the truth lies: the noise has carried it there; "
+            "the nearest possible value stands beside it"
+        )
+    if any(low == least or high == most for low, high in intervals):
+        remarks.append(f"intervals are cut to [{least:g}, {most:g}]")
+    return tuple(remarks)
 
 
 def _uneven(weights: Floats, counts: Floats) -> float:
@@ -171,7 +226,9 @@ class Estimator(ABC, Generic[M]):
         """
 
     @abstractmethod
-    def estimate(self, mechanism: M, reports: Sequence[Any], tiers: Tiers, confidence: float) -> Any:
+    def estimate(
+        self, mechanism: M, reports: Sequence[Any], tiers: Tiers, confidence: float, least_epsilon: float
+    ) -> Any:
         """See `estimate`."""
 
 
@@ -182,25 +239,43 @@ class _Scalar(Estimator[Scalar]):
     def decoder(self, mechanism: Scalar, least_epsilon: float) -> Callable[[bytes], int]:
         return mechanism.decode_report
 
-    def estimate(self, mechanism: Scalar, reports: Sequence[int], tiers: Tiers, confidence: float) -> Estimate:
+    def estimate(
+        self, mechanism: Scalar, reports: Sequence[int], tiers: Tiers, confidence: float, least_epsilon: float
+    ) -> Estimate:
         scaled, notes = tiers_of_reports(tiers, len(reports))
         epsilons, counts = np.array(scaled, dtype=np.float64).T
-        values, errors, samplings = self.numbers(mechanism, np.asarray(reports, dtype=np.int64), epsilons, counts)
+        as_sent = np.asarray(reports, dtype=np.int64)
+        found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
+        values, errors, samplings = self.numbers(mechanism, found, epsilons, counts)
+        domain, bias = self.domain(mechanism), 0.0 if clamping is None else clamping.bias
+        intervals = tuple(
+            _interval(value, error, confidence, bias, domain)
+            for value, error in zip(values.tolist(), errors.tolist(), strict=True)
+        )
         if self.weighs_by_budget and len(epsilons) > 1:
             notes = (*notes, _DEPENDENT)
+        projected = project_on_simplex(values) if mechanism.categories else np.clip(values, *domain)
         return Estimate(
             values=tuple(values.tolist()),
-            projected=tuple(project_on_simplex(values).tolist()) if mechanism.categories else (),
+            projected=tuple(projected.tolist()),
             standard_errors=tuple(errors.tolist()),
-            confidence_intervals=tuple(
-                _interval(value, error, confidence)
-                for value, error in zip(values.tolist(), errors.tolist(), strict=True)
-            ),
+            confidence_intervals=intervals,
             confidence_level=confidence,
             sampling_standard_errors=tuple(samplings.tolist()),
-            notes=notes,
+            notes=(*notes, *_remarks(values, intervals, domain)),
             categories=mechanism.categories,
+            clamping=clamping,
         )
+
+    def domain(self, mechanism: Scalar) -> tuple[float, float]:
+        """Returns the range of what is asked for: of shares, unless it is that of a number."""
+        return 0.0, 1.0
+
+    def clamped(
+        self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats, least_epsilon: float
+    ) -> tuple[Reports, Clamping | None]:
+        """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
+        return reports, None
 
     @abstractmethod
     def numbers(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
@@ -221,6 +296,9 @@ class _Category(_Scalar[KaryResponse]):
 
 
 class _OneBit(_Scalar[OneBit]):
+    def domain(self, mechanism: OneBit) -> tuple[float, float]:
+        return mechanism.low, mechanism.high
+
     def numbers(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
         hits = np.array([float(reports.sum())])
         shares, errors, samplings = _from_counts(hits, 2, epsilons, counts, rounded=True)
@@ -230,6 +308,27 @@ class _OneBit(_Scalar[OneBit]):
 
 class _Lattice(_Scalar[Lattice]):
     weighs_by_budget: ClassVar[bool] = False
+
+    def domain(self, mechanism: Lattice) -> tuple[float, float]:
+        return mechanism.low, mechanism.high
+
+    def clamped(
+        self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats, least_epsilon: float
+    ) -> tuple[Reports, Clamping | None]:
+        """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
+
+        It is pulled towards the interval only: the variance does not grow, and a mean moves by at most the excess.
+        """
+        margin, n = mechanism.margin(least_epsilon), float(counts.sum())
+        found = np.clip(reports, -margin, mechanism.lattice + margin)
+        step = (mechanism.high - mechanism.low) / mechanism.lattice
+        return found, Clamping(
+            low=mechanism.low - step * margin,
+            high=mechanism.high + step * margin,
+            num_clamped=int((found != reports).sum()),
+            bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), counts)) / n,
+            influence=step * (mechanism.lattice + 2 * margin) / n,
+        )
 
     def numbers(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
         """The average of the reports; stochastic rounding adds at most 1/4 to the variance of each report's noise."""
@@ -244,6 +343,10 @@ class _Lattice(_Scalar[Lattice]):
     def variances(self, mechanism: Lattice, epsilons: Floats) -> Floats:
         """Returns the variance of the noise of each budget in squared lattice steps, or more. Shape (T,)."""
 
+    @abstractmethod
+    def excess(self, mechanism: Lattice, epsilons: Floats, margin: int) -> Floats:
+        """Returns by how many steps the noise of each budget exceeds a margin on average, or more. Shape (T,)."""
+
 
 class _Laplace(_Lattice[Laplace]):
     def variances(self, mechanism: Laplace, epsilons: Floats) -> Floats:
@@ -251,15 +354,31 @@ class _Laplace(_Lattice[Laplace]):
         rate = epsilons / mechanism.lattice
         return np.asarray(2 * np.exp(-rate) / np.expm1(-rate) ** 2)
 
+    def excess(self, mechanism: Laplace, epsilons: Floats, margin: int) -> Floats:
+        """Σ P(K ≥ m) over m > margin, with P(K ≥ m) = r^m/(1 + r), r = e^(−1/b)."""
+        rate = epsilons / mechanism.lattice
+        return np.asarray(np.exp(-rate * (margin + 1)) / -np.expm1(-2 * rate))
+
 
 class _Gaussian(_Lattice[Gaussian]):
     def variances(self, mechanism: Gaussian, epsilons: Floats) -> Floats:
         """At most σ² (Canonne, Kamath, Steinke 2020, Corollary 9)."""
         return np.square([mechanism.sigma_steps(epsilon) for epsilon in epsilons.tolist()])
 
+    def excess(self, mechanism: Gaussian, epsilons: Floats, margin: int) -> Floats:
+        """At most σ(φ(t) − t(1 − Φ(t))), t = (margin − 1)/σ, as P(K ≥ m) ≤ P(N(0, σ²) ≥ m − 1) (there, Prop. 25)."""
+        normal, found = NormalDist(), []
+        for epsilon in epsilons.tolist():
+            sigma = mechanism.sigma_steps(epsilon)
+            t = (margin - 1) / sigma
+            found.append(sigma * (normal.pdf(t) - t * normal.cdf(-t)))
+        return np.array(found)
+
 
 class _Vector(Estimator[InSpace]):
-    def estimate(self, mechanism: InSpace, reports: Sequence[Any], tiers: Tiers, confidence: float) -> VectorEstimate:
+    def estimate(
+        self, mechanism: InSpace, reports: Sequence[Any], tiers: Tiers, confidence: float, least_epsilon: float
+    ) -> VectorEstimate:
         scaled, notes = tiers_of_reports(tiers, len(reports))
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
         return replace(self.mean(mechanism, total, scaled), notes=notes)
@@ -304,7 +423,9 @@ def decoder(question: Question, least_epsilon: float) -> Callable[[bytes], Any]:
     return ESTIMATORS[question.mechanism.kind].decoder(question.mechanism, least_epsilon)
 
 
-def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float = 0.95) -> Any:
+def estimate(
+    question: Question, reports: Any, tiers: Tiers, confidence: float = 0.95, *, least_epsilon: float | None = None
+) -> Any:
     """Answers a question.
 
     Args:
@@ -312,6 +433,8 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
         reports: decoded reports in any order, a sequence or an array.
         tiers: (local epsilon, number of users) as the certificate states them.
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.
+        least_epsilon: the smallest budget of the round's grid, with which any report may have been made; the smallest
+            of the tiers if not given.
 
     Returns:
         An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
@@ -321,4 +444,5 @@ def estimate(question: Question, reports: Any, tiers: Tiers, confidence: float =
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
-    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence)
+    least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
+    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence, least)

@@ -292,6 +292,5 @@ def _answer(
     if len(reports) < needed:
         publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
-    estimate(terms.question, reports, [(tier.local_epsilon, tier.count) for tier in certificate.tiers]).publish(
-        publication
-    )
+    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0]).publish(publication)

@@ -1,7 +1,8 @@
 """A fleet: n users played from one place, each with its own ephemeral key and its own budget.
 
 Sealing runs in worker processes and overlaps with storing, enrolling and sending. A fleet that is started again for
-the same round goes on where it stopped: a sealed submission is sent again, and its user is never randomized twice.
+the same round goes on where it stopped: a sealed submission of one of its users is sent again, and no user is ever
+randomized twice.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ T = TypeVar("T")
 
 @dataclass
 class FleetReport:
-    """What a fleet did: codes by count, and what it cost.
+    """What a fleet did: codes by count, how many users had answered before and were not sent again, and what it cost.
 
     `seal_wall_s` runs until the last submission is sealed, `submit_wall_s` from the first call to the last
     acknowledgement; they overlap, `wall_s` is both together.
     """
 
     codes: Counter[str] = field(default_factory=Counter)
+    answered_before: int = 0
     wall_s: float = 0.0
     seal_wall_s: float = 0.0
     seal_cpu_s: float = 0.0
@@ -75,7 +77,7 @@ async def run_fleet(
         ValueError: a user's value or `max_local_epsilon` cannot be used; no user of that chunk is randomized.
         grpc.aio.AioRpcError: hop 1 stayed out of reach; the outbox keeps what is not acknowledged.
     """
-    report = FleetReport()
+    report = FleetReport(answered_before=len(users.keys() & outbox.acknowledged(terms.round_id).keys()))
     started = time.perf_counter()
     sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
@@ -83,8 +85,8 @@ async def run_fleet(
     chunk = min(most, _CHUNK)
 
     async def seal_everyone() -> None:
-        known = outbox.users(terms.round_id)
-        for part in _parts(outbox.pending(terms.round_id), chunk):
+        known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
+        for part in _parts({user: raw for user, raw in pending.items() if user in users}, chunk):
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
         jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, chunk)]

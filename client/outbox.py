@@ -24,12 +24,13 @@ _submissions = sa.Table(
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("submission", sa.LargeBinary, nullable=False),
     sa.Column("trail", sa.LargeBinary, nullable=False),
+    sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
 )
 
 
 class Outbox:
-    """A SQLite file. Users are named by the caller: a key, or a line of a file."""
+    """A SQLite file. Users are named by the caller: a key, or a file and its line."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,13 @@ class Outbox:
 
     def submission(self, round_id: str, user: str) -> bytes:
         """Returns a user's stored submission; raises KeyError if there is none."""
-        return self._read(round_id, _submissions.c.user == user)[user]
+        stored: bytes = self._read(round_id, _submissions.c.user == user)[user]
+        return stored
+
+    def spent(self, round_id: str, user: str) -> float:
+        """Returns the local epsilon that a user's stored submission was made with; raises KeyError if there is none."""
+        spent: float = self._read(round_id, _submissions.c.user == user, _submissions.c.local_epsilon)[user]
+        return spent
 
     def users(self, round_id: str) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not."""
@@ -61,8 +68,8 @@ class Outbox:
         self,
         round_id: str,
         where: sa.ColumnElement[bool],
-        column: sa.ColumnElement[bytes] = _submissions.c.submission,
-    ) -> dict[str, bytes]:
+        column: sa.ColumnElement[Any] = _submissions.c.submission,
+    ) -> dict[str, Any]:
         here = sa.select(_submissions.c.user, column)
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
@@ -79,6 +86,7 @@ class Outbox:
                 "user": user,
                 "submission": sealed.submission,
                 "trail": sealed.trail,
+                "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
             }
             for user, sealed in submissions.items()

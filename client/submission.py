@@ -68,10 +68,11 @@ def new_client_key() -> bytes:
 
 
 class Sealed(NamedTuple):
-    """A serialised submission, and the trail of its envelope (`protocol.onion.Wrapped`)."""
+    """A serialised submission, its trail (`protocol.onion.Wrapped`), and the local epsilon that it spends."""
 
     submission: bytes
     trail: bytes
+    local_epsilon: float = 0.0
 
 
 def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Sealed:
@@ -84,7 +85,8 @@ def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Seale
     report = JOINING if terms.question.sequential else _report(terms.question, participant.value, epsilon)
     envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
     key = participant.private_key or new_client_key()
-    return Sealed(sign_submission(terms.round_id, envelope, key, participant.token).SerializeToString(), trail)
+    submission = sign_submission(terms.round_id, envelope, key, participant.token)
+    return Sealed(submission.SerializeToString(), trail, epsilon)
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:

@@ -256,13 +256,25 @@ class OneBit(IntervalMechanism):
 class LatticeMechanism(IntervalMechanism):
     """A number rounded to low + j (high - low)/lattice, j = 0..lattice, plus integer noise; the report is a position j.
 
-    The position may lie outside 0..lattice.
+    The position may lie outside 0..lattice. The analyzer counts one that lies farther outside than `margin` as if it
+    lay there, so that one false report moves a mean by a bounded amount.
 
     Attributes:
         lattice: the number of steps between low and high.
     """
 
     lattice: int = field(kw_only=True)
+
+    def margin(self, least_epsilon: float) -> int:
+        """Returns how many steps outside 0..lattice a report still counts as it is.
+
+        least_epsilon: the smallest budget of the round's grid, whose noise is the largest.
+        """
+        return min(math.ceil(self.noise_steps(least_epsilon)), _MAX_LATTICE_REPORT - self.lattice)
+
+    @abstractmethod
+    def noise_steps(self, epsilon: float) -> float:
+        """Returns how many steps of noise a report with this budget exceeds with a probability below 0.0004."""
 
     @property
     def report_range(self) -> tuple[int, int]:
@@ -284,6 +296,10 @@ class Laplace(LatticeMechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_count("lattice", self.lattice, 1, _MAX_LATTICE)
+
+    def noise_steps(self, epsilon: float) -> float:
+        """See `LatticeMechanism.noise_steps`: eight scales, with a probability of e^-8."""
+        return 8 * self.lattice / epsilon
 
 
 @dataclass(frozen=True)
@@ -308,6 +324,10 @@ class Gaussian(LatticeMechanism):
     def budget_delta(self) -> float:
         """See `Mechanism.budget_delta`."""
         return self.local_delta
+
+    def noise_steps(self, epsilon: float) -> float:
+        """See `LatticeMechanism.noise_steps`: four and a half standard deviations."""
+        return 4.5 * self.sigma_steps(epsilon)
 
     def sigma_steps(self, epsilon: float) -> float:
         """Returns the scale of the noise in lattice steps; raises ValueError as `gaussian_sigma_steps` does."""

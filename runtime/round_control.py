@@ -138,9 +138,6 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """Returns whether a round may still be deleted here: until it is certified."""
         return row.state in _BEFORE_CERTIFICATE
 
-    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """Changes what else has to change in the transaction that deletes a round."""
-
     async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
         """Deletes a round that has no certificate yet, keys first; the same call again changes nothing.
 
@@ -161,7 +158,6 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 raise Refusal(
                     Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
                 )
-            self.on_withdrawal(tx, row)
             tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
             self.forget(tx, round_id)
             return pb.ROUND_STATE_DISPOSED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,12 @@ from accountant.attacks.binary import BinaryAttacks
 from accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
 from accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
 from accountant.attacks.kary import KaryAttacks
-from accountant.budgets import Budgets, as_budgets
+from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.kary import KaryRandomizedResponse
 from accountant.mechanisms.laplace import LaplaceMechanism
-from accountant.mechanisms.registry import randomizer_from_name
+from accountant.mechanisms.registry import as_randomizer
 from accountant.numerics.binomial import UNIT
 from accountant.ranges import check_count, check_linkage, outside
 from accountant.results import LowerBound
@@ -44,7 +44,7 @@ _STALE = 300
 
 
 def lower_bound(
-    budgets: Budgets | Iterable[float],
+    budgets: AnyBudgets,
     randomizer: Randomizer | str,
     *,
     delta: float | None = None,
@@ -58,8 +58,8 @@ def lower_bound(
     """Returns the strongest attack found on any user: no (epsilon', delta) with a smaller epsilon' can be true.
 
     Args:
-        budgets: the public multiset of local budgets; a sequence of floats means one user each.
-        randomizer: what every client runs; a name works where there are no parameters.
+        budgets: the public multiset of local budgets, as for `certify`.
+        randomizer: what every client runs, or its name, as for `certify`.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
@@ -89,7 +89,7 @@ def is_attackable(randomizer: Randomizer) -> bool:
 
 
 def _checked(
-    budgets: Budgets | Iterable[float],
+    budgets: AnyBudgets,
     randomizer: Randomizer | str,
     dishonest: int,
     linkage: str,
@@ -99,8 +99,7 @@ def _checked(
     check_linkage(linkage)
     if seconds is not None and not 0 <= seconds < math.inf:
         raise outside("seconds", seconds, "a finite number >= 0, or None")
-    randomizer = randomizer_from_name(randomizer) if isinstance(randomizer, str) else randomizer
-    return as_budgets(budgets), randomizer
+    return as_budgets(budgets), as_randomizer(randomizer)
 
 
 def _tiers_of(budgets: Budgets, victim: float) -> list[int]:

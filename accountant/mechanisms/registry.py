@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -14,7 +15,7 @@ from accountant.mechanisms.laplace import LaplaceMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from protocol.mechanisms import Mechanism
 
-__all__ = ["RANDOMIZERS", "randomizer_from_name", "randomizer_of"]
+__all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of"]
 
 RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
@@ -27,19 +28,55 @@ RANDOMIZERS: dict[str, type[Randomizer]] = {
 }
 
 
+_WITH_PARAMETERS = re.compile(r"(?P<name>\w+)\((?P<parameters>[^()]*)\)")
+_SHORT = {"d": "dimension"}
+"""Parameters that `Randomizer.name` abbreviates."""
+
+
 def randomizer_of(mechanism: Mechanism) -> Randomizer:
     """Returns the accountant's description of what the clients of a round run."""
     return RANDOMIZERS[mechanism.kind].of(mechanism)
 
 
+def as_randomizer(randomizer: Randomizer | str) -> Randomizer:
+    """Returns a randomizer itself, or the one of this name.
+
+    Raises:
+        ValueError: it is neither, or as `randomizer_from_name`.
+    """
+    if isinstance(randomizer, str):
+        return randomizer_from_name(randomizer)
+    if not isinstance(randomizer, Randomizer):
+        raise _unknown(randomizer)
+    return randomizer
+
+
+def _unknown(given: object) -> ValueError:
+    names = ", ".join(sorted(RANDOMIZERS))
+    return ValueError(f"randomizer is {given!r}; it must be one of {names}, as 'krr(k=5)' where it has parameters")
+
+
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     """Returns the randomizer of a kind: `rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian`, `hemisphere` and so on.
+
+    Parameters may stand in the name, as certificates print it: "krr(k=5)", "hemisphere(d=3)".
 
     Raises:
         ValueError: an unknown kind or parameter, one that is missing, or one out of range.
     """
+    written = _WITH_PARAMETERS.fullmatch(name)
+    if written is not None:
+        name = written["name"]
+        for part in written["parameters"].split(","):
+            parameter, _, value = (text.strip() for text in part.partition("="))
+            parameter = _SHORT.get(parameter, parameter)
+            if parameter in parameters:
+                raise ValueError(f"{parameter} is given twice, in the name {name!r} and beside it")
+            if not value.isdecimal():
+                raise ValueError(f"{parameter} is {value!r}; it must be a whole number")
+            parameters[parameter] = int(value)
     if name not in RANDOMIZERS:
-        raise ValueError(f"randomizer is {name!r}; it must be one of {', '.join(sorted(RANDOMIZERS))}")
+        raise _unknown(name)
     known = [one.name for one in fields(RANDOMIZERS[name])]
     for parameter, value in parameters.items():
         if parameter not in known:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from accountant.budgets import Tier
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from accountant.numerics.binomial import UNIT, Floats
+from accountant.ranges import outside
 
 __all__ = ["TableMechanism"]
 
@@ -31,18 +32,25 @@ TABLE_SUM = 5e-14
 class TableMechanism(Randomizer):
     """Any randomizer with finitely many outputs: one table of probabilities for every local budget that is in use.
 
-    tables: local epsilon -> float64 (inputs, outputs), rows adding up to 1. A density is a table once its outputs are
-    cut into cells by a post-processing (rounding a report, for instance).
+    tables: local epsilon -> (inputs, outputs), an array or nested lists, rows adding up to 1. A density is a table once
+    its outputs are cut into cells by a post-processing (rounding a report, for instance).
     No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING, and the local
     budget that is certified is then what it shows. Rows stand for themselves divided by their sums.
     Raises ValueError for tables of different shapes, rows that do not add up to 1, or a larger ratio.
     """
 
     kind: ClassVar[str] = "table"
-    tables: Mapping[float, Floats]
+    tables: Mapping[float, Any]
     label: str = "table"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tables, Mapping):
+            raise outside("tables", self.tables, "a mapping from local epsilon to a table")
+        try:
+            tables = {epsilon: np.asarray(table, dtype=np.float64) for epsilon, table in self.tables.items()}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a table cannot be read ({error}); it must be numbers, one row for each input") from error
+        object.__setattr__(self, "tables", tables)
         if not self.tables:
             raise ValueError("tables is empty; it must hold one for every local budget")
         shapes = {np.shape(table) for table in self.tables.values()}
@@ -64,7 +72,7 @@ class TableMechanism(Randomizer):
 
     @cached_property
     def _shown(self) -> dict[float, float]:
-        return {epsilon: _log_ratio(np.asarray(table, dtype=np.float64)) for epsilon, table in self.tables.items()}
+        return {epsilon: _log_ratio(table) for epsilon, table in self.tables.items()}
 
     def shown(self, local_epsilon: float) -> float:
         """See `Randomizer.shown`."""

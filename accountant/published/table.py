@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.budgets import Budgets
+from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import as_randomizer
 from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
 from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
 from accountant.published.likelihood_tests import likelihood_test_clones
 from accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
 from accountant.published.validity import OutOfRangeError, need
+from accountant.ranges import check_target_delta
 from accountant.results import Comparison, Grade, Status
 
 __all__ = ["compare"]
@@ -151,8 +153,8 @@ _ROWS = (
 
 
 def compare(
-    budgets: Budgets,
-    randomizer: Randomizer,
+    budgets: AnyBudgets,
+    randomizer: Randomizer | str,
     delta: float,
     *,
     attack: float | None = None,
@@ -161,14 +163,20 @@ def compare(
     """Every published bound at this delta, in the order of the table in the specification; replace-one neighbours.
 
     Args:
-        budgets: the public multiset; the declared local deltas are not counted where the randomizer is pure.
-        randomizer: what every client runs.
-        delta: the target; outside (0, 1) no row has a number.
+        budgets: the public multiset, as for `certify`; declared local deltas are not counted where the randomizer is
+            pure.
+        randomizer: what every client runs, or its name, as for `certify`.
+        delta: the target, 0 < delta < 1.
         attack: the best known lower bound on epsilon at this delta, if there is one: what lies below it is refuted.
         only: names of rows; None for all.
 
     All of them are about one round, in which every user is honest and nothing links a report to its budget.
+
+    Raises:
+        ValueError: anything outside these ranges.
     """
+    budgets, randomizer = as_budgets(budgets), as_randomizer(randomizer)
+    check_target_delta(delta)
     if not randomizer.spends_local_delta and bool((budgets.local_delta > 0).any()):
         budgets = Budgets(budgets.local_epsilon, np.zeros(budgets.num_tiers), budgets.count)
     rows = [row for row in _ROWS if only is None or row.name in only]

@@ -11,6 +11,7 @@ release key, without which no report can be opened.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -29,7 +30,7 @@ from protocol.batches import read_commitments
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import KaryResponse
 from protocol.onion import Onion, decode_budget
 from protocol.v1 import messages_pb2 as pb
@@ -52,6 +53,9 @@ HONEST_ACCOUNTANT = (
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
+SHARPER_SECONDS = 10.0
+"""After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
 class AccountantService(RoundService, stubs.AccountantServicer):
@@ -81,21 +85,13 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return True
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified."""
+        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified.
+
+        The ledger has such a round as if there were no amplification (`_reserved`), which a withdrawal does not change:
+        how many answers the analyzer has seen by then is not known.
+        """
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
         return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
-
-    def on_withdrawal(self, tx: Transaction, row: RoundRow) -> None:
-        """Charges the ledger of a sequential round as if there were no amplification.
-
-        How many answers the analyzer has seen by then is not known.
-        """
-        if row.state != pb.ROUND_STATE_SEQUENTIAL:
-            return
-        terms = parse_terms(pb.Signed.FromString(row.manifest).payload)
-        first = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"")
-        _, entries = _after_sequential(terms, pb.Certificate.FromString(first.payload), 0)
-        Ledger(tx.connection).amend(terms.round_id, entries)
 
     # ------------------------------------------------------------- certify
 
@@ -109,6 +105,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets, invalid, cpu_s = await self._open_budgets(terms)
         watch.workers_cpu_s += cpu_s
         certificate, entries = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        if terms.question.sequential is not None and certificate.granted:
+            entries = await asyncio.to_thread(_reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, watch)
@@ -127,6 +125,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         outcome = "granted" if certificate.granted else "policy"
         limit = _limit(terms)
         if certificate.granted and limit is not None:
+            # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
                 "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
@@ -134,7 +133,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             if refusal is not None:
                 outcome = "ledger"
                 certificate.granted = False
-                certificate.refusals.append(refusal)
+                certificate.refusals.append(f"{refusal}{_CUT_SHORT if terms.question.sequential is not None else ''}")
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -235,7 +234,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                if report.num_answers:  # else what was entered with the grant stays, which is for more than none
+                if report.num_answers:  # else what was entered with the grant stays
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
@@ -292,6 +291,7 @@ def _certificate(
         invalid_budgets=invalid,
     )
     if not budgets:
+        message.epsilon = math.inf
         message.refusals.append("no budget of this batch is on the grid")
         return message, []
     entries = _certify_into(message, terms, sorted(budgets.items()))
@@ -302,6 +302,15 @@ def _certificate(
 def _most_missing(terms: RoundTerms, num_users: int) -> int:
     """Returns how many clients may fail to answer in a sequential round before hop 1 ends it."""
     return max(0, num_users - terms.manifest.min_batch_size)
+
+
+def _reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
+    """Returns what a sequential round costs if it is cut short: every budget without amplification.
+
+    Clients may vanish and the operator may end or withdraw the round after any answer, so this is what the ledger has
+    to bear when the round is granted. It is amended, downwards, when the round has ended.
+    """
+    return _after_sequential(terms, first, 0)[1]
 
 
 def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
@@ -332,11 +341,27 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     Returns what the round costs each tier, as the ledger keeps it.
     """
     manifest, dishonest = terms.manifest, message.dishonest
+    if min(count for _, count in budgets) < manifest.min_tier_size:
+        # Nothing that depends on the budgets stands in this certificate: it would give away what the minimum protects.
+        message.epsilon = math.inf
+        message.refusals.append(
+            f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
+            "which one, and how many they are, is not said"
+        )
+        return []
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    adaptive_order = terms.question.sequential is not None
+    certificate = certify(
+        multiset,
+        randomizer,
+        delta=manifest.delta,
+        dishonest=dishonest,
+        adaptive_order=adaptive_order,
+        seconds=SHARPER_SECONDS,
+    )
     _fill(message, certificate, multiset)
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -344,12 +369,6 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
     message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
-    rare = [tier for tier in multiset.tiers if tier.count < manifest.min_tier_size]
-    if rare:
-        message.refusals.append(
-            f"local epsilon {rare[0].local_epsilon:g} was used by {rare[0].count} clients; it must be at least "
-            f"{manifest.min_tier_size} for each budget that is used"
-        )
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not certificate.delta <= manifest.delta:
@@ -358,7 +377,9 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
-        nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
+        nearest = _nearest(
+            multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
+        )
         message.refusals.append(
             f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
             f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
@@ -414,20 +435,35 @@ def _answered(certificate: Certificate, local_epsilon: float) -> int:
     return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
-def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
+def _nearest(
+    budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int, *, adaptive_order: bool
+) -> str:
     """Returns which settings would have been granted: smaller budgets for these users, or more users."""
     largest = float(budgets.local_epsilon[-1])
     found = []
     try:
         smaller = plan(
-            randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=budgets.num_users,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
         found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
-        more = plan(randomizer, delta=delta, epsilon=epsilon, budgets=budgets, dishonest=dishonest)
+        more = plan(
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
+        )
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass

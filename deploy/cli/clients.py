@@ -24,6 +24,8 @@ from deploy.local.budget_groups import GSPA_BUDGETS
 
 __all__ = ["add_commands"]
 
+_MOST_REASONS = 10
+
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
@@ -53,6 +55,13 @@ def submit(
     epsilon_column: Annotated[
         str | None, typer.Option(help="Fleet: the column of each user's max_local_epsilon.")
     ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(help="Fleet: the column that says who a row is about; else each row of each file is a person."),
+    ] = None,
+    clamp: Annotated[
+        bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")
+    ] = False,
     budgets: BudgetGroups = GSPA_BUDGETS,
     limit: Annotated[
         int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
@@ -61,7 +70,8 @@ def submit(
 ) -> None:
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
     if csv is not None:
-        _submit_fleet(directory, round_id, csv, value_column, epsilon_column, budgets, limit, as_json)
+        columns = (value_column, epsilon_column, id_column)
+        _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, as_json)
     else:
         _submit_one(directory, round_id, value, epsilon, key, token, enrol, as_json)
 
@@ -77,7 +87,7 @@ def _submit_one(
     as_json: bool,
 ) -> None:
     with plain_errors():
-        from deploy.local.one_user import submit_one
+        from deploy.local.one_user import ALREADY_ANSWERED, submit_one
         from protocol.errors import Code
 
         if value is None or epsilon is None:
@@ -86,21 +96,24 @@ def _submit_one(
             admits = bytes.fromhex(token)
         except ValueError as error:
             raise ValueError(f"token is {token!r}; it must be 64 hexadecimal digits") from error
-        sent_to, code, spent = asyncio.run(
-            submit_one(directory, round_id, value, epsilon, key, token=admits, enrol=enrol)
-        )
-    document = {"round_id": sent_to, "code": code, "local_epsilon": spent}
-    show(as_json, document, f"{code} in round {sent_to}, local ε {spent:g}")
-    if code != "ACCEPTED":
-        raise fail(NOT_ACCEPTED, Code[code].message)
+        done = asyncio.run(submit_one(directory, round_id, value, epsilon, key, token=admits, enrol=enrol))
+    document = {"round_id": done.round_id, "code": done.code, "local_epsilon": done.local_epsilon}
+    show(as_json, document, f"{done.code} in round {done.round_id}, local ε {done.local_epsilon:g}")
+    if done.code == ALREADY_ANSWERED:
+        before = f"already answered with local ε {done.local_epsilon:g}"
+        raise fail(NOT_ACCEPTED, f"{before}; a person answers once, and what was given now was not used")
+    if done.sealed_before:
+        note(f"sent as it was sealed before, with local ε {done.local_epsilon:g}; what was given now was not used")
+    if done.code != "ACCEPTED":
+        raise fail(NOT_ACCEPTED, Code[done.code].message)
 
 
 def _submit_fleet(
     directory: Path,
     round_id: str,
     csv: Path,
-    value_column: str | None,
-    epsilon_column: str | None,
+    columns: tuple[str | None, str | None, str | None],
+    clamp: bool,
     budgets: str,
     limit: int | None,
     as_json: bool,
@@ -111,6 +124,7 @@ def _submit_fleet(
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.fleet import submit_file
 
+        value_column, epsilon_column, id_column = columns
         if value_column is None:
             raise ValueError("value_column is missing; a fleet needs --value-column")
         groups = parse_budget_groups(budgets)
@@ -123,15 +137,18 @@ def _submit_fleet(
                     value_column,
                     groups,
                     epsilon_column=epsilon_column,
+                    id_column=id_column,
+                    clamp=clamp,
                     limit=limit,
                     progress=lambda done, total: move(done, total, value_column),
                 )
             )
-    for reason in list(sent.rejected.values())[:10]:
+    for reason in list(sent.rejected.values())[:_MOST_REASONS]:
         note(f"left out: {reason}")
-    codes = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in sent.report.codes.items())
-    show(as_json, sent.document(), f"round {sent.round_id}: {codes}; {len(sent.rejected)} rows left out")
-    if sent.report.accepted != sent.report.codes.total():
+    if len(sent.rejected) > _MOST_REASONS:
+        note(f"left out: {len(sent.rejected) - _MOST_REASONS} more")
+    show(as_json, sent.document(), sent.summary())
+    if not sent.all_counted:
         raise typer.Exit(NOT_ACCEPTED)
 
 

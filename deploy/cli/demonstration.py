@@ -24,6 +24,10 @@ def demo(
     value_column: Annotated[str | None, typer.Option(help="The column to ask about.")] = None,
     low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None,
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
+    drop_outside: Annotated[
+        bool,
+        typer.Option("--drop-outside", help="Leave out rows outside [low, high], instead of counting the nearer end."),
+    ] = False,
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None,
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
@@ -36,16 +40,18 @@ def demo(
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.demo import ask_about, run_demo
         from deploy.show.plots import plot_answers
-        from deploy.show.tables import answers_table, counted, privacy_cost_table, stage_seconds_table
+        from deploy.show.tables import answers_table, counted, privacy_cost_table, remarks, stage_seconds_table
 
         file, questions = ask_about(csv, value_column, low, high, users)
         groups = parse_budget_groups(budgets)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
-        result = run_demo(file, questions, groups, hops=hops, limit=users, delta=delta, quiet=as_json)
+        result = run_demo(
+            file, questions, groups, hops=hops, limit=users, delta=delta, clamp=not drop_outside, quiet=as_json
+        )
         plot_answers(result, plot)
         tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
-        show(as_json, result, *tables, f"plot: {plot}")
+        show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
 
 
 def bench(

@@ -158,13 +158,14 @@ def round_result(
     with plain_errors():
         from deploy.operator.rounds import published_result
         from deploy.show.documents import publication_json
-        from deploy.show.tables import certificate_table, estimates_table
+        from deploy.show.tables import certificate_table, clamping_line, estimates_table
 
         publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     result = publication_json(publication, certificate)
-    show(as_json, result, estimates_table(result), certificate_table(result["certificate"]), *result["notes"])
+    lines = [line for line in (clamping_line(result), *result["notes"]) if line]
+    show(as_json, result, estimates_table(result), certificate_table(result["certificate"]), *lines)
 
 
 def _question(name: str, kind: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:

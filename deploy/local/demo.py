@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
-from deploy.local.population import guess_question, read_population
+from deploy.local.population import Population, guess_question, read_population
 from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
@@ -47,8 +47,35 @@ class _AnsweredQuestion:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
-    truth: tuple[float, ...]
+    population: Population
     outcome: RoundOutcome
+
+    def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
+        """Returns the share, mean, or share of every category of these very participants.
+
+        as_stated: of their values in the file, where a value outside the question's interval is not clamped to it.
+        """
+        stated = self.population.clamped if as_stated else {}
+        values = [stated.get(name, one.value) for name, one in self.population.participants.items()]
+        categories = range(len(self.asked.question.mechanism.categories))
+        shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
+        return shares or (sum(values) / len(values),)
+
+    def notes(self) -> list[str]:
+        """Returns what the truth is not about: values that were clamped, and rows that were left out."""
+        used, left = len(self.population.participants), self.population.rejected
+        notes = []
+        if self.population.clamped:
+            (whole,) = self.truth(as_stated=True)
+            notes.append(
+                f"{len(self.population.clamped)} of {used} values ({len(self.population.clamped) / used:.1%}) are "
+                f"outside the interval and count as its nearer end; as the file has them their mean is {whole:.4f}"
+            )
+        if left:
+            notes.append(
+                f"{len(left)} of {used + len(left)} rows were left out, also of the truth; {next(iter(left.values()))}"
+            )
+        return notes
 
 
 def ask_about(
@@ -81,6 +108,7 @@ def run_demo(
     hops: int,
     limit: int | None,
     delta: float,
+    clamp: bool,
     quiet: bool,
 ) -> dict[str, Any]:
     """Starts a deployment, asks the questions one after the other, and returns the JSON document of `croupier demo`.
@@ -92,6 +120,7 @@ def run_demo(
         hops: the number of shufflers.
         limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
+        clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
         quiet: show no progress of the fleets.
 
     Raises:
@@ -99,7 +128,7 @@ def run_demo(
         RuntimeError, Refusal: a round did not come to its end.
     """
     with temporary_deployment(hops) as local:
-        answers = asyncio.run(_ask_all(local.directory, file, questions, groups, limit, delta, quiet))
+        answers = asyncio.run(_ask_all(local.directory, file, questions, groups, limit, delta, clamp, quiet))
     return _demo_json(answers)
 
 
@@ -110,19 +139,20 @@ async def _ask_all(
     groups: Sequence[BudgetGroup],
     limit: int | None,
     delta: float,
+    clamp: bool,
     quiet: bool,
 ) -> list[_AnsweredQuestion]:
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
     extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
     extra += ["--limit", str(limit)] if limit else []
+    extra += ["--clamp"] if clamp else []
     answers: list[_AnsweredQuestion] = []
     async with Operator(directory) as operator:
         for asked in questions:
-            population = read_population(file, asked.column, asked.question, groups, limit=limit)
+            population = read_population(file, asked.column, asked.question, groups, clamp=clamp, limit=limit)
             if not population.participants:
                 raise ValueError(f"no row of {file} can be used: {next(iter(population.rejected.values()))}")
-            values = [participant.value for participant in population.participants.values()]
-            smallest = max(2, min(100, len(values)))
+            smallest = max(2, min(100, len(population.participants)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
 
             async def fleet(terms: RoundTerms, column: str = asked.column) -> dict[str, Any]:
@@ -131,15 +161,12 @@ async def _ask_all(
             outcome = await play_round(operator, settings, fleet)
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(_AnsweredQuestion(asked, _true_answer(asked.question, values), outcome))
+            answers.append(_AnsweredQuestion(asked, population, outcome))
     return answers
 
 
-def _true_answer(question: Question, values: Sequence[float]) -> tuple[float, ...]:
-    """Returns the share, mean, or share of every category of these very participants."""
-    categories = range(len(question.mechanism.categories))
-    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
-    return shares or (sum(values) / len(values),)
+def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
+    return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
 def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
@@ -149,7 +176,11 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
         "questions": [
             {
                 "name": answer.asked.question.name,
-                "truth": list(answer.truth) if len(answer.truth) > 1 else answer.truth[0],
+                "truth": _listed_if_many(answer.truth()),
+                "truth_as_stated": _listed_if_many(answer.truth(as_stated=True)),
+                "clamped": len(answer.population.clamped),
+                "left_out": len(answer.population.rejected),
+                "data_notes": answer.notes(),
                 **publication_json(answer.outcome.publication, answer.outcome.certificate),
                 "users_per_s": answer.outcome.fleet["accepted"] / answer.outcome.wall_s,
                 "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},

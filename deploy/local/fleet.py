@@ -25,21 +25,48 @@ __all__ = ["FleetOutcome", "fleet_json", "spawn_fleet", "submit_file"]
 
 @dataclass(frozen=True)
 class FleetOutcome:
-    """What became of a file of participants.
+    """What became of every row of a file of participants.
 
     Attributes:
         round_id: of the round that they submitted to.
         report: the fleet's.
         rejected: the lines of the file that could not be used, each with the reason.
+        clamped: how many values were outside the question's interval and count as its nearer end.
+        known_by_id: participants are known by a column, and not by the file and its line.
     """
 
     round_id: str
     report: FleetReport
     rejected: dict[str, str]
+    clamped: int = 0
+    known_by_id: bool = False
+
+    @property
+    def all_counted(self) -> bool:
+        """Whether the round counts every row of the file, now or since the same file was submitted before.
+
+        A person that has answered before is counted with the earlier answer, and not with the row of this file.
+        """
+        before = self.report.answered_before if self.known_by_id else 0
+        return not self.rejected and not before and self.report.accepted == self.report.codes.total()
 
     def document(self) -> dict[str, Any]:
         """Returns the JSON document of `croupier submit --csv`."""
-        return {"round_id": self.round_id, **fleet_json(self.report), "rejected": len(self.rejected)}
+        left = {"rejected": len(self.rejected), "clamped": self.clamped}
+        return {"round_id": self.round_id, **fleet_json(self.report), **left}
+
+    def summary(self) -> str:
+        """Returns the same in one line."""
+        codes = self.report.codes
+        rows = codes.total() + self.report.answered_before + len(self.rejected)
+        parts = [f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in codes.items()]
+        if self.report.answered_before:
+            counts = "their first answers count, not these rows" if self.known_by_id else "they are counted once"
+            parts.append(f"{self.report.answered_before} answered before ({counts})")
+        if self.rejected:
+            parts.append(f"{len(self.rejected)} left out")
+        clamped = f"; {self.clamped} values clamped to the interval" if self.clamped else ""
+        return f"round {self.round_id}: of {rows} rows {', '.join(parts)}{clamped}"
 
 
 async def submit_file(
@@ -50,6 +77,8 @@ async def submit_file(
     groups: Sequence[BudgetGroup],
     *,
     epsilon_column: str | None = None,
+    id_column: str | None = None,
+    clamp: bool = False,
     limit: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FleetOutcome:
@@ -62,6 +91,8 @@ async def submit_file(
         column: where the values stand.
         groups: what the participants' budgets are drawn from, if no column states them.
         epsilon_column: where the participants' budgets stand.
+        id_column: where it stands who the participants are.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
         progress: called with (participants done, participants in all).
 
@@ -76,7 +107,15 @@ async def submit_file(
         try:
             terms = await fetch_terms(channel, operator.deployment, round_id)
             population = read_population(
-                file, column, terms.question, groups, epsilon_column=epsilon_column, limit=limit
+                file,
+                column,
+                terms.question,
+                groups,
+                epsilon_column=epsilon_column,
+                id_column=id_column,
+                grid=terms.budget_grid,
+                clamp=clamp,
+                limit=limit,
             )
             users = population.participants
             await pool.warm()
@@ -94,7 +133,7 @@ async def submit_file(
             pool.close()
             outbox.close()
             await channel.close()
-    return FleetOutcome(terms.round_id, report, population.rejected)
+    return FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped), id_column is not None)
 
 
 def fleet_json(report: FleetReport) -> dict[str, Any]:
@@ -119,7 +158,7 @@ async def spawn_fleet(
         stdin=asyncio.subprocess.DEVNULL,
     )
     output, _ = await process.communicate()
-    if process.returncode:
+    report: dict[str, Any] = json.loads(output) if output else {}
+    if not report or report["accepted"] != sum(report["codes"].values()):  # rows that were left out are named by it
         raise RuntimeError(f"the fleet for round {terms.round_id!r} ended with exit code {process.returncode}")
-    report: dict[str, Any] = json.loads(output)
     return report

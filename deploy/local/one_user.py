@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,11 +16,30 @@ from client.verification import certified_chain, missing_at_hop
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
 from protocol.onion import Onion
-from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 
-__all__ = ["submit_one", "verify_inclusion"]
+__all__ = ["ALREADY_ANSWERED", "Answered", "submit_one", "verify_inclusion"]
+
+ALREADY_ANSWERED = "ALREADY_ANSWERED"
+"""In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of one user's submission.
+
+    Attributes:
+        round_id: of the round.
+        code: hop 1's, or ALREADY_ANSWERED.
+        local_epsilon: what the submission that counts has spent.
+        sealed_before: it was made by an earlier call, and value and budget of this one were not used.
+    """
+
+    round_id: str
+    code: str
+    local_epsilon: float
+    sealed_before: bool
 
 
 def _read_key(key_file: Path | None) -> bytes:
@@ -39,8 +59,8 @@ async def submit_one(
     *,
     token: bytes = b"",
     enrol: bool = False,
-) -> tuple[str, str, float]:
-    """Submits one user's value and returns (round, code, local epsilon spent).
+) -> Answered:
+    """Submits one user's value and returns what became of it.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
     to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
@@ -65,20 +85,25 @@ async def submit_one(
     async with public_channel(deployment.shufflers[0]) as channel:
         terms = await fetch_terms(channel, deployment, round_id)
         user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
-        epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
-        if user not in outbox.users(terms.round_id):
+        sealed_before = user in outbox.users(terms.round_id)
+        if not sealed_before:
             participant = Participant(
                 terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
             )
             outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
-        if enrol:
-            async with Operator(directory) as operator:
-                await operator.enrol([public_key])
-        codes = await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)})
-        if codes[user] == pb.SUBMISSION_CODE_ACCEPTED:
-            outbox.acknowledge(terms.round_id, [user])
+        if user in outbox.acknowledged(terms.round_id):
+            code = ALREADY_ANSWERED
+        else:
+            if enrol:
+                async with Operator(directory) as operator:
+                    await operator.enrol([public_key])
+            sent = (await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)}))[user]
+            if sent == pb.SUBMISSION_CODE_ACCEPTED:
+                outbox.acknowledge(terms.round_id, [user])
+            code = pb.SubmissionCode.Name(sent).removeprefix("SUBMISSION_CODE_")
+        spent = outbox.spent(terms.round_id, user)
     outbox.close()
-    return terms.round_id, pb.SubmissionCode.Name(codes[user]).removeprefix("SUBMISSION_CODE_"), epsilon
+    return Answered(terms.round_id, code, spent, sealed_before)
 
 
 async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:

@@ -1,11 +1,15 @@
 """A population from a CSV file: one participant a row, with a value for the question and a local budget.
 
+Participants are known by a column of the file, or by the file's digest and the line: then another file holds other
+people, and the same file again the same ones.
+
 Which budgets a population has is drawn from groups (`deploy.local.budget_groups`), or stated in a column of the file.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import random
 from collections.abc import Sequence
@@ -14,8 +18,8 @@ from pathlib import Path
 
 from client.submission import Participant
 from deploy.local.budget_groups import BudgetGroup
-from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
-from protocol.questions import Question
+from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
+from protocol.questions import Question, choose_budget
 
 __all__ = ["Population", "guess_question", "read_population"]
 
@@ -24,10 +28,17 @@ _MAX_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Population:
-    """Participants by line of the file, and for each line that cannot be used the reason."""
+    """The participants of a file.
+
+    Attributes:
+        participants: by name.
+        rejected: for each line that cannot be used the reason.
+        clamped: by name, the values in the file that were outside the question's interval.
+    """
 
     participants: dict[str, Participant]
     rejected: dict[str, str]
+    clamped: dict[str, float]
 
 
 def _read_column(path: Path, column: str, limit: int | None = None) -> list[tuple[str, str]]:
@@ -60,6 +71,9 @@ def read_population(
     groups: Sequence[BudgetGroup],
     *,
     epsilon_column: str | None = None,
+    id_column: str | None = None,
+    grid: Sequence[float] = (),
+    clamp: bool = False,
     limit: int | None = None,
 ) -> Population:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
@@ -70,6 +84,9 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
+        id_column: where it stands who a participant is; without it, every line of every file is another person.
+        grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
 
     Raises:
@@ -77,20 +94,48 @@ def read_population(
     """
     texts = _read_column(path, column, limit)
     stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
+    people = _read_column(path, id_column, limit) if id_column else None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
         [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
     )
     participants: dict[str, Participant] = {}
     rejected: dict[str, str] = {}
+    line_of: dict[str, str] = {}
+    clamped: dict[str, float] = {}
     for index, (line, text) in enumerate(texts):
         try:
             epsilon = float(stated[index][1]) if stated else drawn[index]
             if not (math.isfinite(epsilon) and epsilon > 0):
                 raise ValueError(f"max_local_epsilon is {epsilon}; it must be a finite number > 0")
-            participants[line] = Participant(question.mechanism.parse_value(text), epsilon)
+            if grid:
+                choose_budget(epsilon, grid)
+            person = people[index][1].strip() if people else f"{digest}:{line}"
+            if not person:
+                raise ValueError(f"{id_column!r} is empty; it must say who the participant is")
+            if person in line_of:
+                raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
+            outside = _outside(question.mechanism, text) if clamp else None
+            if outside is not None:
+                clamped[person], text = outside
+            participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
+            line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
-    return Population(participants, rejected)
+    return Population(participants, rejected, clamped)
+
+
+def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
+    """Returns a number outside the mechanism's interval, and the nearer end of that as it would be written."""
+    if not isinstance(mechanism, IntervalMechanism):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(number) or mechanism.low <= number <= mechanism.high:
+        return None
+    return number, repr(mechanism.low if number < mechanism.low else mechanism.high)
 
 
 def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:

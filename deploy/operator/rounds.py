@@ -50,6 +50,7 @@ class RoundSettings:
         min_batch_size: the fewest clients whose reports are mixed.
         max_batch_size: further clients are refused; 0: all registered clients may take part.
         min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
+            The refusal does not say which budget it was.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
         close_deadline_unix_s: when the round closes automatically; 0: only when the operator closes it.
         hpke_suite: of all envelopes.

@@ -41,7 +41,13 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "dishonest": certificate.dishonest,
         "numerical_slack": certificate.numerical_slack,
         "tiers": [
-            {"local_epsilon": tier.local_epsilon, "count": tier.count, "epsilon": tier.epsilon}
+            {
+                "local_epsilon": tier.local_epsilon,
+                "up_to": False,  # a round's certificate has every budget of the grid by itself
+                "count": tier.count,
+                "epsilon": tier.epsilon,
+                "delta": certificate.delta,
+            }
             for tier in certificate.tiers
         ],
         "everyone_else_colludes": {
@@ -80,7 +86,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "round_id": publication.round_id,
         "labels": [value.label for value in values] if listed else None,
         "estimate": column([value.estimate for value in values]),
-        "projected": [value.projected for value in values] if listed else None,
+        "projected": column([value.projected for value in values]),
         "standard_error": column([value.standard_error for value in values]),
         "confidence_interval": column(
             [[value.confidence_interval.low, value.confidence_interval.high] for value in values]
@@ -88,9 +94,20 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "confidence_level": publication.confidence_level,
         "sampling_standard_error": column([value.sampling_standard_error for value in values]),
         "num_reports": publication.num_reports,
+        "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
         "notes": list(publication.notes),
         "certificate": certificate_json(certificate),
+    }
+
+
+def _clamping_json(clamping: pb.Clamping) -> dict[str, Any]:
+    return {
+        "low": clamping.low,
+        "high": clamping.high,
+        "num_clamped": clamping.num_clamped,
+        "bias": clamping.bias,
+        "influence": clamping.influence,
     }
 
 

@@ -17,12 +17,14 @@ __all__ = [
     "answers_table",
     "certificate_seconds_table",
     "certificate_table",
+    "clamping_line",
     "comparison_notes",
     "counted",
     "estimates_table",
     "plan_line",
     "privacy_cost_table",
     "privacy_curve_table",
+    "remarks",
     "services_table",
     "spent_table",
     "stage_seconds_table",
@@ -53,9 +55,12 @@ def _epsilon(bound: dict[str, Any]) -> str:
 def answers_table(result: dict[str, Any]) -> Table:
     """Returns the truth and the estimate of each question of a demonstration."""
     table = Table(title="what the analyzer learned")
-    for heading in ("question", "truth", "estimate ± standard error", "95 % interval"):
+    impossible = any(_is_impossible(question) for question in result["questions"])
+    last = ["nearest possible"] if impossible else []
+    for heading in ("question", "truth", "estimate ± standard error", "95 % interval", *last):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
+        projected = _listed(question["projected"])
         truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
         errors, labels = _listed(question["standard_error"]), question["labels"] or [""]
         intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
@@ -65,6 +70,7 @@ def answers_table(result: dict[str, Any]) -> Table:
                 f"{truth:.4f}",
                 f"{estimates[index]:.4f} ± {errors[index]:.4f}",
                 "[{:.4f}, {:.4f}]".format(*intervals[index]),
+                *([f"{projected[index]:.4f}"] if impossible else []),
                 end_section=index == len(truths) - 1,
             )
     return table
@@ -111,12 +117,11 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_column("ε", justify="right")
     table.add_column("grade")
     grade = certificate["grade"]
+    differ = len({tier["delta"] for tier in certificate["tiers"]}) > 1
     for tier in certificate["tiers"][:_MOST_TIERS]:
-        table.add_row(
-            f"{counted(tier['count'], 'user')} of local ε {round_up(tier['local_epsilon'])}",
-            round_up(tier["epsilon"]),
-            grade,
-        )
+        whose = f"of local ε {'up to ' if tier['up_to'] else ''}{round_up(tier['local_epsilon'])}"
+        at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
+        table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
     table.add_section()
@@ -220,13 +225,43 @@ def estimates_table(result: dict[str, Any]) -> Table:
     # A histogram has a line for every category; a share and a mean are one number without a name.
     labels = result["labels"]
     interval = f"{100 * result['confidence_level']:g} % interval"
-    table = Table(*(["category"] if labels else []), "estimate", "± standard error", interval)
+    impossible = _is_impossible(result)
+    headings = [*(["category"] if labels else []), "estimate", "± standard error", interval]
+    table = Table(*headings, *(["nearest possible"] if impossible else []))
     intervals = result["confidence_interval"] if labels else [result["confidence_interval"]]
     for index, estimate in enumerate(_listed(result["estimate"])):
         low, high = intervals[index]
-        cells = (f"{estimate:.5g}", f"{_listed(result['standard_error'])[index]:.2g}", f"[{low:.5g}, {high:.5g}]")
+        cells = [f"{estimate:.5g}", f"{_listed(result['standard_error'])[index]:.2g}", f"[{low:.5g}, {high:.5g}]"]
+        cells += [f"{_listed(result['projected'])[index]:.5g}"] if impossible else []
         table.add_row(*([labels[index]] if labels else []), *cells)
     return table
+
+
+def _is_impossible(result: dict[str, Any]) -> bool:
+    """Returns whether an estimate of a result is not the nearest possible value."""
+    pairs = zip(_listed(result["estimate"]), _listed(result["projected"]), strict=True)
+    return any(abs(estimate - projected) > 1e-9 * (1 + abs(estimate)) for estimate, projected in pairs)
+
+
+def clamping_line(result: dict[str, Any]) -> str:
+    """Returns what limits the influence of one report, or "" where no report can be large."""
+    clamping = result["clamping"]
+    if clamping is None:
+        return ""
+    return (
+        f"{clamping['num_clamped']} of {result['num_reports']} reports were outside [{clamping['low']:.5g}, "
+        f"{clamping['high']:.5g}] and count as its ends; this moves the mean by at most {clamping['bias']:.2g}, "
+        f"and one false report by at most {clamping['influence']:.2g}"
+    )
+
+
+def remarks(result: dict[str, Any]) -> list[str]:
+    """Returns what has to be said about the answers of a demonstration, each remark once."""
+    about: dict[str, list[str]] = {}
+    for question in result["questions"]:
+        for line in (*question["notes"], *question["data_notes"]):
+            about.setdefault(line, []).append(question["name"])
+    return [f"{', '.join(names)}: {line}" for line, names in about.items()]
 
 
 def services_table(services: Sequence[dict[str, Any]]) -> Table:

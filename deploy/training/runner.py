@@ -209,7 +209,8 @@ class _Training:
         if config.directory is not None:
             return asyncio.run(self._deployed(config.directory, config.out, self._budgets, self._cost))
         limit = None
-        if config.epsilon_limit:
+        # The ledger lets a sequential round begin only where its local budgets fit; there the limit is kept here alone.
+        if config.epsilon_limit and not (config.sequential and config.unit == "user"):
             limit = PrivacyLimit(total_epsilon=config.epsilon_limit, total_delta=config.delta)
         hops = counted(config.hops, "shuffler")
         self._note(f"starting {hops}, the accountant and the analyzer, each in its own process, over TLS …")

@@ -1640,14 +1640,14 @@ class EstimatedValue(_message.Message):
     """Name of the category for a histogram, else empty."""
     estimate: _builtins.float
     projected: _builtins.float
-    """Histogram only: projected on the simplex."""
+    """The nearest value that is possible: a histogram projected on the simplex, a share or mean cut to its range."""
     standard_error: _builtins.float
     """Of the estimate around the truth of these users: randomizer noise."""
     sampling_standard_error: _builtins.float
     """Standard error from sampling these users from a population; separate."""
     @_builtins.property
     def confidence_interval(self) -> Global___Interval:
-        """At the level of Publication.confidence_level."""
+        """At the level of Publication.confidence_level, cut to what is possible."""
 
     def __init__(
         self,
@@ -1670,6 +1670,42 @@ class EstimatedValue(_message.Message):
 Global___EstimatedValue: _TypeAlias = EstimatedValue  # noqa: Y015
 
 @_typing.final
+class Clamping(_message.Message):
+    """Where a report can be any number, those outside an interval that follows from the manifest count as its ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    NUM_CLAMPED_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    INFLUENCE_FIELD_NUMBER: _builtins.int
+    low: _builtins.float
+    high: _builtins.float
+    num_clamped: _builtins.int
+    """How many of the reports lay outside."""
+    bias: _builtins.float
+    """What this moves the mean by, at most, where all clients are honest. The confidence interval allows for it."""
+    influence: _builtins.float
+    """What one false report can move the mean by, at most."""
+    def __init__(
+        self,
+        *,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+        num_clamped: _builtins.int = ...,
+        bias: _builtins.float = ...,
+        influence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "high", b"high", "influence", b"influence", "low", b"low", "num_clamped", b"num_clamped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Clamping: _TypeAlias = Clamping  # noqa: Y015
+
+@_typing.final
 class Publication(_message.Message):
     """The published result. Signed by the analyzer; computed once."""
 
@@ -1685,6 +1721,7 @@ class Publication(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
+    CLAMPING_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -1705,6 +1742,10 @@ class Publication(_message.Message):
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def clamping(self) -> Global___Clamping:
+        """Laplace and Gaussian noise only."""
+
     def __init__(
         self,
         *,
@@ -1718,12 +1759,15 @@ class Publication(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         vector: _builtins.bytes = ...,
         vector_standard_error: _builtins.float = ...,
+        clamping: Global___Clamping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
+    _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clamping) -> _WhichOneofReturnType__clamping | None: ...
 
 Global___Publication: _TypeAlias = Publication  # noqa: Y015
 

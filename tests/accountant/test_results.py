@@ -33,7 +33,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "comparison",
         "lower_bound",
     ]
-    assert [set(tier) for tier in found["tiers"]] == [{"local_epsilon", "count", "epsilon"}] * 2
+    assert [set(tier) for tier in found["tiers"]] == [{"local_epsilon", "up_to", "count", "epsilon", "delta"}] * 2
     assert found["everyone_else_colludes"] == {"epsilon": 1.0, "delta": 0.0}
     assert all(set(row) == {"name", "epsilon", "grade", "status"} for row in found["comparison"])
     assert found["grade"] == "CERTIFIED"

@@ -114,6 +114,26 @@ def test_gaussian_reports_are_averaged_with_the_error_of_their_noise() -> None:
     assert one.standard_errors == pytest.approx((8 * math.sqrt(noise + 4 * 0.25 / 80**2) / 4,), rel=1e-3)
 
 
+@pytest.mark.parametrize("mechanism", [Laplace(0.0, 1.0, lattice=20), Gaussian(0.0, 1.0, 1e-3, lattice=20)])
+def test_the_bias_of_clamping_is_at_most_what_is_stated(mechanism: Laplace | Gaussian) -> None:
+    """The law of the noise, summed: for any value and budget a mean moves by at most the stated bias, and not by 0."""
+    steps = np.arange(-20_000, 20_001, dtype=np.float64)
+    for budget in (0.5, 1.0):
+        if isinstance(mechanism, Laplace):
+            law = np.exp(-np.abs(steps) * budget / mechanism.lattice)
+        else:
+            law = np.exp(-(steps**2) / (2 * mechanism.sigma_steps(budget) ** 2))
+        law /= law.sum()
+        stated = estimate(Question("q", mechanism), np.array([3]), [(budget, 1)], least_epsilon=0.5).clamping
+        assert stated is not None
+        low, high = mechanism.lattice * stated.low, mechanism.lattice * stated.high
+        for value in (0, 7, mechanism.lattice):
+            moved = float(law @ np.clip(value + steps, low, high)) - value
+            assert abs(moved) / mechanism.lattice <= stated.bias + 1e-12
+        assert law[(steps < low) | (steps > high)].sum() < 4e-4
+    assert stated.bias < 2e-4
+
+
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])
 def test_intervals_cover_as_often_as_they_say(confidence: float) -> None:
     """3000 users, 500 seeded rounds: the number of hits is a binomial draw, refused at an error rate of 1e-6.
@@ -156,12 +176,15 @@ def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> N
 @pytest.mark.parametrize("question", [BIT, MEAN, LATTICE], ids=lambda one: one.mechanism.kind)
 def test_intervals_are_normal_at_the_stated_level(question: Question) -> None:
     reports = np.array([0, 1, 1, 1, 0, 1], dtype=np.int64)
+    domain = (0.0, 1.0) if question is BIT else (-2.0, 6.0)
     for confidence in (0.5, 0.9, 0.999):
         one = estimate(question, reports, [(1.0, 6)], confidence)
         half = NormalDist().inv_cdf((1 + confidence) / 2) * one.standard_errors[0]
         assert one.confidence_level == confidence
-        assert one.confidence_intervals[0] == pytest.approx((one.values[0] - half, one.values[0] + half))
-        assert one.projected == ()
+        bias = one.clamping.bias if one.clamping else 0.0
+        interval = np.array((one.values[0] - half - bias, one.values[0] + half + bias))
+        assert one.confidence_intervals[0] == pytest.approx(tuple(np.clip(interval, *domain)))
+        assert one.projected == pytest.approx(tuple(np.clip(one.values, *domain)))
 
 
 def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.results import round_up
 from accountant.service.service import GENUINE_MESSAGES
 from croupier import Budgets, certify
 from deploy.show.tables import certificate_table
@@ -35,6 +36,25 @@ def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected:
     if replaced:
         certificate["assumptions"].append(replaced)
     assert expected in shown(certificate)
+
+
+def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> None:
+    """Reproduction: "487 users of local ε 0.573513", of whom one had that budget and the others less."""
+    many = certify([0.01 + 0.001 * index for index in range(100)], "rr", delta=1e-3).to_json()
+    assert [tier["up_to"] for tier in many["tiers"]] == [True] * 4
+    assert "25 users of local ε up to 0.109" in shown(many)
+    assert "100 users of local ε 1 " in shown(certify({1.0: 100}, "rr", delta=1e-3).to_json())
+
+
+def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
+    """Reproduction: `certify --epsilon` printed the largest delta in the title, and none per tier."""
+    certificate = certify({0.5: 100, 1.0: 100}, "rr", epsilon=0.2)
+    document = certificate.to_json()
+    small, large = (tier["delta"] for tier in document["tiers"])
+    assert small < large == document["delta"]
+    assert f"100 users of local ε 0.5, at δ = {round_up(small, 3)}" in shown(document)
+    assert f"100 users of local ε 1, at δ = {round_up(large, 3)}" in shown(document)
+    assert "at δ" not in shown(certify({0.5: 100, 1.0: 100}, "rr", delta=1e-3).to_json()).split("\n", 2)[2]
 
 
 def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:

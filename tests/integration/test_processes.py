@@ -51,7 +51,16 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     opened = answer_of("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
     round_id = opened["round_id"]
     fleet = answer_of(
-        "submit", "--dir", up, "--csv", survey, "--value-column", "smokes", "--epsilon-column", "max_local_epsilon"
+        "submit",
+        "--dir",
+        up,
+        "--csv",
+        survey,
+        "--value-column",
+        "smokes",
+        "--epsilon-column",
+        "max_local_epsilon",
+        expect=6,  # two rows are left out
     )
     assert (fleet["round_id"], fleet["accepted"], fleet["rejected"]) == (round_id, 200, 2)
     one = answer_of("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
@@ -88,7 +97,7 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
             "2",
         )["round_id"]
         arguments = ("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "hours")
-        assert answer(*arguments)["accepted"] == 201
+        assert answer(*arguments, expect=6)["accepted"] == 201
         os.kill(local.pids()[name], signal.SIGKILL)
         while name in local.pids():
             pass
@@ -101,7 +110,8 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
 
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "strict", "--dir", up, "--epsilon-max", "0.01")["round_id"]
-    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", "--limit", "150")
+    arguments = ("--csv", survey, "--value-column", "smokes", "--limit", "150")
+    assert "of 150 rows 150 ACCEPTED" in croupier("submit", "--dir", up, "--round", round_id, *arguments).stdout
     croupier("round", "close", round_id, "--dir", up)
     assert "the accountant refused" in croupier("round", "result", round_id, "--dir", up, expect=5).stderr
 
@@ -134,6 +144,33 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
     assert "makes a deployment" in croupier("status", "--dir", tmp_path / "nowhere", expect=2).stderr.replace("\n", " ")
 
 
+def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -> None:
+    """Reproduction: a second file was merged by row number: 200 of 300 answers lost, exit code 0."""
+    round_id = answer("round", "open", "files", "--dir", up)["round_id"]
+
+    def submit(name: str, rows: list[str], *more: str, expect: int = 0) -> str:
+        (tmp_path / name).write_text("\n".join(["who,bit", *rows]) + "\n")
+        arguments = ("submit", "--dir", up, "--round", round_id, "--value-column", "bit", "--budgets", "1", *more)
+        done = croupier(*arguments, "--csv", tmp_path / name, expect=expect)
+        return " ".join((done.stderr + done.stdout).split())
+
+    first, second = [f"p{i},0" for i in range(4)], [f"q{i},1" for i in range(6)]
+    assert f"round {round_id}: of 4 rows 4 ACCEPTED" in submit("first.csv", first)
+    assert f"round {round_id}: of 6 rows 6 ACCEPTED" in submit("second.csv", second)
+    assert f"round {round_id}: of 6 rows 6 answered before (they are counted once)" in submit("again.csv", second)
+    said = submit("bad.csv", ["a,x", "b,7"], expect=6)
+    assert "line 2: value is 'x'; it must be 0 or 1" in said
+    assert f"round {round_id}: of 2 rows 2 left out" in said
+    assert "of 1 rows 1 left out" in submit("small.csv", ["a,0"], "--budgets", "0.01", expect=6)
+    by_id = ("--id-column", "who")
+    assert f"round {round_id}: of 2 rows 2 ACCEPTED" in submit("ids.csv", ["ann,0", "bob,1"], *by_id)
+    said = submit("ids2.csv", ["bob,0", "eve,1", "eve,0", ",1"], *by_id, expect=6)
+    assert "line 4: 'who' is 'eve', as in line 3; a person answers once" in said
+    assert "line 5: 'who' is empty" in said
+    assert "of 4 rows 1 ACCEPTED, 1 answered before (their first answers count, not these rows), 2 left out" in said
+    assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 4 + 6 + 2 + 1
+
+
 def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     round_id = answer("round", "open", "keyed", "--dir", up)["round_id"]
     key = tmp_path / "alice.key"
@@ -142,8 +179,11 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
-    for value in ("0", "1"):  # the second is the stored first one again: no user is randomized twice
-        assert answer(*arguments, "--value", value)["code"] == "ACCEPTED"
+    assert answer(*arguments, "--value", "0") == {"round_id": round_id, "code": "ACCEPTED", "local_epsilon": 1.0}
+    # Reproduction: "ACCEPTED … local ε 4", though nothing but the bytes made with 1 had ever been sent.
+    again = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--key", key, "--value", "1")
+    assert answer(*again, expect=6) == {"round_id": round_id, "code": "ALREADY_ANSWERED", "local_epsilon": 1.0}
+    assert "already answered with local ε 1; a person answers once" in croupier(*again, expect=6).stderr
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 
 
@@ -155,8 +195,8 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
     first, second = file.read_text().split()
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1")
     assert answer(*arguments, "--value", "1", "--token", first)["code"] == "ACCEPTED"
-    # The same bytes again, although a key file was never kept; a stolen token in another person's hands is of no use.
-    assert answer(*arguments, "--value", "0", "--token", first)["code"] == "ACCEPTED"
+    # Nothing new, although a key file was never kept; a stolen token in another person's hands is of no use.
+    assert answer(*arguments, "--value", "0", "--token", first, expect=6)["code"] == "ALREADY_ANSWERED"
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
     key = tmp_path / "thief.key"
     answer("keygen", "--client", key)
@@ -174,7 +214,7 @@ def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
     assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
     assert answer("canary", round_id, "--dir", up)["canaries"] == 3
-    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes")
+    croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
     croupier("round", "close", round_id, "--dir", up)
     assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
     found = answer("canary", round_id, "--check", "--dir", up)
@@ -199,7 +239,8 @@ def test_certify(tmp_path: Path) -> None:
     }
     assert result["epsilon"] == pytest.approx(0.043206, rel=1e-3)
     assert result["everyone_else_colludes"]["epsilon"] == 1.0
-    assert result["tiers"] == [{"local_epsilon": 1.0, "count": 10000, "epsilon": result["epsilon"]}]
+    tier = {"local_epsilon": 1.0, "up_to": False, "count": 10000, "epsilon": result["epsilon"], "delta": 1e-6}
+    assert result["tiers"] == [tier]
     krr = answer("certify", budgets, "--randomizer", "krr", "--k", "10", "--delta", "1e-6", "--dishonest", "100")
     assert krr["epsilon"] > 0.023253
     back = answer("certify", budgets, "--randomizer", "rr", "--epsilon", str(result["epsilon"]))

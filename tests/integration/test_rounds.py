@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -228,13 +229,27 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_rare_budget_is_refused_where_the_manifest_says_so(tmp_path: Path) -> None:
+async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> None:
+    """Reproduction: "local epsilon 2 was used by 4 clients", and every tier stood in the refused certificate."""
     async with table(tmp_path, 1) as at:
-        terms = await at.operator.open_round(replace(settings(), min_tier_size=5))
-        await at.submit(terms, [Participant(1, 1.0)] * 20 + [Participant(0, 2.0)] * 4)
-        _, certificate = await at.finish(terms)
-        assert not certificate.granted
-        assert "local epsilon 2 was used by 4 clients; it must be at least 5" in certificate.refusals[0]
+        shown = []
+        for rare in ([(2.0, 4)], [(0.5, 1), (2.0, 3)]):
+            # A policy that would refuse the round, too, says nothing of it either.
+            terms = await at.operator.open_round(replace(settings(), min_tier_size=5, epsilon_max=0.01))
+            few = [Participant(0, epsilon) for epsilon, count in rare for _ in range(count)]
+            await at.submit(terms, [Participant(1, 1.0)] * 20 + few)
+            _, certificate = await at.finish(terms)
+            assert not certificate.granted
+            assert certificate.refusals == [
+                "a budget was used by fewer than 5 clients, the smallest number that may be shown; "
+                "which one, and how many they are, is not said"
+            ]
+            for field in ("round_id", "manifest_hash", "batch_digest", "commitments", "num_users"):
+                certificate.ClearField(field)  # the number of all clients is public
+            shown.append(certificate)
+        assert shown[0] == shown[1]
+        assert not shown[0].tiers
+        assert math.isinf(shown[0].epsilon)
 
 
 @pytest.mark.asyncio

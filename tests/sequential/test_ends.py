@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,46 @@ async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tm
             "look", lambda tx: Ledger(tx.connection).entered()
         )
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(("limit", "ended"), [(0.6, ""), (0.8, "by the operator"), (0.8, "by a withdrawal")])
+async def test_no_end_of_a_sequential_round_exceeds_the_privacy_limit(tmp_path: Path, limit: float, ended: str) -> None:
+    """Reproduction: with 0.6 a round was granted for many answers, ended after a few, and the ledger stood at 0.74."""
+    more = f"[privacy_limit]\ntotal_epsilon = {limit}\ntotal_delta = 1e-3\n"
+    async with laid(tmp_path, more=more) as table:
+
+        async def spent() -> float:
+            store = table.inside.running["accountant"].service.store
+            worst = (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].guarantee
+            assert worst is not None
+            return worst.epsilon
+
+        group, chosen = people(40), replace(settings(task(), needed=30), budget_grid=(0.5,))
+        terms = await table.gather(group, chosen)
+        await table.take(terms, group)
+        _, certificate = await table.result(terms)
+        whole = await spent()
+        assert whole <= certificate.epsilon < 0.25  # what it has really cost, now that it has ended
+
+        terms = await table.gather(group, chosen)
+        if not ended:
+            _, certificate = await table.result(terms)
+            assert not certificate.granted
+            assert certificate.refusals[0].endswith("its local budgets must fit until it has ended")
+            assert await spent() == whole
+            return
+        answered = asyncio.Event()
+        taking = asyncio.create_task(table.take(terms, group, progress=lambda _: answered.set()))
+        await asyncio.wait_for(answered.wait(), 60)
+        assert whole + 0.5 - 1e-9 <= await spent() <= limit
+        if ended == "by the operator":
+            await table.operator.close_round(terms.round_id, end_sequential=True)
+            await table.result(terms)
+        else:
+            await table.operator.withdraw(terms.round_id)
+        with suppress(Refusal):
+            await taking
+        assert whole + 0.4 < await spent() <= limit
 
 
 async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(

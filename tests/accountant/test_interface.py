@@ -1,0 +1,123 @@
+"""Every public function takes budgets and randomizers in every form, and refuses the rest with what they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from croupier import (
+    BinaryRandomizedResponse,
+    Budgets,
+    TableMechanism,
+    Tier,
+    certify,
+    compare,
+    lower_bound,
+    plan,
+    privacy_profile,
+    randomizer_from_name,
+)
+
+Ask = Callable[[Any, Any], Any]
+FUNCTIONS: dict[str, Ask] = {
+    "certify": lambda budgets, randomizer: certify(budgets, randomizer, delta=1e-3).epsilon,
+    "compare": lambda budgets, randomizer: [one.epsilon for one in compare(budgets, randomizer, 1e-3)],
+    "lower_bound": lambda budgets, randomizer: lower_bound(budgets, randomizer, delta=1e-3).epsilon,
+    "plan": lambda budgets, randomizer: plan(randomizer, budgets=budgets, delta=1e-3).certificate.epsilon,
+    "privacy_profile": lambda budgets, randomizer: (
+        privacy_profile(budgets, randomizer, deltas=[1e-3]).points[0].certificate.epsilon
+    ),
+}
+everywhere = pytest.mark.parametrize("ask", FUNCTIONS.values(), ids=FUNCTIONS.keys())
+
+
+@everywhere
+def test_every_form_of_budgets_gives_the_same_answer(ask: Ask) -> None:
+    """Reproduction: `certify({1.0: 1000}, …)` certified one user, and `compare(…, "rr", …)` was an AttributeError."""
+    expected = ask(Budgets.from_tiers([(0.5, 20), (1.0, 30)]), BinaryRandomizedResponse())
+    forms = (
+        {0.5: 20, 1.0: 30},
+        [(0.5, 20), (1.0, 30, 0.0)],
+        [Tier(1.0, 30), [0.5, 20]],
+        [0.5] * 20 + [1.0] * 30,
+        (epsilon for epsilon in [0.5] * 20 + [1.0] * 30),
+        np.repeat([0.5, 1.0], [20, 30]),
+    )
+    for form in forms:
+        assert ask(form, "rr") == expected
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        5,
+        "0.5",
+        {1.0: 2.5},
+        {"a": 3},
+        {-1.0: 5},
+        {},
+        [],
+        ["a"],
+        [None],
+        [(1.0,)],
+        [(1.0, 2), 3.0],
+        [[[1.0]]],
+        [True, "x"],
+    ],
+    ids=repr,
+)
+def test_what_no_budgets_are_is_refused_with_the_range(ask: Ask, budgets: Any) -> None:
+    with pytest.raises(ValueError, match="must"):
+        ask(budgets, "rr")
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "randomizer", ["exact", 5, None, BinaryRandomizedResponse, "krr", "krr(k=1)", "krr(k=x)", "rr(k=2)"]
+)
+def test_what_no_randomizer_is_is_refused_with_what_it_must_be(ask: Ask, randomizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"must be|needs it|has no"):
+        ask({1.0: 10}, randomizer)
+
+
+@pytest.mark.parametrize(
+    "name", ["rr", "onebit", "laplace", "gaussian", "krr(k=5)", "hemisphere(d=3)", "gaussian(d=2)"]
+)
+def test_names_that_certificates_print_are_taken(name: str) -> None:
+    assert randomizer_from_name(name).name == name
+    budgets = [(1.0, 50, 1e-6 if name.startswith("gaussian") else 0.0)]
+    certificate = certify(budgets, name, delta=1e-3, attack=False)
+    assert certificate.randomizer == name
+
+
+def test_a_parameter_is_given_once() -> None:
+    assert randomizer_from_name("gaussian_vector(d=3, records=7)").name == "gaussian_vector(d=3, records=7)"
+    with pytest.raises(ValueError, match="k is given twice"):
+        randomizer_from_name("krr(k=5)", k=5)
+
+
+def test_a_table_may_be_nested_lists() -> None:
+    """Reproduction: `TableMechanism({1.0: [[...], [...]]})` was an AttributeError."""
+    keep = np.exp(1.0) / (1 + np.exp(1.0))
+    rows = [[keep, 1 - keep], [1 - keep, keep]]
+    listed, array = TableMechanism({1.0: rows}), TableMechanism({1.0: np.array(rows)})
+    assert certify({1.0: 100}, listed, delta=1e-3).epsilon == certify({1.0: 100}, array, delta=1e-3).epsilon
+    tables: Any
+    for tables in (rows, {1.0: 5}, {1.0: [[0.5, 0.5], [1.0]]}, {1.0: [["a", "b"]]}, {"x": rows}, {}):
+        with pytest.raises(ValueError, match="must"):
+            TableMechanism(tables)
+
+
+def test_numbers_of_numpy_are_numbers_and_texts_are_none() -> None:
+    plain = certify({1.0: 100}, "rr", delta=1e-3, dishonest=3)
+    assert certify({np.float64(1): np.int64(100)}, "rr", delta=np.float64(1e-3), dishonest=np.int64(3)) == plain  # type: ignore[arg-type]
+    bad: Any
+    for bad in ("0.1", None, [0.1], True, float("nan"), 2):
+        with pytest.raises(ValueError, match=r"must be|give exactly one"):
+            certify({1.0: 100}, "rr", delta=bad)
+        with pytest.raises(ValueError, match="must be"):
+            compare({1.0: 100}, "rr", bad)
