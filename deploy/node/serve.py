@@ -95,7 +95,9 @@ class RunningService:
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
-            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
+            setup = ServiceSetup(
+                entry, deployment, secrets, self._store, self._pool, clock, metrics, transport, settings.keep_days
+            )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics)
