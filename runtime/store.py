@@ -297,14 +297,14 @@ class Transaction:
 
     def put_chunk(
         self, round_id: str, direction: str, lane: int, chunk_index: int, chunk_count: int, ciphertexts: bytes
-    ) -> None:
-        """Adds a chunk; the same content again changes nothing, even after it was forgotten.
+    ) -> bool:
+        """Adds a chunk, and returns whether it is new; the same again changes nothing, even after it was forgotten.
 
         Raises:
             Refusal: CONFLICT if the chunk exists with different content or the batch with a different length.
         """
         here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
-        counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here)).scalars())
+        counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here).limit(1)).scalars())
         known = self._db.execute(sa.select(_chunks.c.digest).where(here & (_chunks.c.chunk_index == chunk_index)))
         existing = known.scalar_one_or_none()
         chunk_digest = hashlib.sha256(ciphertexts).digest()
@@ -322,6 +322,13 @@ class Transaction:
                     ciphertexts=ciphertexts,
                 )
             )
+        return existing is None
+
+    def num_bytes(self, round_id: str, direction: str, lane: int) -> int:
+        """Returns how much has come, or is to be sent, in a lane."""
+        here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
+        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(_chunks.c.ciphertexts)), 0)).where(here)
+        return int(self._db.execute(total).scalar_one())
 
     def chunks(self, round_id: str, direction: str, lane: int) -> list[bytes] | None:
         """Returns the chunks of a complete batch in order, or None while one is missing."""

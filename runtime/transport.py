@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -152,7 +152,10 @@ class _Guard(grpc.aio.ServerInterceptor):
                     check_fields(raw)
                 yield _parsed(raw, handler.request_deserializer)
 
-        with self._streams.work(held.caller, pinned=pinned):
+        with ExitStack() as entered:  # until then a stream holds room: strangers keep no client off the slots
+            held.on_entry = lambda: entered.enter_context(self._streams.work(held.caller, pinned=pinned))
+            if pinned:
+                held.on_entry()
             async with aclosing(handler.stream_stream(parsed(), context)) as responses:
                 async for response in responses:
                     await _write(context, handler.response_serializer(response))

@@ -87,6 +87,11 @@ class Attendance:
         """Takes in clients that have proved their keys; one that is being asked hears so at once."""
         question = self._questions.get(stream.round_id)
         for client in clients:
+            before = self._place.get((stream.round_id, client))
+            if before is not None and before is not stream:  # a client holds one stream, however often it comes
+                before.clients.discard(client)
+                if not before.clients:
+                    before.end(Refusal(Code.CONFLICT, "your clients attend on a newer stream"))
             self._place[stream.round_id, client] = stream
             stream.clients.add(client)
             if question is not None and question.client == client:
