@@ -72,6 +72,7 @@ UNNAMED = {
     "list the rounds",
     "find a round for a client",
     "read an inclusion list",
+    "delete old rounds",
 }
 
 
