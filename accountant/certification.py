@@ -8,18 +8,22 @@ a curve is left to the randomizers, published figures to `published`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta
+from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta, outside
 from accountant.results import (
     Certificate,
     Comparison,
@@ -34,6 +38,12 @@ MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
 REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
+MAX_COMPOSED_TIERS = 8
+"""With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
+EXCHANGE_TOLERANCE = 1e-4
+"""Relative width at which the search for epsilon on the exchange bound stops: it is that loose by itself."""
+BOUNDS = ("all", "blanket")
+"""Which bounds the certificate is the least of; the local budget is always one of them."""
 MAX_STRATA = 64
 """With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
@@ -75,6 +85,18 @@ class _Reached:
 LOCAL = "local budget"
 
 
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Which bounds to try, and until when."""
+
+    thorough: bool = False
+    blanket_only: bool = False
+    deadline: float = math.inf
+    """By time.monotonic()."""
+    shared: dict[Hashable, Any] = field(default_factory=dict)
+    """Shared by the groups: their others differ by one user."""
+
+
 def certify(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
@@ -87,6 +109,9 @@ def certify(
     attack: bool = True,
     compare_all: bool = False,
     thorough: bool = False,
+    bounds: str = "all",
+    adaptive_order: bool = False,
+    seconds: float | None = None,
 ) -> Certificate:
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
@@ -102,6 +127,11 @@ def certify(
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         thorough: spend seconds, where the exact worst case of bits can be found (up to some 40,000 equal budgets).
         rounds: how many such releases one client may take part in, each a batch of its own.
+        bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
+            enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
+        adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
+            depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
+        seconds: after so many no slower bound is begun; tiers that are left keep the blanket's. None: no limit.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
     above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
@@ -112,14 +142,19 @@ def certify(
     budgets = as_budgets(budgets)
     randomizer = as_randomizer(randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
-    answers: list[_Answer] = []
-    for group in _groups(budgets, randomizer, dishonest, linkage, thorough):
-        answer = _answer(group, randomizer, delta, epsilon, rounds)
-        answers.append(answer)
+    if bounds not in BOUNDS:
+        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
+    check_order(randomizer, adaptive_order)
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    choice = _Choice(thorough, adaptive_order or bounds == "blanket", deadline)
+    answers = [
+        _answer(group, randomizer, delta, epsilon, rounds, choice)
+        for group in _groups(budgets, randomizer, dishonest, linkage, choice)
+    ]
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     local = _local(budgets, randomizer, rounds)
-    assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets)
+    assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets, adaptive_order)
     reached = max(answer.tier.delta for answer in answers)
     lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
     return Certificate(
@@ -148,17 +183,34 @@ def certify(
 
 
 def tier_profiles(
-    budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0
+    budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0, *, adaptive_order: bool
 ) -> list[tuple[Victim, PrivacyProfile | None]]:
     """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
 
     Arguments as for `certify`, with separate linkage.
     """
+    check_order(randomizer, adaptive_order)
+    choice = _Choice(blanket_only=adaptive_order)
     found: list[tuple[Victim, PrivacyProfile | None]] = []
-    for group in _groups(budgets, randomizer, dishonest, "separate", False):
+    for group in _groups(budgets, randomizer, dishonest, "separate", choice):
         curve = randomizer.profile(group.victim, group.others, delta) if group.others.honest else None
-        found.append((group.victim, None if isinstance(curve, NoAmplification | SpanProfile) else curve))
+        if curve is None or isinstance(curve, NoAmplification | SpanProfile):
+            found.append((group.victim, None))
+            continue
+        if group.others.count.size <= MAX_COMPOSED_TIERS:
+            exchange = _exchange(curve, group, randomizer, delta, choice)
+            curve = curve if isinstance(exchange, NoAmplification) else _least(curve, exchange, group, delta)
+        found.append((group.victim, curve))
     return found
+
+
+def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
+    """Raises ValueError where nothing is proved of a randomizer whose clients answer one after the other."""
+    if adaptive_order and not (randomizer.clones_are_fair_bits or randomizer.local_assumptions):
+        raise ValueError(
+            f"adaptive_order is true for {randomizer.name}; it must be false: the bound is proved for bits and half "
+            "spheres only"
+        )
 
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
@@ -173,15 +225,17 @@ def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: 
     check_linkage(linkage)
 
 
-def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, thorough: bool) -> list[_Group]:
+def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, choice: _Choice) -> list[_Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
     if linkage == "stratified":
-        return _strata(budgets, dishonest, thorough)
+        return _strata(budgets, dishonest, choice)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest, thorough) for tier in range(budgets.num_tiers)]
+        return [_single(budgets, tier, dishonest, choice, choice.shared) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
     # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
-    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
+    others = Others(
+        budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1, blanket_only=choice.blanket_only
+    )
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
@@ -199,35 +253,45 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
     return groups
 
 
-def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool) -> _Group:
+def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, shared: dict[Hashable, Any]) -> _Group:
     count = budgets.count.copy()
     if budgets.num_users == 1:  # without others: as good as with one dishonest twin
         dishonest = max(1, dishonest)
     else:
         count[tier] -= 1
     kept = count > 0
-    others = Others(budgets.local_epsilon[kept], budgets.local_delta[kept], count[kept], dishonest, thorough)
+    others = Others(
+        budgets.local_epsilon[kept],
+        budgets.local_delta[kept],
+        count[kept],
+        dishonest,
+        choice.thorough,
+        choice.blanket_only,
+        shared=shared,
+    )
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
     return _Group(victim, int(budgets.count[tier]), others)
 
 
-def _strata(budgets: Budgets, dishonest: int, thorough: bool) -> list[_Group]:
+def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
     """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
     order = np.argsort(-budgets.count, kind="stable")
     groups = []
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
         stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
-        groups.append(_single(stratum, 0, dishonest, thorough))
+        groups.append(_single(stratum, 0, dishonest, choice, {}))
     if order.size > MAX_STRATA:
         members = order[MAX_STRATA:]
-        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
         victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
         groups.append(_Group(victim, int(budgets.count[members].sum()), none, members.size > 1))
     return groups
 
 
-def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int) -> _Answer:
+def _answer(
+    group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int, choice: _Choice
+) -> _Answer:
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | NoAmplification
@@ -236,10 +300,28 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
     else:
         curve = randomizer.profile(group.victim, group.others, per_round)
     spends = randomizer.spends_local_delta
+    started = time.perf_counter()
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
+    if not isinstance(curve, NoAmplification):
+        line = _said("blanket" if not isinstance(curve, ExactBinaryProfile) else "exact", found, delta, started)
+        started = time.perf_counter()
+        target = per_round or min(max(found.delta, 1e-250), 0.5)
+        exchange = _exchange(curve, group, randomizer, target, choice)
+        if isinstance(exchange, NoAmplification):
+            line = f"{line}; {exchange.reason}"
+        else:
+            sharper = _sharper(exchange, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds)
+            if sharper is None:
+                line = f"{line}; exchange: no less"
+            else:
+                line = f"{line}; {_said('exchange', sharper, delta, started)}"
+                found = replace(sharper, steps=(*found.steps, *sharper.steps))
+                if not isinstance(curve, SpanProfile):
+                    curve = _least(curve, exchange, group, target)
+        found = replace(found, steps=(*found.steps, line))
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
@@ -254,6 +336,44 @@ def _answer(group: _Group, randomizer: Randomizer, delta: float | None, epsilon:
         privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
     return _Answer(tier, found.slack, found.method, found.steps)
+
+
+def _exchange(
+    curve: PrivacyProfile, group: _Group, randomizer: Randomizer, delta: float | None, choice: _Choice
+) -> PrivacyProfile | NoAmplification:
+    """The exchange bound, where it may be used and can be of use."""
+    if choice.blanket_only:
+        return NoAmplification("exchange: not asked for")
+    if isinstance(curve, ExactBinaryProfile):
+        return NoAmplification("exchange: no less than the exact worst case")
+    if time.monotonic() > choice.deadline:
+        return NoAmplification("exchange: the time is over")
+    return randomizer.exchange_profile(group.victim, group.others, delta)
+
+
+def _sharper(curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float) -> _Reached | None:
+    """What the curve gives in one round where that is less than what has been found, else None."""
+    if delta is None:
+        bound = curve.delta(epsilon)
+        if bound.value >= found.delta:
+            return None
+        return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
+    inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance=EXCHANGE_TOLERANCE)
+    if inverse.reached is None or inverse.epsilon >= found.epsilon:
+        return None
+    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
+
+
+def _least(curve: PrivacyProfile, exchange: PrivacyProfile, group: _Group, delta: float) -> PrivacyProfile:
+    """The curve of a round, to compose and to record: the least of both where that takes no more than seconds."""
+    if group.others.count.size > MAX_COMPOSED_TIERS:
+        return curve
+    return LeastProfile(curve, exchange, delta, group.victim.local_epsilon)
+
+
+def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:
+    number = f"epsilon {round_up(found.epsilon)}" if delta is not None else f"delta {round_up(found.delta)}"
+    return f"{name}: {number} ({found.method}) in {time.perf_counter() - started:.3f} s"
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:
@@ -372,7 +492,7 @@ def _of_unit(method: str, randomizer: Randomizer) -> str:
 
 
 def _assumptions(
-    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets
+    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets, adaptive_order: bool
 ) -> tuple[str, ...]:
     together = f"every round has fresh randomness, and one client takes part in at most {rounds}"
     if randomizer.local_assumptions:
@@ -384,6 +504,10 @@ def _assumptions(
         f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
         "the multiset of local budgets is public and does not depend on the data",
     ]
+    if adaptive_order:
+        lines.append("clients answer in a secret uniform order; what they are asked may depend on earlier answers")
+    else:
+        lines.append("no report depends on the report of another user")
     if linkage == "separate":
         lines.append("nothing links a report to the budget it was made with")
     else:

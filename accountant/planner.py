@@ -8,6 +8,7 @@ forward before it is returned, so that the search decides only how good it is, n
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -23,6 +24,10 @@ from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "standard_error"]
 
+MOST_TIERS = 8
+"""With more budgets the answer is the blanket bound's, and only its certificate the least of all bounds."""
+MOST_STEPS = 5
+"""Certificates by the slower bounds, on the way from the blanket's answer to theirs."""
 TOLERANCE = 1e-3
 """Relative width of the bracket around the answer."""
 LEAST_LOCAL_EPSILON = 1e-4
@@ -33,9 +38,13 @@ MOST_LOCAL_EPSILON = 20.0
 class Forward(Protocol):
     """The forward check: the certificate of these budgets, with or without an attack beside it."""
 
-    def __call__(self, candidate: Budgets, attack: bool = False) -> Certificate:
+    def __call__(self, candidate: Budgets, attack: bool = False, bounds: str = ...) -> Certificate:
         """Certifies the candidate."""
         ...
+
+
+Quick = Callable[[Budgets], Certificate]
+"""The same by the blanket bound alone."""
 
 
 class Goal(StrEnum):
@@ -71,6 +80,8 @@ def plan(
     rounds: int = 1,
     dishonest: int = 0,
     linkage: str = "separate",
+    bounds: str = "all",
+    adaptive_order: bool = False,
 ) -> Plan:
     """Answers what is left open, for a total target (epsilon, delta) over all rounds.
 
@@ -88,10 +99,12 @@ def plan(
         rounds: how many releases one client may take part in.
         dishonest: how many of the other clients may collude with the observer.
         linkage: as for `certify`.
+        bounds: as for `certify`.
+        adaptive_order: as for `certify`.
 
     Returns:
         The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
-        answer itself may be up to 0.1 % from the best.
+        answer itself may be up to 0.1 % from the best, and further with more than eight different budgets.
 
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
@@ -101,10 +114,21 @@ def plan(
     if num_users is not None:
         check_count(num_users, "num_users", 1)
 
-    def forward(candidate: Budgets, attack: bool = False) -> Certificate:
+    def forward(candidate: Budgets, attack: bool = False, bounds: str = bounds) -> Certificate:
         return certify(
-            candidate, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds, attack=attack
+            candidate,
+            randomizer,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            attack=attack,
+            bounds=bounds,
+            adaptive_order=adaptive_order,
         )
+
+    def quick(candidate: Budgets) -> Certificate:
+        return forward(candidate, bounds="blanket")
 
     if epsilon is None:
         if shape is None:
@@ -117,10 +141,15 @@ def plan(
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        found = _fewest_users(shape, forward, epsilon, dishonest)
+        found = _fewest_users(shape, quick, epsilon, dishonest)
+        if shape.num_tiers <= MOST_TIERS:
+            found = _fewer_users(shape, found.num_users, forward, epsilon, max(shape.num_tiers, dishonest, 1))
         return _answer(Goal.NUM_USERS, found, randomizer, forward, epsilon)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else _resized(shape, num_users)
-    return _answer(Goal.LOCAL_BUDGETS, _largest_budgets(even, forward, epsilon), randomizer, forward, epsilon)
+    found = _largest_budgets(even, quick, epsilon)
+    if even.num_tiers <= MOST_TIERS:
+        found = _larger_budgets(found, forward, epsilon)
+    return _answer(Goal.LOCAL_BUDGETS, found, randomizer, forward, epsilon)
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
@@ -164,7 +193,52 @@ def _scaled(budgets: Budgets, factor: float) -> Budgets:
     return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
 
 
-def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budgets:
+def _larger_budgets(enough: Budgets, forward: Forward, epsilon: float) -> Budgets:
+    """From budgets that are enough by the blanket bound to nearly the largest that are enough by all bounds."""
+    most = MOST_LOCAL_EPSILON / float(enough.local_epsilon[-1])
+
+    def reached(factor: float) -> float:
+        return forward(_scaled(enough, factor)).epsilon
+
+    return _scaled(enough, _furthest(reached, epsilon, most, 1.0))
+
+
+def _fewer_users(shape: Budgets, enough: int, forward: Forward, epsilon: float, least: int) -> Budgets:
+    """From a number of users that is enough by the blanket bound to nearly the least that is enough by all bounds."""
+
+    def users(factor: float) -> int:
+        return max(least, math.ceil(enough / factor))
+
+    def reached(factor: float) -> float:
+        return forward(_resized(shape, users(factor))).epsilon
+
+    return _resized(shape, users(_furthest(reached, epsilon, enough / least, 0.5)))
+
+
+def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
+    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them.
+
+    slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest.
+    """
+    low, low_reached = 1.0, reached(1.0)
+    high, high_reached = math.inf, math.inf
+    for _ in range(MOST_STEPS):
+        if high < math.inf:
+            slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
+        if low_reached <= 0:
+            break
+        point = min(low * (target / low_reached) ** (1 / slope) * (1 - TOLERANCE / 2), most)
+        if point <= low * (1 + TOLERANCE) or point >= high:
+            break
+        at_point = reached(point)
+        if at_point <= target:
+            low, low_reached = point, at_point
+        else:
+            high, high_reached = point, at_point
+    return low
+
+
+def _largest_budgets(shape: Budgets, forward: Quick, epsilon: float) -> Budgets:
     least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
     high = MOST_LOCAL_EPSILON / most
     low = min(LEAST_LOCAL_EPSILON / least, high)
@@ -188,7 +262,7 @@ def _largest_budgets(shape: Budgets, forward: Forward, epsilon: float) -> Budget
     return _scaled(shape, low)
 
 
-def _fewest_users(shape: Budgets, forward: Forward, epsilon: float, dishonest: int) -> Budgets:
+def _fewest_users(shape: Budgets, forward: Quick, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
     while forward(_resized(shape, high)).epsilon > epsilon:

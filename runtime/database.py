@@ -22,12 +22,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["DEFAULT_LIMITS", "Database", "Limits", "open_database"]
+__all__ = ["DEFAULT_LIMITS", "Database", "Limits", "NotErasedError", "open_database"]
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
 _LOCK_NOT_AVAILABLE = "55P03"
-_REWRITTEN = ("round_keys", "submissions", "chunks")  # what `Transaction.forget` takes something out of
+_REWRITTEN = ("round_keys", "submissions", "chunks", "documents")  # what `RoundDriver.forget` takes something out of
+_BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+class NotErasedError(Exception):
+    """What has been deleted is still in the database's files, because of another process that reads it."""
+
+
 class Database(abc.ABC):
     """An open database that no other process writes to."""
 
@@ -63,7 +68,7 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def erase(self) -> None:
-        """Takes out of the database's files what has been deleted from its tables."""
+        """Takes out of the database's files what has been deleted from its tables; raises NotErasedError."""
 
     def close(self) -> None:
         """Ends the connection, and with it the lock; a second call changes nothing."""
@@ -102,9 +107,19 @@ class _Sqlite(Database):
         return self.engine.begin()
 
     def erase(self) -> None:
-        """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here."""
+        """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here.
+
+        Not while another process reads: SQLite says so in the answer, and waits only as long as rounds can bear it.
+        """
         with self.engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={_ERASE_PATIENCE_MS}")
+            try:
+                (busy, *_) = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={_BUSY_MS}")
+        log = Path(f"{self.engine.url.database}-wal")
+        if busy or (log.exists() and log.stat().st_size):
+            raise NotErasedError("another process reads the database, and so its log cannot be cut")
 
     def close(self) -> None:
         super().close()
@@ -124,7 +139,7 @@ def _lock_file(path: Path) -> int:
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", f"busy_timeout={_BUSY_MS}"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
@@ -179,17 +194,22 @@ class _Postgresql(Database):
             yield connection
 
     def erase(self) -> None:
-        """Writes the tables anew: a plain VACUUM only marks the place of deleted rows as free, and leaves the bytes."""
-        with (
-            self._patience(self._limits.erase_s),
-            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
-        ):
-            connection.exec_driver_sql("SET statement_timeout = 0")
+        """Writes the tables anew, with the rows that they have now.
+
+        VACUUM would keep what has been deleted: a plain one marks the place as free and leaves the bytes, and FULL
+        takes along all that any open transaction of the server might still want to see.
+        """
+        with self._patience(self._limits.erase_s), self.engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             try:
                 for table in _REWRITTEN:
-                    connection.exec_driver_sql(f"VACUUM (FULL) {table}")
-            finally:
-                connection.exec_driver_sql("RESET statement_timeout")
+                    connection.exec_driver_sql(
+                        f"ALTER TABLE {table} ALTER COLUMN round_id TYPE varchar USING round_id || ''"
+                    )
+            except sa.exc.OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                    raise NotErasedError("another process holds a lock on its tables") from error
+                raise
 
     @contextmanager
     def _patience(self, limit_s: float) -> Iterator[None]:

@@ -49,7 +49,6 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
         packed = await self.store.run("read a lane to send", lambda tx: tx.chunks(terms.round_id, "out", lane))
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
         sent = 0
         for index, ciphertexts in enumerate(packed or []):
             request = pb.DeliverRequest(
@@ -60,14 +59,13 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
                 ciphertexts=ciphertexts,
             )
             sent += request.ByteSize()
-            await self.persist(terms.round_id, receiver, stub.Deliver, request)
+            await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Deliver, request)
         return sent
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
         request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
-        await self.persist(terms.round_id, receiver, stub.HandOver, request)
+        await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).HandOver, request)
 
     def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
         """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""

@@ -165,10 +165,10 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         try:
             state = await self.store.run("withdraw the round", withdraw)
             self.dismiss(round_id)
-            await self.store.erase_log()
         finally:
             if was_driven:
                 self.wake(round_id)
+        await self.erase(round_id)
         return rpc.WithdrawResponse(state=state)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
@@ -180,7 +180,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         self.require_caller(context, [OPERATOR])
 
         def read(tx: Transaction) -> list[pb.RoundStatus]:
-            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds()[:20]
+            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
             return [
                 pb.RoundStatus(
                     round_id=row.round_id,
@@ -188,7 +188,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                     num_items=tx.num_submissions(row.round_id),
                     costs=tx.costs(row.round_id),
                     bytes_sent=row.bytes_sent,
-                    problem=row.problem or self.why_waiting(row.round_id),
+                    problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
                 )
                 for row in rows
             ]

@@ -11,6 +11,7 @@ import abc
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import TLS, Transport, caller_name, retrying
+from runtime.transport import TLS, Transport, caller_name, has_certificate, retrying
 from runtime.workers import WorkerPool
 
 __all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
@@ -37,6 +38,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
+_MAX_TERMS = 32
 _FINAL = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -88,7 +90,7 @@ class RoundDriver(abc.ABC):
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self._secrets = setup.secrets
         self._transport = setup.transport
-        self._terms: dict[str, RoundTerms] = {}
+        self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
@@ -102,12 +104,16 @@ class RoundDriver(abc.ABC):
 
     async def terms(self, round_id: str) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
-        if round_id not in self._terms:
+        terms = self._terms.get(round_id)
+        if terms is None:
             row = await self.store.run("read the terms", lambda tx: tx.round(round_id))
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
-            self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
-        return self._terms[round_id]
+            terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+            while len(self._terms) > _MAX_TERMS:
+                self._terms.popitem(last=False)
+        self._terms.move_to_end(round_id)
+        return terms
 
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to another service of the deployment, opened when it is first needed."""
@@ -116,8 +122,14 @@ class RoundDriver(abc.ABC):
         return self._channels[name]
 
     def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
-        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names.
+
+        A certificate that was trusted when its connection began, and is not any more, is one of before a change of
+        keys that not every service has noticed: NOT_READY, so that the caller comes again with its new one.
+        """
         name = caller_name(context, self.deployment)
+        if name is None and has_certificate(context):
+            raise Refusal(Code.NOT_READY, "your certificate is not pinned here; one of us has an older deployment file")
         if name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
 
@@ -127,14 +139,27 @@ class RoundDriver(abc.ABC):
         for kind in self.passing:
             tx.drop_documents(round_id, kind)
 
+    async def erase(self, round_id: str) -> None:
+        """Erases what has been forgotten; what cannot be done now is tried again, and the round's status says so."""
+        try:
+            await self.store.erase_log()
+        except Refusal as refusal:
+            self._wait(round_id, str(refusal), refusal)
+            self.wake(round_id)
+
     def wake(self, round_id: str) -> None:
         """Drives a round on, unless that is under way."""
         task = self._drivers.get(round_id)
         if task is None or task.done():
-            self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task.add_done_callback(lambda done: self._leave(round_id, done))
+
+    def _leave(self, round_id: str, driver: asyncio.Task[None]) -> None:
+        if self._drivers.get(round_id) is driver:
+            del self._drivers[round_id]
 
     async def halt(self, round_id: str) -> bool:
-        """Stops driving a round; returns whether it was ever driven in this run of the service."""
+        """Stops driving a round; returns whether it was being driven."""
         driver = self._drivers.get(round_id)
         if driver is None:
             return False
@@ -147,13 +172,29 @@ class RoundDriver(abc.ABC):
         """Returns why a round does not move at the moment; empty if it does."""
         return self._waiting.get(round_id, "")
 
-    async def persist(self, round_id: str, receiver: str, method: Callable[..., Awaitable[T]], request: Message) -> T:
-        """Calls a peer until it answers; meanwhile the round's status says which service it waits for."""
+    async def persist(
+        self,
+        round_id: str,
+        receiver: str,
+        method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
+        request: Message,
+    ) -> T:
+        """Calls a peer until it answers; meanwhile the round's status says which service it waits for.
+
+        Args:
+            round_id: the round that waits.
+            receiver: the service that is called.
+            method: of the receiver's stub on a channel; asked anew for every attempt, because keys change meanwhile.
+            request: what is sent, the same every time.
+        """
 
         def tell(error: grpc.aio.AioRpcError) -> None:
             self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
 
-        answer = await retrying(lambda: method(request, timeout=60.0), give_up_after_s=float("inf"), on_failure=tell)
+        def call() -> Awaitable[T]:
+            return method(self.channel_to(receiver))(request, timeout=60.0)
+
+        answer = await retrying(call, give_up_after_s=float("inf"), on_failure=tell)
         self._waiting.pop(round_id, None)
         self.metrics.sent(request.ByteSize())
         return answer
@@ -163,10 +204,12 @@ class RoundDriver(abc.ABC):
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
         await self.warm()
-        await self.store.erase_log()
-        for row in await self.store.run("list the rounds", lambda tx: tx.rounds()):
+        rows = await self.store.run("list the rounds", lambda tx: tx.rounds())
+        for row in rows:
             if row.manifest and row.state not in _FINAL and not row.problem:
                 self.wake(row.round_id)
+        for row in rows[:1]:
+            await self.erase(row.round_id)
 
     async def warm(self) -> None:  # noqa: B027 (a hook: most roles have nothing to do)
         """Does once, before the first round, what would make the first round slow."""
@@ -207,15 +250,15 @@ class RoundDriver(abc.ABC):
                     self._waiting.pop(round_id, None)
                     self.metrics.round_stopped()
                     return
-                terms = await self.terms(round_id)
                 row = await self.store.run("read where the round stands", lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
                     state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
                     _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
-                if row.state in _FINAL:
+                ended = row.state in _FINAL or bool(row.problem)
+                if ended:
                     await self.store.erase_log()  # here, so that it is tried again until it is done
-                moved = row.state not in _FINAL and await self.advance(row, terms)
+                moved = not ended and bool(row.manifest) and await self.advance(row, await self.terms(round_id))
                 self._waiting.pop(round_id, None)
                 if not moved:
                     return

@@ -23,13 +23,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
-from runtime.database import DEFAULT_LIMITS, Limits, open_database
+from runtime.database import DEFAULT_LIMITS, Limits, NotErasedError, open_database
 
 __all__ = ["RoundRow", "Store", "Transaction"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
+_KEYS_AT_ONCE = 1000
 _metadata = sa.MetaData()
 _rounds = sa.Table(
     "rounds",
@@ -138,12 +139,17 @@ class Transaction:
             raise Refusal(Code.UNKNOWN_ROUND, repr(round_id))
         return row
 
-    def rounds(self) -> list[RoundRow]:
-        """Returns all rounds, newest first."""
-        return self._select_rounds(sa.true())
+    def rounds(self, limit: int | None = None) -> list[RoundRow]:
+        """Returns all rounds, or so many, newest first."""
+        return self._select_rounds(sa.true(), limit)
 
-    def _select_rounds(self, where: sa.ColumnElement[bool]) -> list[RoundRow]:
-        rows = self._db.execute(sa.select(_rounds).where(where).order_by(_rounds.c.serial.desc()))
+    def newest_open_round(self) -> RoundRow | None:
+        """Returns the newest round that takes submissions, or None."""
+        rows = self._select_rounds(_rounds.c.state == pb.ROUND_STATE_OPEN, 1)
+        return rows[0] if rows else None
+
+    def _select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
+        rows = self._db.execute(sa.select(_rounds).where(where).order_by(_rounds.c.serial.desc()).limit(limit))
         return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
 
     def add_round(self, round_id: str, suite: str, keys: Mapping[str, KeyPair]) -> None:
@@ -254,16 +260,19 @@ class Transaction:
             ],
         )
 
-    def submission_hashes(self, round_id: str) -> dict[bytes, bytes]:
-        """Returns the envelope hash by client."""
+    def submission_hashes(self, round_id: str, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+        """Returns the envelope hash by client, of all who have submitted or of these."""
         here = sa.select(_submissions.c.client_key, _submissions.c.envelope_hash)
-        rows = self._db.execute(here.where(_submissions.c.round_id == round_id))
-        return {row.client_key: row.envelope_hash for row in rows}
-
-    def who_submitted(self, round_id: str, client_keys: Sequence[bytes]) -> set[bytes]:
-        """Returns which of these clients have a submission in the round."""
-        here = (_submissions.c.round_id == round_id) & _submissions.c.client_key.in_(client_keys)
-        return set(self._db.execute(sa.select(_submissions.c.client_key).where(here)).scalars())
+        here = here.where(_submissions.c.round_id == round_id)
+        if client_keys is None:
+            return {row.client_key: row.envelope_hash for row in self._db.execute(here)}
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(client_keys), _KEYS_AT_ONCE):
+            rows = self._db.execute(
+                here.where(_submissions.c.client_key.in_(client_keys[start : start + _KEYS_AT_ONCE]))
+            )
+            found |= {row.client_key: row.envelope_hash for row in rows}
+        return found
 
     def num_submissions(self, round_id: str) -> int:
         """Returns how many clients have submitted in a round."""
@@ -393,12 +402,19 @@ class Store:
             return work(Transaction(connection, self._wrapping_key))
 
     async def erase_log(self) -> None:
-        """Leaves nothing behind of what a transaction has forgotten; called after it. Raises as `run` does."""
+        """Leaves nothing behind of what a transaction has forgotten; called after it.
+
+        Raises:
+            Refusal: as `run` does, and NOT_READY while something is still there; the caller tries again.
+        """
         await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
     def _erase(self) -> None:
         with self._errors("erase the log"):
-            self._database.erase()
+            try:
+                self._database.erase()
+            except NotErasedError as error:
+                raise Refusal(Code.NOT_READY, f"what was deleted is not erased yet: {error}") from error
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:

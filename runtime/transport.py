@@ -11,8 +11,10 @@ import logging
 import math
 import random
 import re
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from protocol.errors import TRANSIENT, Code, Refusal, SignatureError, refusal_of
-from runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS, Slots, check_fields, host_of
+from runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS, Held, Room, Slots, check_fields, host_of
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings
 
@@ -33,6 +35,7 @@ __all__ = [
     "Transport",
     "add_ports",
     "caller_name",
+    "has_certificate",
     "is_not_pinned",
     "listening_at",
     "make_guard",
@@ -56,75 +59,105 @@ _CHANNEL_OPTIONS = [
 _RETRY_AFTER = "retry-after-ms"
 _LONGEST_RETRY_AFTER_S = 30.0
 _OURS = "/croupier."
+_LARGE = 64 * 1024
+_LINES_PER_SECOND, _LONGEST_TEXT = 20, 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Guard(grpc.aio.ServerInterceptor):
-    """Stands before every call: its slot, its request, and what its handler raises, which it turns into a status.
+    """Stands before every call: its room, its slot, its request, its answer, and what its handler raises.
 
-    Only a Refusal's own words leave the process. Requests come as bytes, so that it is decided here which are
-    read. A call holds no slot before its request has arrived: silent callers keep no other caller out.
+    Only a Refusal's own words leave the process. Every method is a stream to gRPC, and its messages are bytes: so it
+    is decided here when and whether a request is read, and a call is over only when its answer has left. A call holds
+    no slot before its request has arrived: silent callers keep no other caller out.
     """
 
     def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
         self._metrics = metrics
         self._slots = slots
         self._streams = streams
+        self._room, self._large_answers = Room(), Room()
+        self._log = _RefusalLog()
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(details)
-        if handler is not None and handler.unary_unary is not None:
-            return self._one_answer(handler, details.method)
-        if handler is not None and handler.stream_stream is not None and details.method.startswith(_OURS):
-            return self._many_answers(handler, details.method)
-        return handler
+        if handler is None:
+            return None
+        method = details.method
+        serve: Callable[..., Awaitable[None]]
+        if handler.unary_unary is not None:
+            serve = self._one_answer
+        elif handler.stream_stream is None:
+            return None  # health's Watch, which would hold a call open
+        elif method.startswith(_OURS):
+            serve = self._many_answers
+        else:
+            return handler  # reflection, on the admin port
 
-    def _one_answer(self, handler: Any, method: str) -> Any:
-        async def guarded(raw: bytes, context: Context) -> Any:
+        async def guarded(requests: AsyncIterator[bytes], context: Context) -> None:
             try:
                 caller, pinned = _who_calls(context, method)
-                if not pinned:
-                    check_fields(raw)
-                with self._slots.work(caller, pinned=pinned):
-                    return await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+                with self._room.hold(caller, pinned=pinned) as held:
+                    await serve(handler, requests, context, held, pinned)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
-                await self._refuse(error, method, context)
+                if not context.done():  # else the caller has hung up
+                    await self._refuse(error, method, context)
 
-        return grpc.unary_unary_rpc_method_handler(guarded, None, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(guarded)
 
-    def _many_answers(self, handler: Any, method: str) -> Any:
-        async def parsed(requests: AsyncIterator[bytes], pinned: bool) -> AsyncIterator[Any]:
-            async for raw in requests:
+    async def _one_answer(
+        self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
+    ) -> None:
+        raw = await held.message(requests)
+        if raw is None:
+            raise Refusal(Code.BAD_REQUEST, "there is no request")
+        if not pinned:
+            self._room.resize(held, len(raw))
+            check_fields(raw)
+        with self._slots.work(held.caller, pinned=pinned):
+            response = await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+        answer = handler.response_serializer(response)
+        if len(answer) <= _LARGE:
+            if not pinned:
+                self._room.resize(held, len(answer))
+            await _write(context, answer)
+        else:  # in a room of their own: callers that read nothing keep no submission out
+            with self._large_answers.hold(held.caller, len(answer), pinned=pinned):
+                await _write(context, answer)
+
+    async def _many_answers(
+        self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
+    ) -> None:
+        async def parsed() -> AsyncIterator[Any]:
+            while (raw := await held.message(requests)) is not None:
                 if not pinned:
                     check_fields(raw)
                 yield _parsed(raw, handler.request_deserializer)
 
-        async def guarded(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-            try:
-                caller, pinned = _who_calls(context, method)
-                with self._streams.work(caller, pinned=pinned):
-                    async for response in handler.stream_stream(parsed(requests, pinned), context):
-                        yield response
-            except (asyncio.CancelledError, grpc.aio.AbortError):
-                raise
-            except Exception as error:  # noqa: BLE001 (as above)
-                if not context.done():  # else the caller has hung up
-                    await self._refuse(error, method, context)
-
-        return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
+        with self._streams.work(held.caller, pinned=pinned):
+            async with aclosing(handler.stream_stream(parsed(), context)) as responses:
+                async for response in responses:
+                    await _write(context, handler.response_serializer(response))
 
     async def _refuse(self, error: Exception, method: str, context: Context) -> None:
-        refusal = _public(error, method)
+        refusal = self._log.public(error, method)
         self._metrics.refusal(refusal.code)
         hint = refusal.retry_after_s
         trailing = () if hint is None else ((_RETRY_AFTER, str(round(1000 * hint))),)
         await context.abort(refusal.code.status, refusal.details(), trailing)
+
+
+async def _write(context: Context, raw: bytes) -> None:
+    try:
+        await context.write(raw)
+    except Exception as error:  # gRPC's own, where the caller has hung up
+        raise asyncio.CancelledError from error
 
 
 def _who_calls(context: Context, method: str) -> tuple[str, bool]:
@@ -143,15 +176,35 @@ def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
         raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
 
 
-def _public(error: Exception, method: str) -> Refusal:
-    """Returns what the caller may know of an error, and logs the rest."""
-    if isinstance(error, Refusal | SignatureError):
+class _RefusalLog:
+    """What the log says of calls that are refused: a line each, short, and so many a second for each reason.
+
+    A stranger can make a call at the price of a few bytes; it must not be able to write the disk full.
+    """
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._lines: Counter[Code] = Counter()
+
+    def public(self, error: Exception, method: str) -> Refusal:
+        """Returns what the caller may know of an error, and logs the rest."""
+        if not isinstance(error, Refusal | SignatureError):
+            _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
+            return Refusal(Code.INTERNAL)
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        more = f" ({refusal.log_only})" if refusal.log_only else ""
-        _log.info("refused: %s%s", refusal, more, extra={"method": method, "code": refusal.code.name})
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._lines.clear()
+        self._lines[refusal.code] += 1
+        if self._lines[refusal.code] <= _LINES_PER_SECOND:
+            text = f"{refusal} ({refusal.log_only})" if refusal.log_only else str(refusal)
+            last = "; further ones of this second are not logged"
+            more = last if self._lines[refusal.code] == _LINES_PER_SECOND else ""
+            # Only what is printed as one byte: JSON makes twelve of others.
+            text = text[:_LONGEST_TEXT].encode("ascii", "replace").decode()
+            _log.info("refused: %s%s", text, more, extra={"method": method, "code": refusal.code.name})
         return refusal
-    _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
-    return Refusal(Code.INTERNAL)
 
 
 def make_guard(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.ServerInterceptor:
@@ -247,6 +300,11 @@ def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deploym
         if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
             return entry.name
     return None
+
+
+def has_certificate(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+    """Returns whether the caller has shown a certificate that was pinned when its connection began."""
+    return "x509_pem_cert" in context.auth_context()
 
 
 def _roots(entry: ServiceEntry) -> bytes:

@@ -192,19 +192,21 @@ class Admission:
         self, terms: RoundTerms, envelope_size: int, submissions: Sequence[pb.Submission]
     ) -> tuple[list[pb.SubmissionCode.ValueType], list[int], float]:
         """Returns codes (unspecified where still undecided), the undecided positions, and the workers' CPU seconds."""
-        roster = await self._roster()
         codes = [
-            roster.refusal(submission, terms.round_id)
+            pb.SUBMISSION_CODE_UNSPECIFIED
             if len(submission.envelope) == envelope_size
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
         ]
+        # Signatures before the roster: who does not hold a key learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
         verdicts, cpu_s = await self._pool.run(_authentic, terms.round_id, raw) if raw else ([], 0.0)
+        roster = await self._roster()
         for index, authentic in zip(undecided, verdicts, strict=True):
-            if not authentic:
-                codes[index] = pb.SUBMISSION_CODE_BAD_SIGNATURE
+            codes[index] = (
+                roster.refusal(submissions[index], terms.round_id) if authentic else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            )
         passed = [index for index in undecided if codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED]
         return codes, passed, cpu_s
 
@@ -216,18 +218,7 @@ class Admission:
 
     async def _commit(self, calls: list[_Waiting]) -> None:
         try:
-            terms, roster = calls[0].terms, await self._roster()
-            if terms.round_id not in self._admitted:
-                self._admitted[terms.round_id] = await self._store.run(
-                    "read who has submitted", lambda tx: tx.submission_hashes(terms.round_id)
-                )
-            admitted = self._admitted[terms.round_id]
-            group = _Group(roster, admitted, terms)
-            codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
-            if await self._store.run("admit submissions", group.write):
-                group.remember()
-            else:  # what was admitted before the close stays so
-                codes = [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
+            codes = await self._decide(calls)
         except Exception as error:  # noqa: BLE001 (whatever it was, every caller of the group must hear of it)
             self._distrust_memory(calls[0].terms.round_id)
             for call in calls:
@@ -238,10 +229,40 @@ class Admission:
             if not call.done.done():
                 call.done.set_result(answer)
 
+    async def _decide(self, calls: list[_Waiting]) -> list[list[pb.SubmissionCode.ValueType]]:
+        """Returns the codes of every call of one round, after the commit of what is new."""
+        terms, roster = calls[0].terms, await self._roster()
+        round_id = terms.round_id
+        if round_id not in self._admitted:
+            keys = [submission.client_key for call in calls for submission in call.submissions]
+
+            def read(tx: Transaction) -> tuple[bool, dict[bytes, bytes]]:
+                is_open = tx.round(round_id).state == pb.ROUND_STATE_OPEN
+                return is_open, tx.submission_hashes(round_id, None if is_open else keys)
+
+            is_open, admitted = await self._store.run("read who has submitted", read)
+            if is_open:
+                self._admitted[round_id] = admitted
+        else:
+            is_open, admitted = True, self._admitted[round_id]
+        if is_open:
+            group = _Group(roster, admitted, terms)
+            codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
+            if await self._store.run("admit submissions", group.write):
+                group.remember()
+                return codes
+            self.forget(round_id)
+        # What was admitted before the close stays so.
+        return [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
+
     def _distrust_memory(self, round_id: str = "") -> None:
         """Has memory read anew from the store, which may have kept what it could not confirm any more."""
         self._known = None
         self._admitted.pop(round_id, None)
+
+    def remembers(self, round_id: str) -> bool:
+        """Returns whether the round is in memory: it is open, and something has been admitted."""
+        return round_id in self._admitted
 
     def forget(self, round_id: str) -> None:
         """Drops a closed round from memory."""

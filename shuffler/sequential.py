@@ -25,6 +25,7 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.limits import let_in
 from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
@@ -66,9 +67,8 @@ class SequentialHop(RoundService):
         signed = pb.Signed.FromString(document)
         self.attendance.finish(terms.round_id, pb.SequentialReport.FromString(signed.payload))
         receiver = self.receivers(terms)[pb.LANE_PARAMETER]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.EndSequentialRequest(round_id=terms.round_id, report=signed)
-        await self.persist(terms.round_id, receiver, stub.EndSequential, request)
+        await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).EndSequential, request)
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
@@ -81,9 +81,11 @@ class SequentialHop(RoundService):
         """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
         watch = Stopwatch()
         accountant = terms.manifest.accountant.service
-        stub = stubs.AccountantStub(self.channel_to(accountant))
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
-        signed = (await self.persist(terms.round_id, accountant, stub.GetCertificate, request)).certificate
+        answer = await self.persist(
+            terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
+        )
+        signed = answer.certificate
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
         report = pb.SequentialReport(round_id=terms.round_id, manifest_hash=terms.hash)
         if certificate.granted:
@@ -102,9 +104,8 @@ class SequentialHop(RoundService):
     async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
         """Sends an answer to the service that opens its next layer, until that has worked."""
         receiver = self.receivers(terms)[pb.LANE_REPORT]
-        stub = stubs.DeliveryStub(self.channel_to(receiver))
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        response = await self.persist(terms.round_id, receiver, stub.Relay, request)
+        response = await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request)
         if response.HasField("model"):  # what it says is counted by
             analyzer = terms.manifest.analyzer.service
             read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
@@ -202,6 +203,8 @@ class SequentialHop(RoundService):
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
             accepted = zip(request.attendances, codes, strict=True)
             admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            if admitted:
+                let_in()
             await self.attendance.enter(stream, admitted)
         if request.HasField("answer"):
             self.attendance.answer(stream, request.answer)
@@ -211,13 +214,13 @@ class SequentialHop(RoundService):
             return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self.store.run("find who may attend", lambda tx: tx.who_submitted(stream.round_id, keys))
+        known = await self.store.run("find who may attend", lambda tx: tx.submission_hashes(stream.round_id, keys))
         return [
-            pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-            if key not in known
+            pb.SUBMISSION_CODE_BAD_SIGNATURE  # of a stranger too: it does not tell who takes part
+            if not authentic
             else pb.SUBMISSION_CODE_ACCEPTED
-            if authentic
-            else pb.SUBMISSION_CODE_BAD_SIGNATURE
+            if key in known
+            else pb.SUBMISSION_CODE_UNKNOWN_CLIENT
             for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
         ]
 

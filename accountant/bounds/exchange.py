@@ -25,6 +25,8 @@ BULK = 7.0
 """Standard deviations of the integrand, as if it were Gaussian, that get cells of equal width; then they widen."""
 GROWTH = 5.0
 """Beyond it each cell is wider than the one before by a fraction of this times the step."""
+MOVES = 8
+"""How often the tilt is looked for further on, while the best one is at an end of where it was looked for."""
 LEAST = 5e-324
 """Stands for a bound that has underflowed: a bound is never 0 where the divergence is not."""
 
@@ -76,12 +78,15 @@ def peak(product: HostProduct) -> Peak:
     """The tilt theta with about the smallest bound. Any theta is sound."""
     mean = product.drift / product.deviation
     start = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
-    for reach in (2.0, 0.5, 0.125):
-        thetas = start * np.exp(np.linspace(-reach, reach, 9))
-        with np.errstate(over="ignore", invalid="ignore"):
-            height = product.at(thetas) - 2 * np.log(thetas)
-        best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
-        start = float(thetas[best])
+    for reach in (0.5, 0.125):
+        for _ in range(MOVES):
+            thetas = start * np.exp(np.linspace(-reach, reach, 9))
+            with np.errstate(over="ignore", invalid="ignore"):
+                height = product.at(thetas) - 2 * np.log(thetas)
+            best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
+            start = float(thetas[best])
+            if 0 < best < thetas.size - 1:
+                break
     return Peak(start, float(height[best]))
 
 

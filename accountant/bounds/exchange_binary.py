@@ -22,16 +22,18 @@ from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
 
-MAX_TIERS = 64
-"""More budgets of hosts than this are rounded up into this many groups."""
-TUNING_TIERS = 6
-"""The same, while the number of coins is chosen."""
+MAX_TIERS, MAX_SPAN_TIERS = 16, 64
+"""More budgets of hosts than this are rounded up into this many groups; the second where few victims speak for all."""
+MAX_BUDGETS = 4096
+"""More budgets of others than this are rounded up to this many before anything else."""
 COIN_FACTORS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 """Mean numbers of blanket users that are tried, in units of sqrt(sum of 2q)."""
 MAX_BLANKET = 10_000
 """Mean number of blanket users beyond which more would gain less than 1e-4."""
 COUNT_BUCKETS = 32
 """Into how many counts the law of the number of blanket users is rounded down."""
+TUNING_TIERS = 6
+"""Into how many groups the hosts' budgets are rounded up while the number of coins is chosen."""
 TUNING_DELTA = 1e-6
 """For which delta the number of coins is chosen when no target is given."""
 
@@ -88,28 +90,23 @@ class _BitProduct:
 
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
-        total = np.zeros(theta.shape)
-        for tier in range(self.hosts_.count.size):
-            exponent, _ = self._exponents(tier, theta[:, None, None])  # (n, 2, J)
-            total += self._share(tier) * _log_mean(exponent, self.signs.log_mass).max(1)
-        return total
+        exponent, _, _ = self._exponents(theta)
+        factors: Floats = _log_mean(exponent, self.signs.log_mass).max(-1)
+        return self._shares @ factors
 
     def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
         """See `HostProduct`."""
-        total, size, error = np.zeros(edges.size - 1), np.zeros(edges.size - 1), 0.0
-        tiers = self.hosts_.count.size
-        rounding = (64 + tiers) * UNIT
-        for tier in range(tiers):
-            exponent, terms = self._exponents(tier, np.array([[theta]]))  # (2, J)
-            if not math.isfinite(terms):
-                return np.full(edges.size - 1, math.inf), math.inf
-            shift = self._shift(tier, np.array([[theta]]))
-            largest = float(shift.max())
-            drop = self._drop(tier, shift, edges, rounding)
-            factor = _log_mean(exponent[:, None, :] + drop, self.signs.log_mass).max(0)
-            total += self._share(tier) * factor
-            size += self._share(tier) * np.abs(factor)
-            error = max(error, terms * (4 + largest) * rounding)
+        total, size = np.zeros(edges.size - 1), np.zeros(edges.size - 1)
+        rounding = (64 + self.hosts_.count.size) * UNIT
+        exponents, shifts, terms = self._exponents(np.array([theta]))
+        if not math.isfinite(float(terms.max())):
+            return np.full(edges.size - 1, math.inf), math.inf
+        for tier, share in enumerate(self._shares.tolist()):
+            drop = self._drop(tier, shifts[tier, 0], edges, rounding)
+            factor = _log_mean(exponents[tier, 0, :, None, :] + drop, self.signs.log_mass).max(0)
+            total += share * factor
+            size += share * np.abs(factor)
+        error = float((terms * (4 + shifts.max((1, 2, 3))) * rounding).max())
         return total + size * (4 * rounding), error + self.signs.relative_error + UNIT * (self.signs.nodes.size + 32)
 
     def _drop(self, tier: int, shift: Floats, edges: Floats, rounding: float) -> Floats:
@@ -129,28 +126,26 @@ class _BitProduct:
         logarithm: Floats = np.log1p(-height[:, None, :] * least * least)
         return logarithm * half_rate
 
-    def _share(self, tier: int) -> float:
+    @property
+    def _shares(self) -> Floats:
         hosts = self.hosts_
-        return float(hosts.count[tier] * hosts.keep[tier] * hosts.flip[tier]) / hosts.variance
+        return hosts.count * hosts.keep * hosts.flip / hosts.variance
 
-    def _shift(self, tier: int, theta: Floats) -> Floats:
-        """Returns theta A kappa / V for both kinds of host and every value of A: (..., 2, J)."""
-        hosts = self.hosts_
-        slots = 1 + math.tanh(float(hosts.local_epsilon[tier]) / 2) * self.signs.nodes
-        gap: Floats = self.gap[tier][:, None] / hosts.variance
-        return theta * gap * slots
+    def _exponents(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
+        """For each tier, theta (n,), both kinds of host and every value of A, T x n x 2 x J.
 
-    def _exponents(self, tier: int, theta: Floats) -> tuple[Floats, float]:
-        """Returns ln phi(theta A) / lambda for both kinds and every A, (..., 2, J), and the size of the terms."""
+        Returns ln phi(theta A) / lambda; the shift theta A kappa / V; and the size of the terms of the former, (T,).
+        """
         hosts = self.hosts_
-        p, q = float(hosts.keep[tier]), float(hosts.flip[tier])
-        slots = 1 + math.tanh(float(hosts.local_epsilon[tier]) / 2) * self.signs.nodes
-        shift = self._shift(tier, theta)
-        up, down = np.array([[p], [q]]), np.array([[q], [p]])
+        slots = 1 + np.tanh(hosts.local_epsilon / 2)[:, None] * self.signs.nodes  # (T, J)
+        theta = theta[:, None, None]
+        shift = theta * (self.gap[:, None, :, None] / hosts.variance) * slots[:, None, None, :]
+        up = np.stack([hosts.keep, hosts.flip], axis=1)[:, None, :, None]
+        down = up[:, :, ::-1]
         growth = up * _excess(shift * down) + down * _excess(-shift * up)
-        gain = np.log1p(growth) * (hosts.variance / (p * q))
-        loss = self.drift * theta * slots
-        return gain - loss, float((gain + loss).max())
+        gain = np.log1p(growth) * (hosts.variance / (hosts.keep * hosts.flip))[:, None, None, None]
+        loss = self.drift * theta * slots[:, None, None, :]
+        return gain - loss, shift, (gain + loss).max((1, 2, 3))
 
 
 def _probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
@@ -269,24 +264,55 @@ def exchange_binary_profile(
     its upper end: each is at least as bad as the truth, because randomised response with a smaller budget is a mixture
     of those with a larger one (docs/exchange-bound.md). delta decides how many users become coins.
     """
-    epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
+    epsilons, count = _honest(others)
     if epsilons.size == 0:
         return NoAmplification("no other honest client: the local budget is certified")
     target = TUNING_DELTA if delta is None else delta
+    if target not in others.shared:
+        coins = _best_coins(victim.local_epsilon, epsilons, count, target)
+        others.shared[target] = dict(zip(epsilons.tolist(), coins.tolist(), strict=True))
+    chosen = others.shared[target]
+    coins = _not_all(
+        np.array([min(chosen.get(e, 0), n) for e, n in zip(epsilons.tolist(), count.tolist(), strict=True)]), count
+    )
+    hosts = _Hosts(*_merged(epsilons, count - coins, MAX_TIERS if victim.span is None else MAX_SPAN_TIERS))
+    key = (target, coins[coins > 0].tobytes(), epsilons[coins > 0].tobytes())
+    if key not in others.shared:
+        others.shared[key] = _signs_of(epsilons, coins, target)
+    return ExchangeBinaryProfile(victim.local_epsilon, hosts, others.shared[key], int(coins.sum()))
+
+
+def _best_coins(victim: float, epsilons: Floats, count: Ints, target: float) -> Ints:
+    """How many of each budget become coins. Any number is sound; all are compared at one epsilon, near the answer."""
     chances = 2 * _probabilities(epsilons)[1] * count
     unit = math.sqrt(float(chances.sum()))
+    choices = [_not_all(_coins(chances, count, min(factor * unit, MAX_BLANKET)), count) for factor in COIN_FACTORS]
 
-    choices = [_coins(chances, count, min(factor * unit, MAX_BLANKET)) for factor in COIN_FACTORS]
-    choices = [coins for coins in choices if coins.sum() < count.sum()]
+    def curve_with(coins: Ints) -> ExchangeBinaryProfile:
+        hosts = _Hosts(*_merged(epsilons, count - coins, TUNING_TIERS))
+        return ExchangeBinaryProfile(victim, hosts, _signs_of(epsilons, coins, target), int(coins.sum()))
 
-    def curve_with(coins: Ints, tiers: int) -> ExchangeBinaryProfile:
-        return _profile_of(victim.local_epsilon, epsilons, count, coins, target, tiers)
+    middle = curve_with(choices[len(choices) // 2])
+    point = smallest_epsilon(middle, target, victim, tolerance=0.02).epsilon
+    point = min(point, 0.9 * victim)
+    heights = [curve_with(coins).peak(point).height for coins in choices]
+    return choices[int(np.argmin(heights))]
 
-    # All are compared at one epsilon, near the answer.
-    middle = curve_with(choices[len(choices) // 2], TUNING_TIERS)
-    point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.02).epsilon
-    point = min(point, 0.9 * victim.local_epsilon)
-    return curve_with(min(choices, key=lambda coins: curve_with(coins, TUNING_TIERS).peak(point).height), MAX_TIERS)
+
+def _not_all(coins: Ints, count: Ints) -> Ints:
+    """These coins, or none where there would be no host."""
+    return coins if coins.sum() < count.sum() else np.zeros_like(count)
+
+
+def _honest(others: Others) -> tuple[Floats, Ints]:
+    """The budgets without the smallest ones, at most MAX_BUDGETS of them, rounded up."""
+    epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
+    if epsilons.size <= MAX_BUDGETS:
+        return epsilons, count
+    place = (epsilons - epsilons[0]) / max(float(epsilons[-1] - epsilons[0]), 1e-300) * MAX_BUDGETS
+    group = place.astype(np.int64)  # increasing, as the budgets are
+    last = np.flatnonzero(np.append(group[1:] != group[:-1], True))
+    return epsilons[last], np.diff(np.concatenate([[0], np.cumsum(count)[last]]))
 
 
 def _without_smallest(epsilons: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
@@ -304,21 +330,17 @@ def _coins(chances: Floats, count: Ints, wanted: float) -> Ints:
     return np.minimum(np.ceil(share * count).astype(np.int64), count)
 
 
-def _profile_of(
-    local_epsilon: float, epsilons: Floats, count: Ints, coins: Ints, delta: float, tiers: int
-) -> ExchangeBinaryProfile:
+def _signs_of(epsilons: Floats, coins: Ints, delta: float) -> _Signs:
     used = coins > 0
     # Each chance takes at most four rounded operations.
     chance = 2 * _probabilities(epsilons[used])[1] * (1 - 8 * UNIT)
     tail = max(1e-250, min(1e-15, delta * delta * 1e-6))
-    law = blanket_count(chance, coins[used], tail=tail).coarsened(COUNT_BUCKETS, tail, tail)
-    left = count - coins
-    hosts = _Hosts(*_merged(epsilons[left > 0], left[left > 0], tiers))
-    return ExchangeBinaryProfile(local_epsilon, hosts, _mean_sign(law), int(coins.sum()))
+    return _mean_sign(blanket_count(chance, coins[used], tail=tail).coarsened(COUNT_BUCKETS, tail, tail))
 
 
 def _merged(epsilons: Floats, count: Ints, tiers: int) -> tuple[Floats, Floats]:
-    """At most `tiers` budgets, every one rounded up: groups in which about the same is lost."""
+    """At most `tiers` budgets of users, every one rounded up: groups in which about the same is lost."""
+    epsilons, count = epsilons[count > 0], count[count > 0]
     weights = count.astype(np.float64)
     if epsilons.size <= tiers:
         return epsilons, weights

@@ -66,10 +66,14 @@ class Others:
     dishonest: int
     thorough: bool = False
     """Whether seconds may be spent where a quick bound would be looser."""
+    blanket_only: bool = False
+    """Only the blanket bound may be used: asked for, or needed because an answer may depend on earlier answers."""
     laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
     """Count laws already computed for these users, by randomizer and target."""
     rate_bins: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     """These users binned by rate, by randomizer with a density; made once."""
+    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    """What the exchange bound has chosen and computed; may be shared with much the same users, as it fits any."""
 
     @property
     def honest(self) -> int:

@@ -91,5 +91,14 @@ class Randomizer(ABC):
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """Returns the victim's central privacy profile among the others, or the reason why it is not amplified.
 
-        delta is the target, if there is one: it only decides how finely to compute.
+        delta is the target, if there is one: it only decides how finely to compute. With `others.blanket_only` it is
+        the blanket bound.
         """
+
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """The exchange bound of the victim among the others, or the reason why there is none.
+
+        As `profile`, and slower. It does not hold where an answer may depend on earlier ones: not to be asked for with
+        `others.blanket_only`.
+        """
+        return NoAmplification(f"{self.name}: no exchange bound is proved")

@@ -11,12 +11,16 @@ import numpy as np
 
 from accountant.bounds.closed_forms import binary_delta
 from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
+from accountant.bounds.exchange_binary import exchange_binary_profile
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
 
 __all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
+
+LEAST_BLANKET = 100.0
+"""With fewer blanket users on average the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,13 @@ class BitBlanket(ClosedFormRandomizer):
         """Enough for a relative error of epsilon below 1e-4 at any size."""
         return 2048
 
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
+        blanket = float(self.gamma(others.local_epsilon) @ others.count) - others.dishonest
+        if blanket < LEAST_BLANKET:
+            return NoAmplification(f"exchange bound: of use only with {LEAST_BLANKET:g} blanket users or more")
+        return exchange_binary_profile(victim, others, delta)
+
 
 @dataclass(frozen=True)
 class BitReports(BitBlanket):
@@ -62,7 +73,7 @@ class BitReports(BitBlanket):
         """The exact worst case where all data sets of the others can be looked at, else the blanket bound."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
         few = victim.span is None and is_enumerable(largest, others.count, others.dishonest, others.thorough)
-        if few:
+        if few and not others.blanket_only:
             count = others.count - (others.dishonest if others.count.size == 1 else 0)
             return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
         return super().profile(victim, others, delta)

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from accountant.bounds.closed_forms import KaryTable
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.binary import BinaryRandomizedResponse
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
@@ -59,6 +60,12 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         if self.k == 2:
             return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
         return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
+
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.exchange_profile`; two values are bits, with more the blanket loses next to nothing."""
+        if self.k == 2:
+            return BinaryRandomizedResponse().exchange_profile(victim, others, delta)
+        return super().exchange_profile(victim, others, delta)
 
     def divergence(self, local_epsilon: float) -> float:
         """2 k (e^v-1)^2 / (e^v+k-1)^2."""

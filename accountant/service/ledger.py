@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
 from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up
 
@@ -111,12 +113,11 @@ class RecordedProfile:
 
     def delta(self, epsilon: float) -> Bounded:
         """Beyond the last point its delta; before the first one, 1."""
-        return Bounded(max(self._one(profile, epsilon) for profile in self.profiles), 0.0)
+        return Bounded(max(chords.above(epsilon) for chords in self._chords), 0.0)
 
-    @staticmethod
-    def _one(profile: Sequence[tuple[float, float]], epsilon: float) -> float:
-        at = np.exp([point[0] for point in profile])
-        return float(np.interp(np.exp(epsilon), at, [point[1] for point in profile], left=1.0))
+    @cached_property
+    def _chords(self) -> list[Chords]:
+        return [Chords([e for e, _ in profile], [d for _, d in profile]) for profile in self.profiles]
 
     def guess(self, delta: float) -> float:
         """The largest first point at or below delta."""

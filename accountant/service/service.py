@@ -53,6 +53,8 @@ HONEST_ACCOUNTANT = (
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
+SHARPER_SECONDS = 10.0
+"""After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
 _CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
@@ -181,8 +183,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             certificate=signed,
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
         )
-        stub = stubs.AnalyzerStub(self.channel_to(terms.manifest.analyzer.service))
-        await self.persist(terms.round_id, terms.manifest.analyzer.service, stub.Grant, request)
+        analyzer = terms.manifest.analyzer.service
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
@@ -212,10 +214,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         signed = pb.Signed.FromString(document)
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
-        stub = stubs.AnalyzerStub(self.channel_to(analyzer))
-        await self.persist(
-            terms.round_id, analyzer, stub.Grant, pb.GrantRequest(round_id=terms.round_id, certificate=signed)
-        )
+        request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
+        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
         await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
@@ -353,7 +353,15 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
     randomizer = randomizer_of(terms.question.mechanism)
-    certificate = certify(multiset, randomizer, delta=manifest.delta, dishonest=dishonest)
+    adaptive_order = terms.question.sequential is not None
+    certificate = certify(
+        multiset,
+        randomizer,
+        delta=manifest.delta,
+        dishonest=dishonest,
+        adaptive_order=adaptive_order,
+        seconds=SHARPER_SECONDS,
+    )
     _fill(message, certificate, multiset)
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -369,7 +377,9 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         )
     if not certificate.epsilon <= manifest.epsilon_max:
         excess = certificate.epsilon - manifest.epsilon_max
-        nearest = _nearest(multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest)
+        nearest = _nearest(
+            multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
+        )
         message.refusals.append(
             f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
             f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
@@ -425,20 +435,35 @@ def _answered(certificate: Certificate, local_epsilon: float) -> int:
     return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
-def _nearest(budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int) -> str:
+def _nearest(
+    budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int, *, adaptive_order: bool
+) -> str:
     """Returns which settings would have been granted: smaller budgets for these users, or more users."""
     largest = float(budgets.local_epsilon[-1])
     found = []
     try:
         smaller = plan(
-            randomizer, delta=delta, epsilon=epsilon, num_users=budgets.num_users, budgets=budgets, dishonest=dishonest
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=budgets.num_users,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
         )
         share = float(smaller.budgets.local_epsilon[-1]) / largest
         found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
     except ValueError:
         pass
     try:
-        more = plan(randomizer, delta=delta, epsilon=epsilon, budgets=budgets, dishonest=dishonest)
+        more = plan(
+            randomizer,
+            delta=delta,
+            epsilon=epsilon,
+            budgets=budgets,
+            dishonest=dishonest,
+            adaptive_order=adaptive_order,
+        )
         found.append(f"{more.budgets.num_users} users with these budgets")
     except ValueError:
         pass

@@ -75,6 +75,9 @@ def certify(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the exact worst case.")
     ] = False,
+    bounds: Annotated[
+        str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
+    ] = "all",
     explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -93,6 +96,7 @@ def certify(
             rounds=rounds,
             compare_all=compare,
             thorough=thorough,
+            bounds=bounds,
         )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
         tables: list[Any] = [certificate_table(document)]

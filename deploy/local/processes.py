@@ -125,14 +125,15 @@ class LocalDeployment:
 
 
 def _last_event(log: Path) -> str:
-    """Returns what a service has said last, without the prefix that all of its last words have."""
+    """Returns why a service has ended, without the prefix that all such lines have; else the last line of its log."""
     lines = log.read_text().splitlines() or ["it said nothing"]
     for line in reversed(lines):
         try:
-            event: str = json.loads(line)["event"]
-        except (ValueError, KeyError, TypeError):  # not of our logs: a warning of a library, or a traceback
+            record = json.loads(line)
+        except ValueError:  # not of our logs: a warning of a library, or a traceback
             continue
-        return event.removeprefix("the service ends: ")
+        if isinstance(record, dict) and record.get("level") == "CRITICAL":
+            return str(record["event"]).removeprefix("the service ends: ")
     return lines[-1]
 
 

@@ -230,7 +230,15 @@ class UserSpending(TrainingCost):
         """Returns the certified profile of every local budget in a batch."""
         if batch not in self._known:
             found: list[_Profile] = []
-            for victim, curve in tier_profiles(batch.budgets, self._randomizer, self.delta, batch.dishonest):
+            # Where users answer one after the other, a gradient depends on the answers before it.
+            curves = tier_profiles(
+                batch.budgets,
+                self._randomizer,
+                self.delta,
+                batch.dishonest,
+                adaptive_order=self.conditions.sequential,
+            )
+            for victim, curve in curves:
                 most = victim.local_epsilon
                 if curve is None:
                     found.append(((most, 0.0),))

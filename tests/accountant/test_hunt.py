@@ -18,10 +18,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from accountant.service.ledger import RecordedProfile, profile_of
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,
+    HemisphereMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
     Randomizer,
@@ -212,3 +214,55 @@ def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
         quiet = float((60 * norm.logcdf((cut - 0.0) / loud)).sum())
         low, high = (-math.expm1(quiet + float(norm.logcdf((cut - value) / own))) for value in (0.0, 1.0))
         assert high - math.exp(tier.epsilon) * low <= tier.delta * 1.01
+
+
+def laws_of_ones(tiers: Sequence[tuple[float, int]], ones: Sequence[int], victim: float) -> list[np.ndarray]:
+    """The laws of the number of ones for both values of the victim, ones[t] of the tiers[t] others holding a 1."""
+    held = [(1 / (1 + math.exp(-e)), h) for (e, _), h in zip(tiers, ones, strict=True)]
+    rest = [(1 / (1 + math.exp(e)), n - h) for (e, n), h in zip(tiers, ones, strict=True)]
+    keep = 1 / (1 + math.exp(-victim))
+    return [count_law([*held, *rest, (own, 1)]) for own in (keep, 1 - keep)]
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=8, deadline=None, print_blob=True)
+@example(3)
+@example(4)
+def test_every_certified_curve_of_half_spheres(seed: int) -> None:
+    """The whole way: certificates in both directions, rounds, and the curves that are composed and recorded.
+
+    In one dimension a half sphere is a bit, and is not certified by the exact worst case of bits.
+    """
+    rng = np.random.default_rng(seed)
+    few = bool(rng.integers(2))
+    locals_ = np.unique(np.exp(rng.uniform(math.log(0.02), math.log(4), int(rng.integers(1, 4))))).tolist()
+    tiers = [(e, int(rng.integers(1, 4) if few else rng.integers(40, 160))) for e in locals_]
+    dishonest, delta = int(rng.integers(0, 3)), float(rng.choice([0.3, 1e-3, 1e-6, 1e-9]))
+    linkage = str(rng.choice(["separate", "stratified"]))
+    rounds = int(rng.integers(1, 3)) if few else 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("accountant.mechanisms.binary.LEAST_BLANKET", -math.inf)  # the exchange bound always has a say
+        budgets, randomizer = Budgets.from_tiers(tiers), HemisphereMechanism(1)
+        keys = {"dishonest": dishonest, "linkage": linkage, "attack": False, "rounds": rounds}
+        found = certify(budgets, randomizer, delta=delta, **keys)  # type: ignore[arg-type]
+        back = certify(budgets, randomizer, epsilon=found.epsilon * rng.random(), **keys)  # type: ignore[arg-type]
+    for tier, other in zip(found.tiers, back.tiers, strict=True):
+        own = tier.local_epsilon
+        curve = tier.privacy_profile
+        curves = [] if curve is None else [curve, RecordedProfile([profile_of(curve, max(tier.epsilon, 1e-6), own)])]
+        left = [(e, n - (e == own)) for e, n in tiers if linkage == "separate" or e == own]
+        gone = dishonest
+        around = []
+        for e, n in left:  # the smallest budgets hide most
+            around.append((e, max(0, n - gone)))
+            gone = max(0, gone - n)
+        corners = itertools.product(*((0, n // 2, n) for _, n in around))
+        for ones in itertools.product(*(range(n + 1) for _, n in around)) if few else corners:
+            laws = laws_of_ones(around, ones, own)
+            for p, q in itertools.permutations(laws):
+                for one, share in itertools.product(curves, (0.0, 0.5, 1.0)):
+                    assert stick(p, q, share * tier.epsilon) <= one.delta(share * tier.epsilon).value
+                if rounds == 2:
+                    p, q = (np.outer(law, law).ravel() for law in (p, q))
+                assert stick(p, q, tier.epsilon) <= tier.delta
+                assert stick(p, q, other.epsilon) <= other.delta

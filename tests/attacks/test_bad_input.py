@@ -37,17 +37,38 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         monkeypatch.setattr(pool, "run", counted)
         bad = pb.Submission(client_key=bytes(32), envelope=bytes(2000), signature=bytes(64))
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
+        assert jobs == []
         stranger = crafted(terms, 1, 1.0)
         assert await deployment.submit(terms, [stranger], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == []
-        forged = crafted(terms, 1, 1.0)
-        forged.signature = bytes(64)
-        assert await deployment.submit(terms, [forged]) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
-        assert jobs == ["_authentic"]  # what has the right size and a known name is worth a check
+        assert jobs == ["_authentic"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_who_does_not_hold_a_key_learns_nothing_about_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        pool, checked = deployment.service("shuffler-1").pool, list[int]()
+        really = pool.run
+
+        async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
+            checked.append(len(arguments[-1]))
+            return await really(work, *arguments)
+
+        monkeypatch.setattr(pool, "run", counted)
+        registered, unknown, taken = (crafted(terms, 1, 1.0) for _ in range(3))
+        await deployment.admit(terms, [taken])
+        await deployment.operator.enrol([registered.client_key])
+        checked.clear()
+        for forged in (registered, unknown, taken):
+            forged.signature = bytes(64)
+            assert await deployment.submit(terms, [forged], enrol=False) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
+        assert checked == [1, 1, 1]
 
 
 @pytest.mark.asyncio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -35,6 +35,7 @@ from tests.faults.schedules import (
     Pause,
     Repeat,
     Restart,
+    Rotate,
     Schedule,
     Step,
     Submit,
@@ -63,9 +64,10 @@ _FINAL = {
 class _Game:
     world: World
     schedule: Schedule
-    operator: Operator
-    clients: grpc.aio.Channel
-    terms: RoundTerms
+    connections: AsyncExitStack
+    operator: Operator = field(init=False)
+    clients: grpc.aio.Channel = field(init=False)
+    terms: RoundTerms = field(init=False)
     keys: list[bytes] = field(default_factory=list)
     enrolled: set[int] = field(default_factory=set)
     attempts: list[Attempt] = field(default_factory=list)
@@ -73,11 +75,21 @@ class _Game:
     back_in: dict[str, int] = field(default_factory=dict)  # steps until a service is started again
     closed: bool = False  # the round may have been closed
 
+    async def connect(self) -> None:
+        """Has operator and clients connect with the deployment file of now; calls under way go on as they are."""
+        self.operator = await self.connections.enter_async_context(Operator(self.world.desk, self.world.transport))
+        channel = self.world.transport.public_channel(self.world.entrance)
+        self.clients = await self.connections.enter_async_context(channel)
+
     # ------------------------------------------------------------- clients
 
     @property
     def shuffler(self) -> stubs.ShufflerAsyncStub:
         return stubs.ShufflerStub(self.clients)
+
+    @property
+    def enrolment(self) -> stubs.ShufflerAsyncStub:
+        return stubs.ShufflerStub(self.operator._channels[self.world.deployment.shufflers[0].name])
 
     def attempt(self, client: int | None = None) -> Attempt:
         """Returns a new attempt, of a new client if none is named. It tells the truth: nothing is left to chance."""
@@ -96,9 +108,10 @@ class _Game:
         """Enrols the client if need be, submits, and writes down the answer; without one, nothing is known."""
         try:
             if attempt.client not in self.enrolled:
-                enrol = stubs.ShufflerStub(self.operator._channels[self.world.deployment.shufflers[0].name])
                 register = pb.RegisterClientsRequest(client_keys=[attempt.submission.client_key])
-                await retrying(lambda: enrol.RegisterClients(register, timeout=_CALL_S), give_up_after_s=patience_s)
+                await retrying(
+                    lambda: self.enrolment.RegisterClients(register, timeout=_CALL_S), give_up_after_s=patience_s
+                )
                 self.enrolled.add(attempt.client)
             request = pb.SubmitRequest(round_id=self.terms.round_id, submissions=[attempt.submission])
             answer = await retrying(
@@ -124,10 +137,11 @@ class _Game:
 
     async def close_round(self, patience_s: float) -> None:
         self.closed = True
-        control = self.operator._control(self.world.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=self.terms.round_id)
+        hop_1, request = self.world.deployment.shufflers[0].name, rpc.CloseRequest(round_id=self.terms.round_id)
         try:
-            await retrying(lambda: control.Close(request, timeout=_CALL_S), give_up_after_s=patience_s)
+            await retrying(
+                lambda: self.operator._control(hop_1).Close(request, timeout=_CALL_S), give_up_after_s=patience_s
+            )
         except (grpc.aio.AioRpcError, Refusal):
             return
 
@@ -157,6 +171,9 @@ class _Game:
             case Restart(service) if service not in world.down:
                 await world.stop(service)
                 await world.start(service)
+            case Rotate(service):
+                await world.rotate(service)
+                await self.connect()
             case LinkFault(link, state, delay_ms):
                 world.links[link].delay_s = delay_ms / 1000
                 world.links[link].become(state)
@@ -373,10 +390,10 @@ async def play(world: World, schedule: Schedule) -> None:
     Raises:
         Violation: a promise was broken.
     """
-    transport = world.transport
-    async with Operator(world.directory, transport) as operator, transport.public_channel(world.entrance) as clients:
-        terms = await _open_round(world, operator, schedule)
-        game = _Game(world, schedule, operator, clients, terms)
+    async with AsyncExitStack() as connections:
+        game = _Game(world, schedule, connections)
+        await game.connect()
+        game.terms = await _open_round(world, game.operator, schedule)
         for number, step in enumerate(schedule.steps):
             await game.step(number, step)
         await game.heal()

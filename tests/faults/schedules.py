@@ -26,6 +26,7 @@ __all__ = [
     "Pause",
     "Repeat",
     "Restart",
+    "Rotate",
     "Schedule",
     "Step",
     "Submit",
@@ -68,7 +69,6 @@ _HOP_1 = (
     "register clients",
     "read who has submitted",
     "admit submissions",
-    "add the cost of admission",
     "close admission",
     "read the envelopes",
     ERASE_LOG,
@@ -187,6 +187,13 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Rotate:
+    """A service changes its identity and its TLS key; every service notices by itself, one sooner than another."""
+
+    service: str
+
+
+@dataclass(frozen=True)
 class LinkFault:
     """What becomes of one link from now on."""
 
@@ -220,7 +227,21 @@ class Expect:
     state: str
 
 
-Step = Expect | Submit | Repeat | Different | Tamper | Close | Fault | Kill | Restart | LinkFault | Trouble | Pause
+Step = (
+    Expect
+    | Submit
+    | Repeat
+    | Different
+    | Tamper
+    | Close
+    | Fault
+    | Kill
+    | Restart
+    | Rotate
+    | LinkFault
+    | Trouble
+    | Pause
+)
 
 
 @dataclass(frozen=True)
@@ -283,6 +304,7 @@ def _steps(hops: int) -> st.SearchStrategy[Step]:
         st.builds(Close, st.booleans()),
         st.builds(Kill, anyone, st.integers(0, 3)),
         st.builds(Restart, anyone),
+        st.builds(Rotate, anyone),
         st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),
         trouble,
         st.builds(Pause, st.sampled_from((5, 20, 80))),

@@ -13,7 +13,19 @@ import pytest
 
 from tests.faults.faulty_store import ERASE_LOG
 from tests.faults.running import run_in_process
-from tests.faults.schedules import Close, Fault, Pause, Repeat, Schedule, Submit, Trouble
+from tests.faults.schedules import (
+    Close,
+    Expect,
+    Fault,
+    LinkFault,
+    Pause,
+    Repeat,
+    Rotate,
+    Schedule,
+    Submit,
+    Trouble,
+    services,
+)
 
 REPRODUCTIONS: dict[str, Schedule] = {
     # Two calls read the roster at the same time, and the one that came second overwrote what the first had added.
@@ -60,6 +72,17 @@ REPRODUCTIONS: dict[str, Schedule] = {
     # The round was final, so the write-ahead log was never erased.
     "a log that could not be erased": Schedule(
         hops=1, steps=(Submit(2), Fault("shuffler-1", ERASE_LOG, "fail"), Close(), Pause(200))
+    ),
+    # The wait for the analyzer kept the channel of before: keys destroyed, the ledger charged, nothing published.
+    "everybody's keys change while the accountant waits for the analyzer": Schedule(
+        hops=1,
+        steps=(
+            Submit(2),
+            LinkFault(("accountant", "analyzer"), "cut"),
+            Close(),
+            Expect("accountant", "CERTIFIED"),
+            *(Rotate(service) for service in services(1)),
+        ),
     ),
 }
 

@@ -27,7 +27,9 @@ from typing import Any, NoReturn
 
 from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
-from protocol.deployment import Deployment, ServiceEntry, load_deployment
+from deploy.operator import rotation
+from deploy.operator.keys import write_deployment
+from protocol.deployment import OPERATOR, Deployment, ServiceEntry, load_deployment
 from runtime.clock import Clock, SystemClock
 from runtime.transport import TLS, Transport
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
@@ -43,6 +45,7 @@ __all__ = ["InMemoryWorld", "InProcessWorld", "World"]
 _log = logging.getLogger(__name__)
 _DATABASE = ("rounds.db", "rounds.db-wal")
 _START_TRIES = 50
+_NOTICED_S = 2.0  # a service looks every half second, and again
 
 
 class World(abc.ABC):
@@ -74,8 +77,15 @@ class World(abc.ABC):
     def site(self, name: str) -> Path:
         return self.root / name
 
+    @property
+    def desk(self) -> Path:
+        """The operator's directory, with the deployment file as everybody has it."""
+        return self.root / "desk"
+
     async def build(self) -> None:
         """Makes links and sites, and starts every service."""
+        shutil.copytree(self.directory / OPERATOR, self.desk / OPERATOR)
+        shutil.copy(self.directory / DEPLOYMENT_FILE, self.desk)
         entries = {entry.name: entry for entry in self.deployment.services}
         for caller, callee in links(len(self.deployment.shufflers)):
             entry = entries[callee]
@@ -96,6 +106,18 @@ class World(abc.ABC):
         """Hop 1 as clients reach it."""
         hop_1 = self.deployment.shufflers[0]
         return hop_1.model_copy(update={"public_address": self.links[CLIENTS, hop_1.name].address})
+
+    async def rotate(self, name: str) -> None:
+        """Changes the keys of a service as its operator does: pending everywhere first, and then in use."""
+        for step in (rotation.rotate, rotation.activate):
+            changed = step(self.site(name), name).service(name).model_dump(exclude={"address", "public_address"})
+            for directory in (self.desk, *(self.site(other) for other in self.deployment.chain if other != name)):
+                deployment = load_deployment(directory / DEPLOYMENT_FILE)
+                entries = (one.model_copy(update=changed if one.name == name else {}) for one in deployment.services)
+                write_deployment(directory, deployment.model_copy(update={"services": tuple(entries)}))
+            self.deployment = load_deployment(self.desk / DEPLOYMENT_FILE)
+            if step is rotation.rotate:
+                await asyncio.sleep(_NOTICED_S)
 
     def order(self, name: str, **changes: Any) -> None:
         """Changes what is ordered for a service."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
+import grpc.aio
 import pytest
 
 from client.rounds import fetch_publication, fetch_terms
@@ -13,8 +15,10 @@ from deploy.operator.keys import make_deployment
 from deploy.operator.rotation import activate, retire, rotate
 from deploy.operator.rounds import Operator
 from protocol.deployment import Deployment, load_deployment
-from protocol.errors import SignatureError
+from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Identity, Kind, verify_signed
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service_directory import load_secrets
 from runtime.transport import public_channel
 from tests.support import BIT, settings
@@ -59,6 +63,53 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
         # What was published after the change stays readable: the new keys have signed it.
         async with public_channel(deployment.analyzer) as channel:
             await fetch_publication(channel, deployment, terms.round_id, 5.0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait kept the channel of before: the ledger was charged, and nothing was ever published."""
+    async with table(tmp_path, 1) as at:
+        directory, chain = at.inside.directory, at.deployment.chain
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        asked = asyncio.Event()
+
+        def away(*_: object) -> NoReturn:
+            asked.set()
+            raise Refusal(Code.NOT_READY, "away")
+
+        analyzer = at.inside.running["analyzer"].service
+        with monkeypatch.context() as patched:
+            patched.setattr(analyzer, "_read_certificate", away)
+            await at.operator.close_round(terms.round_id)
+            await asked.wait()
+            for name in chain:
+                await all_have(at, rotate(directory, name))
+                await all_have(at, activate(directory, name))
+        async with at.inside.operator() as operator:
+            publication, _ = await operator.result(terms.round_id, WAIT_S)
+        assert publication.num_reports == 30
+
+
+@pytest.mark.asyncio
+async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(tmp_path: Path) -> None:
+    """It was told that the call is not its own, which is final: a round ended with its keys destroyed."""
+    async with table(tmp_path, 1, over_tls=True) as at:
+        directory = at.inside.directory
+        async with at.peer_channel("analyzer", "accountant") as channel:
+            stub, request = stubs.RoundControlStub(channel), rpc.StatusRequest()
+            for before in (True, False):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await stub.Status(request, timeout=20)
+                refusal = refusal_of(refused.value)
+                assert refusal is not None
+                assert refusal.code is (Code.NOT_YOUR_CALL if before else Code.NOT_READY)
+                if before:
+                    await all_have(at, rotate(directory, "accountant"))
+                    await all_have(at, activate(directory, "accountant"))
 
 
 @pytest.mark.asyncio

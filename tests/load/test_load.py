@@ -16,8 +16,10 @@ from deploy.local.processes import LocalDeployment
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
+from runtime.limits import ROOM_BYTES
 from runtime.transport import public_channel
 from tests.load.bad_peers import bad_peers, relay
+from tests.load.http2 import calling
 from tests.support import settings
 from tests.support.rounds import Table, table
 
@@ -79,4 +81,33 @@ async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> N
 
     await asyncio.gather(*(handshakes() for _ in range(50)))
     assert local.pids() == before
+    assert await asyncio.to_thread(local.down) == ["shuffler-1"]
+
+
+def resident_bytes(pid: int) -> int:
+    (line,) = (one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+@pytest.mark.asyncio
+async def test_strangers_that_never_finish_hold_no_more_than_their_room(tmp_path: Path) -> None:
+    """Once 8 connections with 100 messages each, all but their last bytes, held 3.3 GB; the ceiling is 256 MiB."""
+    local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
+    pid = (await asyncio.to_thread(local.up, ["shuffler-1"], 1))["shuffler-1"]
+    entry, before, peak = local.deployment.shufflers[0], resident_bytes(pid), 0
+
+    async def stranger() -> int:
+        async with calling(entry) as caller:
+            taken = await caller.say_almost_all([caller.call("Shuffler/Submit") for _ in range(100)])
+            assert len(caller.ended) >= 84  # 16 messages are one address's share
+            return taken
+
+    strangers = [asyncio.create_task(stranger()) for _ in range(8)]
+    while not all(one.done() for one in strangers):
+        await asyncio.wait(strangers, timeout=0.1)
+        peak = max(peak, resident_bytes(pid))
+    assert sum(one.result() for one in strangers) > ROOM_BYTES // 8  # they did try
+    assert peak - before < ROOM_BYTES
     assert await asyncio.to_thread(local.down) == ["shuffler-1"]

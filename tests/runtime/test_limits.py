@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
 import pytest
 
 from protocol.errors import Code, Refusal
-from runtime.limits import MAX_FIELDS, Slots, check_fields, host_of
+from runtime.limits import MAX_FIELDS, MESSAGE_BYTES, Room, Slots, check_fields, host_of, let_in
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,61 @@ def test_too_many_fields_are_refused_before_they_are_read() -> None:
         assert refused.value.code is Code.BAD_REQUEST
     for odd in (b"", b"\xff" * 30, b"\x12", b"\x12\xff\xff\xff\xff\x0f", b"\x0b", b"\x12\x7fabc"):
         check_fields(odd)
+
+
+async def silence() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def waits(room: Room, caller: str) -> str:
+    """Holds room for a message that never comes; returns why the wait ended."""
+    with room.hold(caller, pinned=False) as held:
+        try:
+            await held.message(silence())
+        except Refusal as refusal:
+            return f"{caller} {refusal.code.name}"
+    return "arrived"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_the_oldest_message_that_has_not_arrived_makes_room_for_a_new_one() -> None:
+    room, order = Room(4 * 4 * MESSAGE_BYTES), list[str]()
+
+    def begin(caller: str, number: int) -> asyncio.Task[str]:
+        task = asyncio.create_task(waits(room, caller))
+        task.add_done_callback(lambda _: order.append(f"{caller}{number}"))
+        return task
+
+    tasks = [begin("a", number) for number in range(4)]
+    await asyncio.sleep(0.1)
+    assert order == []
+    tasks.append(begin("a", 4))  # one caller gets a quarter
+    await asyncio.sleep(0.1)
+    assert order == ["a0"]
+    tasks += [begin(caller, number) for caller in "bcd" for number in range(4)]
+    await asyncio.sleep(0.1)
+    assert order == ["a0"]
+    tasks.append(begin("e", 0))  # now the whole room is full
+    await asyncio.sleep(0.1)
+    assert order == ["a0", "a1"]
+    assert {one.split()[1] for one in await asyncio.gather(*tasks)} == {"OVERLOADED"}  # nobody waits for ever
+
+
+@pytest.mark.asyncio
+async def test_messages_in_work_are_not_turned_away_and_count_for_what_they_have() -> None:
+    room = Room(4 * MESSAGE_BYTES)
+    with room.hold("a", pinned=False) as first:
+        with pytest.raises(Refusal, match="fill the room"), room.hold("a", pinned=False):
+            pass
+        with room.hold("a", pinned=True), room.hold("b", pinned=False):  # neither has anything to do with it
+            pass
+        let_in()  # the caller of a stream has proved who it is
+        with room.hold("a", pinned=False) as second:
+            room.resize(second, 1000)
+            with pytest.raises(Refusal), room.hold("a", pinned=False):
+                pass
+            with room.hold("a", 1000, pinned=False):
+                pass
+    assert first.num_bytes == 0

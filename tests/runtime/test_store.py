@@ -282,3 +282,21 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
     assert wrapped[12:28] not in left
     assert await store.run("look", lambda tx: tx.keys("r")) == {}
     assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Store, tmp_path: Path) -> None:
+    """SQLite says in a row that it has done nothing; nobody read that row, and the bytes stayed."""
+    await store.run("look", lambda tx: tx.put_document("r", "model-of-a-step", BODY))
+    with closing(sqlite3.connect(tmp_path / "rounds.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM documents").fetchall()
+        await store.run("look", lambda tx: tx.drop_documents("r", "model"))
+        with pytest.raises(Refusal, match="not erased yet") as refused:
+            await store.erase_log()
+        assert refused.value.code.may_pass
+        assert BODY in everything_on_disk(tmp_path)
+        await store.run("look", lambda tx: tx.put_document("r", "another", b"is written meanwhile"))
+    await store.erase_log()
+    assert BODY not in everything_on_disk(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
+from runtime.logs import JsonFormatter
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets, Settings, load_secrets
 from runtime.transport import TLS, ServerTls, Transport, caller_name
+from tests.load.http2 import calling
 from tests.support.in_memory import Network
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +44,10 @@ class Echo(stubs.ShufflerServicer, stubs.RoundControlServicer):
         match request.round_id:
             case "refuse":
                 raise Refusal(Code.OVERLOADED, "three are under way", retry_after_s=0.25)
+            case unknown if unknown.startswith("unknown"):
+                raise Refusal(Code.UNKNOWN_ROUND, repr(unknown))
+            case "much":
+                return rpc.GetRoundResponse(manifest=pb.Signed(payload=bytes(2_000_000)))
             case "fail":
                 raise RuntimeError("inside")
             case "wait":
@@ -169,6 +176,25 @@ async def test_a_refusal_arrives_with_its_hint_and_a_failure_tells_nothing(
         assert error.code() is S.UNIMPLEMENTED
 
 
+async def test_a_refused_call_writes_a_short_line_and_many_write_few(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call of 8 KB wrote a line of 24 KB."""
+    caplog.set_level(logging.INFO, "runtime.transport")
+    async with placed(tmp_path, Network().transport) as place, place.as_client() as channel:
+        stub = stubs.ShufflerStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.GetRound(rpc.GetRoundRequest(round_id="unknown " + "\U0001f600\n" * 1600), timeout=20)
+        (line,) = (JsonFormatter("shuffler-1").format(record) for record in caplog.records)
+        assert len(line) < 800
+        for _ in range(200):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.GetRound(rpc.GetRoundRequest(round_id="refuse"), timeout=20)
+        seconds = {int(record.created) for record in caplog.records}
+        assert len(caplog.records) <= 1 + 20 * (len(seconds) + 1)
+        assert "further ones of this second are not logged" in caplog.text
+
+
 async def test_a_message_above_the_limit_is_refused(tmp_path: Path, transport: Transport) -> None:
     async with placed(tmp_path, transport) as place, place.as_client() as channel:
         error = await status_of(send_bytes(channel, "Shuffler/GetRound", bytes(MESSAGE_BYTES + 1)))
@@ -229,3 +255,19 @@ async def test_a_stream_goes_both_ways_until_one_side_ends_it(tmp_path: Path, tr
         dropped.cancel()
         await asyncio.wait_for(place.echo.hung_up.wait(), 20)
         assert await dropped.code() is S.CANCELLED
+
+
+async def test_answers_that_are_not_read_fill_their_own_room_only(tmp_path: Path) -> None:
+    """Answers wait in memory until they are read: one address gets 64 MiB of those that it does not read."""
+    ask = rpc.GetRoundRequest(round_id="much").SerializeToString()
+    async with placed(tmp_path, TLS) as place, calling(place.deployment.shufflers[0], window=0) as caller:
+        for _ in range(60):
+            stream = caller.call("Shuffler/GetRound")
+            caller.say(stream, ask)
+            await asyncio.wait_for(caller.answered(stream), 20)
+        assert len(caller.ended) == 60 - 33
+        async with place.as_client() as channel:
+            stub = stubs.ShufflerStub(channel)
+            error = await status_of(stub.GetRound(rpc.GetRoundRequest(round_id="much"), timeout=20))
+            assert error.code() is S.RESOURCE_EXHAUSTED
+            await stub.GetRound(rpc.GetRoundRequest(round_id="little"), timeout=20)

@@ -23,7 +23,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
     return certify(
-        Budgets.from_tiers(tiers), HemisphereMechanism(dimension=DIMENSION), delta=1e-4, dishonest=dishonest
+        Budgets.from_tiers(tiers),
+        HemisphereMechanism(dimension=DIMENSION),
+        delta=1e-4,
+        dishonest=dishonest,
+        adaptive_order=True,
     ).epsilon
 
 

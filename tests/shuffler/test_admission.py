@@ -112,6 +112,18 @@ async def test_after_the_close_only_a_repeat_is_acknowledged(store: Store, pool:
 
 
 @pytest.mark.asyncio
+async def test_a_late_submission_does_not_bring_a_closed_round_back_into_memory(store: Store, pool: WorkerPool) -> None:
+    """Every client's hash was read again, and stayed."""
+    admission = await opened(store, pool)
+    assert await codes(admission, submission(1), submission(2), submission(3)) == [ACCEPTED] * 3
+    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_DELIVERED))
+    admission.forget(TERMS.round_id)
+    late = submission(1), submission(2, fill=7), submission(4)
+    assert await codes(admission, *late) == [ACCEPTED, EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED]
+    assert admission._admitted == {}
+
+
+@pytest.mark.asyncio
 async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))

@@ -168,6 +168,7 @@ class _Context:
     certificate: str | None
     status: grpc.aio.AioRpcError | None = None
     ended: bool = False
+    responses: _Pipe = field(default_factory=lambda: _Pipe())
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {} if self.certificate is None else {"x509_pem_cert": [self.certificate.encode()]}
@@ -177,6 +178,9 @@ class _Context:
 
     def done(self) -> bool:
         return self.ended
+
+    async def write(self, raw: bytes) -> None:
+        await self.responses.put(raw)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing: Any = ()) -> None:
         self.status = _error(code, details, trailing)
@@ -354,11 +358,14 @@ class _UnaryCall(_Call):
     async def _call(self, address: str) -> Any:
         method, raw, read = self._request
         server, handler, context = await self._serve(address, method)
-        if handler.unary_unary is None:
-            raise _error(grpc.StatusCode.INTERNAL, "the method has streams")
-        response = await server.run(handler.unary_unary(_fits(raw), context), context)
-        answer = _fits(handler.response_serializer(response) if handler.response_serializer else response)
-        return read(answer) if read else answer
+        requests = _Pipe()
+        await requests.put(_fits(raw))
+        requests.close()
+        await server.run(handler.stream_stream(aiter(requests), context), context)
+        answer = await context.responses.get()
+        if answer is None:
+            raise _error(grpc.StatusCode.INTERNAL, "the method has no answer")
+        return read(_fits(answer)) if read else answer
 
 
 class _Pipe:
@@ -423,18 +430,8 @@ class _StreamCall(_Call):
 
     async def _call(self, address: str) -> None:
         server, handler, context = await self._serve(address, self._method)
-        if handler.stream_stream is None:
-            raise _error(grpc.StatusCode.INTERNAL, "the method has no streams")
-        await server.run(self._respond(handler, context), context)
-
-    async def _respond(self, handler: Any, context: _Context) -> None:
-        responses = handler.stream_stream(aiter(self._requests), context)
-        try:
-            async for response in responses:
-                raw = handler.response_serializer(response) if handler.response_serializer else response
-                await self._responses.put(_fits(raw))
-        finally:
-            await responses.aclose()
+        context.responses = self._responses
+        await server.run(handler.stream_stream(aiter(self._requests), context), context)
 
     async def write(self, request: Any) -> None:
         """Raises like gRPC: the error that the call has ended with, or InvalidStateError if it ended well."""
@@ -451,6 +448,7 @@ class _StreamCall(_Call):
         if raw is None:
             await self._raise_error()
             return grpc.aio.EOF
+        _fits(raw)
         return self._read_message(raw) if self._read_message else raw
 
     async def __aiter__(self) -> AsyncIterator[Any]:

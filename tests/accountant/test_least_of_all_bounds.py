@@ -1,0 +1,159 @@
+"""The certificate as the least of all bounds that are proved: which one gives the number, and where one may not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant.attacks.lower_bound import lower_bound
+from accountant.certification import tier_profiles
+from accountant.composition import ComposedProfile, Round
+from accountant.planner import plan
+from accountant.service.ledger import profile_of
+from croupier import (
+    BinaryRandomizedResponse,
+    Budgets,
+    HemisphereMechanism,
+    KaryRandomizedResponse,
+    LaplaceMechanism,
+    OneBitMean,
+    Randomizer,
+    certify,
+)
+from deploy.training.privacy import Batch, Conditions, UserSpending
+from tests.accountant.oracles.exchange import divergence_of_split
+
+MIXED = Budgets.from_tiers([(0.5, 9000), (2.0, 1000)])
+BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=3), KaryRandomizedResponse(2)]
+
+
+@pytest.mark.parametrize("randomizer", BITS, ids=lambda one: one.name)
+def test_bits_and_half_spheres_are_certified_by_the_exchange_bound(randomizer: Randomizer) -> None:
+    found = certify(MIXED, randomizer, delta=1e-6)
+    assert found.lower_bound is None or found.lower_bound.epsilon <= found.epsilon
+    assert 0.056874 <= found.epsilon <= 0.0575
+    assert "exchange" in found.method
+    assert any("blanket: epsilon 0.064" in step and "exchange: epsilon 0.057" in step for step in found.steps)
+    back = certify(MIXED, randomizer, epsilon=found.epsilon, attack=False)
+    assert back.delta <= 1e-6 * 1.05
+
+
+@pytest.mark.parametrize("randomizer", [KaryRandomizedResponse(3), LaplaceMechanism()], ids=lambda one: one.name)
+def test_others_keep_the_blanket(randomizer: Randomizer) -> None:
+    found, blanket = (
+        certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in ("all", "blanket")
+    )
+    assert found.epsilon == blanket.epsilon
+    assert "exchange" not in found.method
+
+
+@pytest.mark.parametrize("bounds", ["", "exchange"])
+def test_unknown_bounds_are_refused(bounds: str) -> None:
+    with pytest.raises(ValueError, match="bounds is"):
+        certify([1.0, 1.0], "rr", delta=0.1, bounds=bounds)
+
+
+def test_an_adaptive_order_is_refused_where_nothing_is_proved() -> None:
+    for randomizer in (KaryRandomizedResponse(3), LaplaceMechanism()):
+        with pytest.raises(ValueError, match="adaptive_order"):
+            certify([1.0, 1.0], randomizer, delta=0.1, adaptive_order=True)
+        with pytest.raises(ValueError, match="adaptive_order"):
+            tier_profiles(MIXED, randomizer, 0.1, adaptive_order=True)
+
+
+@pytest.mark.parametrize("randomizer", BITS, ids=lambda one: one.name)
+@pytest.mark.parametrize("budgets", [MIXED, Budgets.from_tiers([(1.0, 300)])])
+def test_an_adaptive_order_keeps_the_blanket(budgets: Budgets, randomizer: Randomizer) -> None:
+    """Neither the exchange bound nor the exact worst case of a batch holds there."""
+    turns = certify(budgets, randomizer, delta=1e-6, attack=False, adaptive_order=True)
+    blanket = certify(budgets, randomizer, delta=1e-6, attack=False, bounds="blanket")
+    assert turns.epsilon == blanket.epsilon > certify(budgets, randomizer, delta=1e-6, attack=False).epsilon
+    assert [tier.epsilon for tier in turns.tiers] == [tier.epsilon for tier in blanket.tiers]
+    assert any("earlier answers" in line for line in turns.assumptions)
+    for (_, curve), tier in zip(
+        tier_profiles(budgets, randomizer, 1e-6, adaptive_order=True), blanket.tiers, strict=True
+    ):
+        assert curve is not None
+        assert tier.privacy_profile is not None
+        assert curve.delta(0.03) == tier.privacy_profile.delta(0.03)
+
+
+def test_a_training_in_sequence_keeps_the_blanket() -> None:
+    batch = Batch(((0.5, 9000), (2.0, 1000)))
+    together, turns = (
+        UserSpending(3, 1e-6, Conditions(sequential=flag)).after([[batch]] * 2).epsilon for flag in (False, True)
+    )
+    blanket = certify(MIXED, "hemisphere", delta=1e-6, rounds=2, attack=False, bounds="blanket").epsilon
+    assert together < 0.95 * turns
+    assert turns == pytest.approx(blanket, rel=0.02)
+
+
+def test_when_the_time_is_over_the_blanket_stays() -> None:
+    found = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=-1.0)
+    assert found.epsilon == certify(MIXED, "rr", delta=1e-6, attack=False, bounds="blanket").epsilon
+    assert any("the time is over" in step for step in found.steps)
+
+
+def test_many_different_budgets() -> None:
+    values = np.random.default_rng(1).uniform(0.01, 2.0, 10_000)
+    values[0] = 2.0
+    found = certify(values.tolist(), "rr", delta=1e-6)
+    assert found.lower_bound is not None
+    assert found.lower_bound.epsilon <= found.epsilon <= 1.05 * found.lower_bound.epsilon
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=12, deadline=None)
+def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.choice([1, 2, 5]))
+    locals_ = np.exp(rng.uniform(math.log(0.02), math.log(4), count)).tolist()
+    budgets = Budgets.from_tiers([(e, int(rng.integers(100, 4000))) for e in locals_])
+    dishonest = int(rng.choice([0, 1, 50, budgets.num_users]))
+    linkage = str(rng.choice(["separate", "stratified"]))
+    delta = float(rng.choice([0.3, 1e-4, 1e-9, 1e-20]))
+    rounds = int(rng.choice([1, 1, 3]))
+    keys = {"delta": delta, "dishonest": dishonest, "linkage": linkage, "rounds": rounds, "attack": False}
+    found = certify(budgets, "hemisphere", **keys)  # type: ignore[arg-type]
+    blanket = certify(budgets, "hemisphere", bounds="blanket", **keys)  # type: ignore[arg-type]
+    for tier, before in zip(found.tiers, blanket.tiers, strict=True):
+        # The points of a composed profile are not quite where they were.
+        assert tier.epsilon <= before.epsilon * (1 if rounds == 1 else 1.02)
+        attack = lower_bound(
+            budgets, "rr", victim=tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
+        ).epsilon
+        assert attack <= tier.epsilon * (1 + 1e-9)
+
+
+def test_the_curve_that_is_composed_is_never_below_the_truth() -> None:
+    budgets = Budgets.from_tiers([(2.0, 600)])
+    found = certify(budgets, "hemisphere", delta=1e-4, attack=False)
+    curve = found.tiers[0].privacy_profile
+    assert curve is not None
+    assert "exchange" in found.method
+    recorded = profile_of(curve, found.epsilon, 2.0)
+    for epsilon in [*np.linspace(0, 1.2 * found.epsilon, 9).tolist(), recorded[7][0], 1.9]:
+        truth = max(divergence_of_split([(2.0, 599)], [ones], 2.0, epsilon) for ones in (0, 300, 599))
+        assert truth * (1 - 1e-9) <= curve.delta(epsilon).value
+    assert all(delta >= divergence_of_split([(2.0, 599)], [0], 2.0, e) * (1 - 1e-9) for e, delta in recorded[:20])
+    both = ComposedProfile([Round(curve, 2.0, 2)], 1e-4)
+    assert found.epsilon < both.delta(found.epsilon).value + found.epsilon  # composed once more, it costs more
+    assert both.delta(found.epsilon).value > 1e-4
+
+
+def test_plans_reach_further_than_by_the_blanket_and_hold() -> None:
+    def largest(bounds: str, adaptive_order: bool = False) -> float:
+        found = plan("rr", delta=1e-6, epsilon=0.1, num_users=10_000, bounds=bounds, adaptive_order=adaptive_order)
+        assert found.certificate.epsilon <= 0.1
+        return float(found.budgets.local_epsilon[-1])
+
+    assert largest("all") > 1.05 * largest("blanket") == 1.05 * largest("all", adaptive_order=True)
+    users = [
+        plan("rr", delta=1e-6, epsilon=0.03, budgets=[1.0], bounds=bounds).budgets.num_users
+        for bounds in ("all", "blanket")
+    ]
+    assert users[0] < 0.8 * users[1]

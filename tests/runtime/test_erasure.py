@@ -1,0 +1,68 @@
+"""Erasure of what a round leaves: tried until it is done, and said in the round's status until then."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.support import BIT, settings
+from tests.support.rounds import Table, people, table
+
+
+def files_of(at: Table, name: str) -> bytes:
+    return b"".join(path.read_bytes() for path in (at.inside.directory / name).glob("rounds.db*"))
+
+
+async def problem_of(at: Table, name: str, round_id: str) -> str:
+    async with at.peer_channel(name, "operator") as channel:
+        answer = await stubs.RoundControlStub(channel).Status(rpc.StatusRequest(round_id=round_id), timeout=20)
+        return answer.rounds[0].problem
+
+
+async def until_erased(at: Table, round_id: str, *, erased: bool = True) -> None:
+    for _ in range(600):
+        if ("not erased yet" in await problem_of(at, "shuffler-1", round_id)) is not erased:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the status does not change")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_reader_delays_the_erasure_of_a_round_and_its_status_says_so(tmp_path: Path) -> None:
+    """Reports of a published round stayed in the log for as long as some backup read the database."""
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            (envelope,) = reader.execute("SELECT envelope FROM submissions").fetchone()
+            publication, _ = await at.finish(terms)
+            assert publication.num_reports == 30
+            await until_erased(at, terms.round_id, erased=False)
+            assert envelope in files_of(at, "shuffler-1")
+        await until_erased(at, terms.round_id)
+        assert envelope not in files_of(at, "shuffler-1")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            (envelope,) = reader.execute("SELECT envelope FROM submissions").fetchone()
+            await at.finish(terms)
+            await at.inside.stop("shuffler-1")
+            await at.inside.start("shuffler-1")
+            assert "not erased yet" in await problem_of(at, "shuffler-1", terms.round_id)
+        await until_erased(at, terms.round_id)
+        assert envelope not in files_of(at, "shuffler-1")

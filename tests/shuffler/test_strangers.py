@@ -1,0 +1,101 @@
+"""What a caller without a key can make hop 1 do: little to read, nothing to write, nothing to remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.submission import new_client_key
+from protocol.identity import sign_submission
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime import round_driver
+from runtime.store import Transaction
+from tests.support import BIT, settings
+from tests.support.rounds import Table, people, table
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+
+
+def written_by(at: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the names of the transactions that change something at hop 1 from now on."""
+    store, names = at.inside.running["shuffler-1"].service.store, list[str]()
+    really = store._transact
+
+    def watched(name: str, work: Callable[[Transaction], Any]) -> Any:
+        def counted(tx: Transaction) -> Any:
+            before = tx.connection.exec_driver_sql("SELECT total_changes()").scalar_one()
+            result = work(tx)
+            if tx.connection.exec_driver_sql("SELECT total_changes()").scalar_one() != before:
+                names.append(name)
+            return result
+
+        return really(name, counted)
+
+    monkeypatch.setattr(store, "_transact", watched)
+    return names
+
+
+async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each bogus submission, and each repeated one, was a durable transaction about its cost."""
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        envelope = bytes(Onion(terms).joint.sealed_size)
+        stranger = sign_submission(terms.round_id, envelope, new_client_key())
+        forged = pb.Submission(client_key=bytes(32), envelope=envelope, signature=bytes(64))
+        wrong = sign_submission(terms.round_id, envelope[1:], new_client_key())
+        guest = sign_submission(terms.round_id, envelope, key := new_client_key())
+        await at.operator.enrol([guest.client_key])
+        stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
+        request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
+        assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
+        assert [name for name in names if name != "probe"] == ["admit submissions"]
+        names.clear()
+        other = sign_submission(terms.round_id, envelope[:-1] + b"x", key)
+        for one in (stranger, forged, wrong, guest, other):
+            await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[one]), timeout=20)
+        assert [name for name in names if name != "probe"] == []
+
+
+async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with table(tmp_path, 1) as at:
+        for number in range(3):
+            await at.operator.open_round(settings(), f"round-{number}")
+        rows, really = list[int](), Transaction._select_rounds
+
+        def counted(self: Transaction, *how: Any) -> Any:
+            found = really(self, *how)
+            rows.append(len(found))
+            return found
+
+        monkeypatch.setattr(Transaction, "_select_rounds", counted)
+        answer = await stubs.ShufflerStub(at.channel).GetRound(rpc.GetRoundRequest(), timeout=20)
+        assert pb.Manifest.FromString(answer.manifest.payload).round_id == "round-2"
+        assert max(rows) == 1
+
+
+async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_driver, "_MAX_TERMS", 2)
+    async with table(tmp_path, 1) as at:
+        played = []
+        for number in range(4):
+            terms = await at.operator.open_round(settings(), f"round-{number}")
+            named = people(BIT, 20, seed=number)
+            await at.submit(terms, named)
+            await at.finish(terms)
+            played.append(terms)
+        stub = stubs.ShufflerStub(at.channel)
+        for terms in played:  # late submissions, and questions about them, bring none of it back
+            late = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), new_client_key())
+            await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[late]), timeout=20)
+        for running in at.inside.running.values():
+            assert len(running.service._terms) <= 2
+            assert not running.service._drivers
+        hop_1: Any = at.inside.running["shuffler-1"].service
+        assert not hop_1._admission._admitted
+        assert not hop_1._admitting
