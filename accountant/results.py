@@ -200,7 +200,7 @@ class Certificate:
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
     clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
     of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing). `steps`
-    lists how the number came about, one line per step.
+    lists how the number came about, one line per step, and with what time; it takes no part in comparisons.
     """
 
     epsilon: float
@@ -218,7 +218,7 @@ class Certificate:
     randomizer: str
     linkage: str
     rounds: int
-    steps: tuple[str, ...] = ()
+    steps: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
