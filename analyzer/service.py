@@ -50,6 +50,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     lanes_in = (pb.LANE_REPORT,)
     passing = (_MODEL, _REJECTED)
+    lasting = (_PUBLICATION,)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)

@@ -68,6 +68,7 @@ class AccountantService(TicketService):
     """The only holder of the release key until it has granted the round."""
 
     passing = (_REJECTED,)
+    lasting = (_CERTIFICATE, _LAST_CERTIFICATE)
 
     def hop(self, terms: RoundTerms) -> int:
         """Returns the accountant's place in the onion, behind the chain."""

@@ -8,7 +8,7 @@ opened here, and of the reports their hashes, which the analyzer hands in while 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -98,6 +98,14 @@ class TicketService(RoundService, stubs.AccountantServicer):
     def senders(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
         """Returns who delivers each lane: the last hop the budgets, and the analyzer the tickets of the reports."""
         return super().senders(terms) | {pb.LANE_TICKET: terms.manifest.analyzer.service}
+
+    def taking(self, lane: pb.Lane.ValueType) -> Collection[pb.RoundState.ValueType]:
+        """Returns the states in which something new of a lane is taken: of tickets until the certificate."""
+        return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
+
+    def on_deletion(self) -> None:
+        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
+        self.requests.read_again()
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
         """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`."""
