@@ -262,6 +262,8 @@ def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
             service=name,
             public_key=secrets.token_bytes(32),
             release_public_key=secrets.token_bytes(32),
+            report_ticket_key=secrets.token_bytes(32),
+            parameter_ticket_key=secrets.token_bytes(32),
         )
         for name in chain
     }
