@@ -9,6 +9,7 @@ from accountant.mechanisms.registry import randomizer_of
 from accountant.service.ledger import Ledger
 from accountant.service.service import _MIXTURES, _certify_into
 from croupier import Budgets, certify
+from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import (
     MECHANISMS,
     Hemisphere,
