@@ -38,7 +38,7 @@ def without_tickets(terms: RoundTerms, user: Participant) -> Sealed:
 
 def stranger(terms: RoundTerms, key: bytes = b"") -> pb.Submission:
     """Returns such a submission, of a client that nothing is known about."""
-    return pb.Submission.FromString(without_tickets(terms, Participant(1, 1.0, key)).submission)
+    return pb.Submission.FromString(without_tickets(terms, Participant(1, 2.0, key)).submission)
 
 
 def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b"") -> Prepared:
