@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
+import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,11 +35,14 @@ __all__ = [
     "Transport",
     "add_ports",
     "caller_name",
+    "is_not_pinned",
+    "listening_at",
     "make_guard",
     "make_server",
     "peer_channel",
     "public_channel",
     "retrying",
+    "why_unreachable",
 ]
 
 T = TypeVar("T")
@@ -300,9 +305,27 @@ class ServerTls:
 
 def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
-    server.add_secure_port(settings.listen or entry.address, tls.for_peers())
+    with listening_at(address := settings.listen or entry.address):
+        server.add_secure_port(address, tls.for_peers())
     if entry.public_address:
-        server.add_secure_port(settings.public_listen or entry.public_address, tls.for_clients())
+        with listening_at(address := settings.public_listen or entry.public_address):
+            server.add_secure_port(address, tls.for_clients())
+
+
+@contextmanager
+def listening_at(address: str) -> Iterator[None]:
+    """Says in one sentence that an address cannot be listened at.
+
+    Raises:
+        ValueError: the block has raised what gRPC or the operating system raise then.
+    """
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise ValueError(
+            f"nothing can listen at {address}: another program uses the port, or the address is not this machine's; "
+            "end that program, or choose another address"
+        ) from error
 
 
 def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
@@ -371,6 +394,7 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
+    A caller with limited patience hears of a certificate that is not pinned at once, and of an outage by a warning.
     Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
@@ -388,17 +412,36 @@ async def retrying(
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            if error.code() not in TRANSIENT or waited_s >= give_up_after_s:
+            hopeless = math.isfinite(give_up_after_s) and is_not_pinned(error)
+            if error.code() not in TRANSIENT or waited_s >= give_up_after_s or hopeless:
                 refusal = refusal_of(error)
                 if refusal is not None:
                     raise refusal from error
                 raise
+            if not waited_s and 1 < give_up_after_s < math.inf and refusal_of(error) is None:
+                _log.warning("no answer yet (%s); trying for %g s", why_unreachable(error), give_up_after_s)
             on_failure(error)
             hint_s = _retry_after_s(error)
         pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects no one)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         wait_s = min(wait_s * 2, longest_wait_s)
+
+
+def is_not_pinned(error: grpc.aio.AioRpcError) -> bool:
+    """Returns whether a call failed because the server has not the certificate that the deployment file pins."""
+    return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
+
+
+def why_unreachable(error: grpc.aio.AioRpcError) -> str:
+    """Returns in a few words why a call did not arrive, and where."""
+    details = error.details() or ""
+    found = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
+    if is_not_pinned(error):
+        why = "a certificate that is not pinned"
+    else:
+        why = "connection refused" if "Connection refused" in details else error.code().name
+    return f"{why} at {found[1]}" if found else why
 
 
 def _retry_after_s(error: grpc.aio.AioRpcError) -> float:

@@ -20,6 +20,7 @@ from pathlib import Path
 import grpc.aio
 
 from deploy.directory import read_deployment, store_url
+from deploy.node.extras import missing_library
 from deploy.node.reload import FileWatch
 from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
@@ -199,6 +200,9 @@ def serve(name: str, directory: Path, workers: int | None = None) -> None:
         asyncio.run(_serve(name, directory, workers))
     except ValueError as error:
         _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except ImportError as error:
+        _log.critical("the service ends: %s", missing_library(error))
         raise SystemExit(2) from error
     except Exception as error:
         _log.critical("the service ends: %s", error, exc_info=error)
