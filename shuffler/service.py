@@ -40,6 +40,7 @@ __all__ = ["ShufflerService"]
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
+_LISTS_AT_ONCE = 4
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -49,6 +50,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
+        self._fetching = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._admitting: dict[str, tuple[float, float]] = {}  # what admission has cost, kept with the close
 
     @property
@@ -316,7 +318,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
 
         Raises:
             Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator and hop 1 may), BAD_REQUEST (lane or
-                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer).
+                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), OVERLOADED.
         """
         terms = await self.terms(request.round_id)
         own = self.hop(terms)
@@ -336,10 +338,14 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         return rpc.GetInclusionResponse(hashes=hashes, total=total)
 
     async def _list_of(self, service: str, request: rpc.GetInclusionRequest) -> rpc.GetInclusionResponse:
-        try:
-            return await stubs.ShufflerStub(self.channel_to(service)).GetInclusion(request, timeout=15.0)
-        except grpc.aio.AioRpcError as error:
-            raise refusal_of(error) or Refusal(Code.NOT_READY, f"{service} does not answer") from error
+        """Fetches a page from another hop; a few at once, so that strangers do not take the calls of a delivery."""
+        if self._fetching.locked():
+            raise Refusal(Code.OVERLOADED, "other lists are being fetched", retry_after_s=0.5)
+        async with self._fetching:
+            try:
+                return await stubs.ShufflerStub(self.channel_to(service)).GetInclusion(request, timeout=15.0)
+            except grpc.aio.AioRpcError as error:
+                raise refusal_of(error) or Refusal(Code.NOT_READY, f"{service} does not answer") from error
 
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context
