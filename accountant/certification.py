@@ -197,10 +197,8 @@ def tier_profiles(
         if curve is None or isinstance(curve, NoAmplification | SpanProfile):
             found.append((group.victim, None))
             continue
-        if group.others.count.size <= MAX_COMPOSED_TIERS:
-            exchange = _exchange(curve, group, randomizer, delta, choice)
-            curve = curve if isinstance(exchange, NoAmplification) else _least(curve, exchange, group, delta)
-        found.append((group.victim, curve))
+        exchange = _exchange(curve, group, randomizer, delta, choice)
+        found.append((group.victim, _to_compose(curve, exchange, group, delta)))
     return found
 
 
@@ -315,12 +313,12 @@ def _answer(
         else:
             sharper = _sharper(exchange, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds)
             if sharper is None:
-                line = f"{line}; exchange: no less"
+                line, exchange = f"{line}; exchange: no less", NoAmplification("exchange: no less")
             else:
                 line = f"{line}; {_said('exchange', sharper, delta, started)}"
                 found = replace(sharper, steps=(*found.steps, *sharper.steps))
-                if not isinstance(curve, SpanProfile):
-                    curve = _least(curve, exchange, group, target)
+        if not isinstance(curve, SpanProfile):
+            curve = _to_compose(curve, exchange, group, target)
         found = replace(found, steps=(*found.steps, line))
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
@@ -364,11 +362,16 @@ def _sharper(curve: PrivacyProfile, found: _Reached, *, delta: float | None, eps
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
 
 
-def _least(curve: PrivacyProfile, exchange: PrivacyProfile, group: _Group, delta: float) -> PrivacyProfile:
-    """The curve of a round, to compose and to record: the least of both where that takes no more than seconds."""
-    if group.others.count.size > MAX_COMPOSED_TIERS:
+def _to_compose(
+    curve: PrivacyProfile, exchange: PrivacyProfile | NoAmplification, group: _Group, delta: float
+) -> PrivacyProfile:
+    """The curve of a round, to compose and to record: the least of all where that takes no more than seconds."""
+    most = group.victim.local_epsilon
+    if isinstance(curve, ExactBinaryProfile):
+        return LeastProfile(curve, delta, most)
+    if isinstance(exchange, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
         return curve
-    return LeastProfile(curve, exchange, delta, group.victim.local_epsilon)
+    return LeastProfile(exchange, delta, most, curve)
 
 
 def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:

@@ -26,6 +26,8 @@ LEAST_DELTA = 1e-12
 """Below it the library's tails are not relied on; rounds are then composed by basic composition."""
 POINTS = 128
 """Evaluations of a one-round profile."""
+MAX_POINTS = 1 << 19
+"""Rounds whose losses are very different share one grid, of at most about so many steps to the end of the largest."""
 TRUNCATION = 1e-15
 """Mass the library may cut per composition; it adds it to the mass at infinity itself, once, and we do once more."""
 
@@ -45,23 +47,24 @@ class Round:
 
 
 def profile_nodes(
-    profile: PrivacyProfile, step: float, points: int
+    profile: PrivacyProfile, step: float, points: int, stride: int = 1
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Floats]:
     """Returns the nodes of a convex function of e^epsilon that bounds one round's divergences, for every real epsilon.
 
-    The profile is evaluated at epsilon = 0, step, ..., points * step; for negative epsilon by symmetry,
+    The profile is evaluated at epsilon = 0, stride step, ..., points stride step; for negative epsilon by symmetry,
     H_{1/E} <= 1 - 1/E + u(E)/E where u bounds both directions. The true profile is convex, so that it lies below the
     greatest convex minorant of all these values. At e^epsilon = 0 it is 1.
 
     Args:
         profile: that of one round.
-        step: the distance of the nodes, > 0.
-        points: how many there are above 0.
+        step: the step of the grid, > 0.
+        points: how many nodes there are above 0.
+        stride: their distance, in steps.
 
     Returns:
         The nodes kept, as multiples of step, increasing; and the values there.
     """
-    grid = np.arange(points + 1, dtype=np.int64)
+    grid = stride * np.arange(points + 1, dtype=np.int64)
     above = np.array([profile.delta(float(j * step)).value for j in grid])
     above = np.minimum.accumulate(above)
     below = -np.expm1(-grid[1:] * step) + np.exp(-grid[1:] * step) * above[1:]
@@ -106,10 +109,12 @@ class ComposedProfile:
         total = sum(part.count for part in self.rounds)
         # Each profile is followed to where its delta is a small part of the target; the rest is mass at infinity.
         reach = [self._reach(part, 1e-3 * self.target / total) for part in self.rounds]
-        step = min(reach) / POINTS
+        longest = max(far * math.sqrt(part.count) for part, far in zip(self.rounds, reach, strict=True))
+        step = max(min(reach) / POINTS, longest / MAX_POINTS)
         composed, slack = None, 0.0
         for part, far in zip(self.rounds, reach, strict=True):
-            pmf, lost = self._several(part, step, max(1, math.ceil(far / step)))
+            stride = max(1, round(far / step / POINTS))
+            pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
             composed = pmf if composed is None else composed.compose(pmf)
             slack += lost
         if len(self.rounds) > 1:
@@ -123,10 +128,10 @@ class ComposedProfile:
         return max(found.epsilon, 1e-9)
 
     @staticmethod
-    def _several(part: Round, step: float, points: int) -> tuple[Any, float]:
+    def _several(part: Round, step: float, points: int, stride: int) -> tuple[Any, float]:
         from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
-        multiples, values = profile_nodes(part.profile, step, points)
+        multiples, values = profile_nodes(part.profile, step, points, stride)
         pmf = create_pmf_pessimistic_connect_dots(step, multiples, values).to_dense_pmf()
         if part.count == 1:
             return pmf, 0.0

@@ -196,33 +196,41 @@ def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Float
     return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
 
 
-def _ratio_atoms(victim: float, gain: float, rate: float, x0: float, x1: float, host: float) -> tuple[Floats, Floats]:
-    """X = (R_x0 - gain R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
+def _ratio_atoms(
+    victim: float, epsilon: float, rate: float, x0: float, x1: float, host: float
+) -> tuple[Floats, Floats]:
+    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
     edges = _cells(rate, victim, [x0, host, x1])
     inner = edges[1:-1]
-    away = rate * np.abs(inner - host)
-    ends = (
-        victim / rate * (np.exp(away - victim * np.abs(inner - x0)) - gain * np.exp(away - victim * np.abs(inner - x1)))
-    )
+    ends = victim / rate * np.exp(rate * np.abs(inner - host)) * _difference(victim, epsilon, inner, inner, x0, x1)
     outer = ends[[0, -1]] if rate == victim else np.zeros(2)  # the limits: constant, or 0
     ends = np.concatenate([outer[:1], ends, outer[1:]])
-    product = _mass(victim, x0, edges) - gain * _mass(victim, x1, edges)
+    low, high = edges[:-1], edges[1:]
+    product = 0.5 * -np.expm1(-victim * (high - low)) * _difference(victim, epsilon, low, high, x0, x1)
     return _on_ends(ends, _mass(rate, host, edges), product)
 
 
-def _family(victim: float, gain: float, rate: float) -> _Family:
+def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: float, x1: float) -> Floats:
+    """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
+    near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
+    left, right = high <= x0, low >= x1
+    further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
+    return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
+
+
+def _family(victim: float, epsilon: float, rate: float) -> _Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws."""
     step = 1 / POSITIONS
     members = [(0.0, 1.0, j * step, 1 / math.cosh(rate * step / 2)) for j in range(POSITIONS + 1)]
     first, edge = 0.0, FIRST_EDGE
-    while first < 1 and victim * (1 - first) > math.log(gain) * (1 - 1e-12):
+    while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
         thin = math.exp(-rate * edge)
         members.append((first, 1.0, edge, thin))
         members.append((0.0, 1 - first, 1 - edge, thin))
         first, edge = edge, min(1.0, 2 * edge)
     scale, moments = [], []
     for x0, x1, host, thin in members:
-        values, mass = _ratio_atoms(victim, gain, rate, x0, x1, host)
+        values, mass = _ratio_atoms(victim, epsilon, rate, x0, x1, host)
         thin *= 1 - 8 * UNIT
         largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
         unit = values / (thin * largest)
@@ -354,8 +362,7 @@ class ExchangeLaplaceProfile:
         )
 
     def _product(self, epsilon: float) -> _NoiseProduct:
-        gain = math.exp(epsilon)
-        families = tuple(_family(self.local_epsilon, gain, rate) for rate in self.rates.tolist())
+        families = tuple(_family(self.local_epsilon, epsilon, rate) for rate in self.rates.tolist())
         precision = np.array([1 / family.variance for family in families])
         weights = precision / float(self.count @ precision)
         return _NoiseProduct(families, self.slots, weights, self.count * weights, math.expm1(epsilon))

@@ -1,8 +1,8 @@
-"""The least of two certified curves of one victim: one that is quick to evaluate, and one that is sharper and slow.
+"""The curve of a round that is composed or recorded: chords through a few points of one that is slow to evaluate.
 
-Each is an upper bound on the same divergence, so the smaller one is too. The slow curve is evaluated at a few epsilons
-only and joined by chords, so that composing and recording a profile takes little longer than with the quick one alone.
-Which of the two gives the number of a certificate is left to `certify`.
+The slow curve is an exact worst case or the exchange bound. A quick and looser one of the same victim may stand beside
+it: each is an upper bound on the same divergence, so the smaller of both is too. Which of them gives the number of a
+certificate is left to `certify`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class LeastProfile:
     target: the delta that will be asked for, about; only for where to put the points. ceiling: the local budget.
     """
 
-    quick: PrivacyProfile
     slow: PrivacyProfile
     target: float
     ceiling: float
+    quick: PrivacyProfile | None = None
 
     @property
     def method(self) -> str:
@@ -48,28 +48,29 @@ class LeastProfile:
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
-        first = self.quick.delta(epsilon)
-        if first.value == 0:
-            return first
+        if epsilon >= self.ceiling:
+            return self.slow.delta(epsilon)
         chords, slacks = self._points
         value = min(1.0, chords.above(epsilon) + 5e-324)
-        if value >= first.value:
-            return first
         slack = float(np.interp(epsilon, np.asarray(chords.epsilons), slacks))
-        return Bounded(value, min(value, slack + 64 * UNIT * value))
+        found = Bounded(value, min(value, slack + 64 * UNIT * value))
+        return found if self.quick is None else min(found, self.quick.delta(epsilon), key=lambda bound: bound.value)
 
     def guess(self, delta: float) -> float:
         """The slow curve's."""
         return self.slow.guess(delta)
 
     def explain(self) -> tuple[str, ...]:
-        """The steps of both."""
-        return (*self.quick.explain(), *self.slow.explain())
+        """The steps of all."""
+        return (*(() if self.quick is None else self.quick.explain()), *self.slow.explain())
 
     @cached_property
     def _points(self) -> tuple[Chords, Floats]:
         """The chords of the slow curve, and its slack at their ends."""
-        far = smallest_epsilon(self.slow, max(BEYOND * self.target, 1e-300), self.ceiling, tolerance=0.05).epsilon
+        end = max(BEYOND * self.target, 1e-300)
+        far = min(1.05 * self.slow.guess(end), self.ceiling)
+        if self.slow.delta(far).value > 10 * end:  # the guess was poor
+            far = smallest_epsilon(self.slow, end, self.ceiling, tolerance=0.05).epsilon
         epsilons = np.linspace(0.0, far, POINTS) if far > 0 else np.zeros(1)
         bounds = [self.slow.delta(float(epsilon)) for epsilon in epsilons]
         values = np.minimum.accumulate([bound.value for bound in bounds])

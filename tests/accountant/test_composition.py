@@ -51,6 +51,13 @@ def test_different_rounds_compose() -> None:
     assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
 
 
+def test_very_different_rounds_share_a_grid() -> None:
+    """Steps as fine as the smaller round needs, all the way to the end of the larger one, would be billions."""
+    composed = ComposedProfile([Round(GaussianProfile(0.4), 50.0, 2), Round(GaussianProfile(1e-9), 50.0)], 1e-6)
+    epsilon = gaussian_epsilon(math.sqrt(2) * 0.4, 1e-5)
+    assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
+
+
 def product_delta(p: np.ndarray, q: np.ndarray, rounds: int, epsilon: float) -> float:
     """The divergence of independent rounds, outcome by outcome."""
     total = 0.0
