@@ -88,7 +88,9 @@ class RoundTerms:
         if not self.manifest.HasField("privacy_limit"):
             return None
         limit = self.manifest.privacy_limit
-        return PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta)
+        return PrivacyLimit(
+            total_epsilon=limit.total_epsilon, total_delta=limit.total_delta, max_rounds=limit.max_rounds
+        )
 
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.

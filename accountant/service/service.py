@@ -57,6 +57,10 @@ _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_NO_MORE = (
+    "rounds have shown how many clients used each budget, as many as the privacy limit allows; nothing about the "
+    "budgets of this one is said"
+)
 _MOST_GROWTH = 21  # steps of a quarter: a hundred times as many users
 _CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
@@ -126,8 +130,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        outcome = "granted" if certificate.granted else "policy"
         limit = _limit(terms)
+        if limit is not None and not await self.store.run(
+            "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+        ):
+            _withhold(certificate, f"{limit.max_rounds} {_NO_MORE}")
+        outcome = "granted" if certificate.granted else "policy"
         if certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
@@ -141,6 +149,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
+            if certificate.tiers:
+                Ledger(tx.connection).show(terms.round_id)
             if certificate.granted:
                 one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
@@ -266,7 +276,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
 def _limit(terms: RoundTerms) -> Limit | None:
     limit = terms.privacy_limit
-    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
+    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds)
 
 
 def _certificate(
@@ -346,11 +356,10 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     """
     manifest, dishonest = terms.manifest, message.dishonest
     if min(count for _, count in budgets) < manifest.min_tier_size:
-        # Nothing that depends on the budgets stands in this certificate: it would give away what the minimum protects.
-        message.epsilon = math.inf
-        message.refusals.append(
+        _withhold(
+            message,
             f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
-            "which one, and how many they are, is not said"
+            "which one, and how many they are, is not said",
         )
         return []
     multiset = Budgets.from_tiers(
@@ -391,6 +400,25 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
             f"({round_up(tier.epsilon - limit, 3)} too much); {_nearest(multiset, limits, terms, dishonest)}"
         )
     return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
+
+
+def _withhold(message: pb.Certificate, why: str) -> None:
+    """Refuses a round for what its certificate would show; nothing that depends on the budgets stays in it."""
+    message.CopyFrom(
+        pb.Certificate(
+            round_id=message.round_id,
+            manifest_hash=message.manifest_hash,
+            batch_digest=message.batch_digest,
+            delta=message.delta,
+            num_users=message.num_users,
+            dishonest=message.dishonest,
+            invalid_budgets=message.invalid_budgets,
+            commitments=message.commitments,
+            num_answers=message.num_answers if message.HasField("num_answers") else None,
+            epsilon=math.inf,
+            refusals=[why],
+        )
+    )
 
 
 def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:

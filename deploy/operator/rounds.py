@@ -168,9 +168,7 @@ class Operator:
             analyzer=keys[self.deployment.analyzer.name],
             max_batch_size=settings.max_batch_size,
             min_tier_size=settings.min_tier_size,
-            privacy_limit=None
-            if limit is None
-            else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
+            privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         )
         return canonical(manifest)
 
