@@ -388,7 +388,7 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         message.refusals.append(
             f"certified delta is {round_up(certificate.delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
         )
-    limits = [terms.epsilon_max_of[tier.local_epsilon] for tier in message.tiers]
+    limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     over = [(tier, limit) for tier, limit in zip(message.tiers, limits, strict=True) if not tier.epsilon <= limit]
     if over:
         tier, limit = max(over, key=lambda one: one[0].epsilon)
