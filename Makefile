@@ -35,7 +35,7 @@ bench: $(VENV)/.installed-demo
 	$(BIN)/croupier bench
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=90 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.faults $(ARGS)

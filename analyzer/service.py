@@ -45,6 +45,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     lanes_in = (pb.LANE_REPORT,)
     passing = (_MODEL,)
+    lasting = (_PUBLICATION,)
 
     def hop(self, terms: RoundTerms) -> int:
         """Returns the analyzer's place in the onion, behind the chain."""

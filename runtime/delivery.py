@@ -31,6 +31,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 SEQUENTIAL_REPORT = "sequential-report"
 _CHUNK_BYTES = 1024 * 1024
+_MOST_ITEMS = 100_000_000  # where the manifest names no maximum
 
 
 class Delivery(RoundDriver, stubs.DeliveryServicer):
@@ -87,8 +88,8 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
-                BAD_BATCH (size), CONFLICT (the chunk was delivered with other content), WRONG_STATE (the round is
-                disposed of).
+                BAD_BATCH (size, more items than the round can have), CONFLICT (the chunk was delivered with other
+                content), WRONG_STATE (the round has ended here, or the batch has been handed over).
         """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
@@ -96,14 +97,23 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
             raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
         if not request.chunk_index < request.chunk_count:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
-        unpack(request.ciphertexts, Onion(terms).arriving_size(request.lane, self.hop(terms)))
+        size = Onion(terms).arriving_size(request.lane, self.hop(terms))
+        unpack(request.ciphertexts, size)
+        most = terms.manifest.max_batch_size or _MOST_ITEMS
+        if request.chunk_count > most:
+            raise Refusal(Code.BAD_BATCH, f"{request.chunk_count} chunks; the round has at most {most} items")
 
         def take(tx: Transaction) -> None:
-            tx.put_chunk(
+            row = tx.round(terms.round_id)
+            if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
+                raise Refusal(Code.WRONG_STATE, "the round has ended here")
+            is_new = tx.put_chunk(
                 terms.round_id, "in", request.lane, request.chunk_index, request.chunk_count, request.ciphertexts
             )
-            if tx.round(terms.round_id).state == pb.ROUND_STATE_DISPOSED:
-                raise Refusal(Code.WRONG_STATE, "the round is disposed of")
+            if is_new and row.state != pb.ROUND_STATE_OPEN:
+                raise Refusal(Code.WRONG_STATE, "the batch has been handed over")
+            if is_new and tx.num_bytes(terms.round_id, "in", request.lane) > most * size:
+                raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")
 
         await self.store.run("take a chunk", take)
         return pb.DeliverResponse()
@@ -114,13 +124,15 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (what arrived is not what was
                 committed to), SHORT_BATCH (too few distinct items), CONFLICT (other commitments were handed over
-                before).
+                before), WRONG_STATE (the round has ended here).
             SignatureError: a commitment is not signed by its hop.
         """
         terms = await self.terms(request.round_id)
         self.require_caller(context, [self.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
         row = await self.store.run("find the round that is handed over", lambda tx: tx.round(terms.round_id))
+        if row.problem:
+            raise Refusal(Code.WRONG_STATE, "the round has ended here")
         if row.state == pb.ROUND_STATE_OPEN:
             await self._check_batch(terms, request)
 

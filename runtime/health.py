@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from protocol.errors import Refusal
 from runtime.prometheus_metrics import PrometheusMetrics
 from runtime.store import Store
-from runtime.transport import make_server
+from runtime.transport import listening_at, make_server
 
 __all__ = ["LIVE", "Readiness", "make_admin_server"]
 
@@ -122,5 +122,6 @@ def make_admin_server(readiness: Readiness, address: str, names: Sequence[str]) 
     server = make_server(64)
     readiness.add_to(server)
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-    server.add_insecure_port(address)
+    with listening_at(address):
+        server.add_insecure_port(address)
     return server

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -112,6 +112,7 @@ class Held:
 
     def __init__(self, caller: str, num_bytes: int) -> None:
         self.caller, self.num_bytes = caller, num_bytes
+        self.on_entry: Callable[[], object] = lambda: None
         self._patience: asyncio.Timeout | None = None
 
     @property
@@ -146,9 +147,13 @@ _held: ContextVar[Held | None] = ContextVar("held", default=None)
 
 
 def let_in() -> None:
-    """Says that the caller of the stream that is being served has proved who it is: it holds no room any more."""
+    """Says that the caller of the stream that is being served has proved who it is.
+
+    From the first time on the stream holds no room, but one of the slots for streams; raises Refusal OVERLOADED.
+    """
     held = _held.get()
-    if held is not None:
+    if held is not None and held.num_bytes:
+        held.on_entry()
         held.num_bytes = 0
 
 

@@ -23,6 +23,7 @@ from prometheus_client import (
 from protocol.errors import Code
 from protocol.v1 import messages_pb2 as pb
 from runtime.metrics import Metrics
+from runtime.transport import listening_at
 
 __all__ = ["MetricsPort", "PrometheusMetrics"]
 
@@ -138,7 +139,8 @@ class MetricsPort:
         host, _, port = address.rpartition(":")
         self._server: WSGIServer
         self._thread: Thread
-        self._server, self._thread = start_http_server(int(port), host, metrics.registry)
+        with listening_at(address):
+            self._server, self._thread = start_http_server(int(port), host, metrics.registry)
 
     def close(self) -> None:
         self._server.shutdown()

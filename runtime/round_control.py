@@ -179,8 +179,10 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
 
-        def read(tx: Transaction) -> list[pb.RoundStatus]:
+        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int]]:
             rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
+            ends = tx.ends()
+            kept_until = {row.round_id: ends[row.round_id] + self.keep_s for row in rows if row.round_id in ends}
             return [
                 pb.RoundStatus(
                     round_id=row.round_id,
@@ -191,11 +193,14 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                     problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
                 )
                 for row in rows
-            ]
+            ], kept_until
 
+        rounds, kept_until = await self.store.run("read the status", read)
         return rpc.StatusResponse(
             service=self.name,
             pid=os.getpid(),
             peak_memory_bytes=peak_memory_bytes(),
-            rounds=await self.store.run("read the status", read),
+            rounds=rounds,
+            keep_days=self.keep_days,
+            kept_until_unix_s=kept_until,
         )

@@ -29,7 +29,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.service_directory import Secrets
 from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import TLS, Transport, caller_name, has_certificate, retrying
+from runtime.transport import TLS, Transport, caller_name, retrying
 from runtime.workers import WorkerPool
 
 __all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _MAX_TERMS = 32
+_RETENTION_EVERY_S = 600.0
 _FINAL = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -60,6 +61,7 @@ class ServiceSetup:
     clock: Clock = field(default_factory=SystemClock)
     metrics: Metrics = field(default_factory=Metrics)
     transport: Transport = TLS
+    keep_days: int = 30
 
 
 class Stopwatch:
@@ -79,6 +81,8 @@ class RoundDriver(abc.ABC):
 
     passing: tuple[str, ...] = ()
     """Documents that go when the round's keys go, by what their kinds begin with."""
+    lasting: tuple[str, ...] = ()
+    """Kinds of documents that stay when the rest of a round is deleted."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         self.name = setup.entry.name
@@ -90,6 +94,8 @@ class RoundDriver(abc.ABC):
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self._secrets = setup.secrets
         self._transport = setup.transport
+        self.keep_days = setup.keep_days
+        self._retention: asyncio.Task[None] | None = None
         self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -107,6 +113,7 @@ class RoundDriver(abc.ABC):
         terms = self._terms.get(round_id)
         if terms is None:
             row = await self.store.run("read the terms", lambda tx: tx.round(round_id))
+            self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
             terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
@@ -115,6 +122,14 @@ class RoundDriver(abc.ABC):
         self._terms.move_to_end(round_id)
         return terms
 
+    def check_kept(self, row: RoundRow) -> None:
+        """Raises Refusal WRONG_STATE for a round of which only the name is left."""
+        if not row.manifest and row.state != pb.ROUND_STATE_PREPARED:
+            raise Refusal(
+                Code.WRONG_STATE,
+                f"round {row.round_id!r} is over, and what was kept of it is deleted after {self.keep_days} days",
+            )
+
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to another service of the deployment, opened when it is first needed."""
         if name not in self._channels:
@@ -122,14 +137,8 @@ class RoundDriver(abc.ABC):
         return self._channels[name]
 
     def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
-        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names.
-
-        A certificate that was trusted when its connection began, and is not any more, is one of before a change of
-        keys that not every service has noticed: NOT_READY, so that the caller comes again with its new one.
-        """
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
         name = caller_name(context, self.deployment)
-        if name is None and has_certificate(context):
-            raise Refusal(Code.NOT_READY, "your certificate is not pinned here; one of us has an older deployment file")
         if name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
 
@@ -210,6 +219,44 @@ class RoundDriver(abc.ABC):
                 self.wake(row.round_id)
         for row in rows[:1]:
             await self.erase(row.round_id)
+        self._retention = asyncio.create_task(self._retain())
+
+    async def _retain(self) -> None:
+        while True:
+            try:
+                await self.delete_expired()
+            except Refusal as refusal:  # the store's, which readiness tells of
+                _log.warning("old rounds are not deleted now: %s", refusal)
+            except Exception:  # noqa: BLE001 (whatever it was, the next try may work)
+                _log.exception("old rounds are not deleted now")
+            await asyncio.sleep(_RETENTION_EVERY_S)
+
+    async def delete_expired(self) -> None:
+        """Deletes what is kept of rounds that have ended long enough ago, and erases it."""
+        now_s = int(self.clock.now())
+
+        def delete(tx: Transaction) -> list[str]:
+            tx.note_ends(_FINAL, now_s)
+            old = list(tx.ends(now_s - self.keep_s))
+            for round_id in old:
+                tx.delete_round(round_id, self.lasting)
+            return old
+
+        deleted = await self.store.run("delete old rounds", delete)
+        for round_id in deleted:
+            self._terms.pop(round_id, None)
+            _log.info("what was kept of the round is deleted", extra={"round_id": round_id})
+        if deleted:
+            self.on_deletion()
+            await self.erase(deleted[0])
+
+    @property
+    def keep_s(self) -> int:
+        """How many seconds after its end a round is kept."""
+        return self.keep_days * 24 * 3600
+
+    def on_deletion(self) -> None:  # noqa: B027 (a hook: most roles have nothing to do)
+        """Takes out of memory what has been deleted of old rounds."""
 
     async def warm(self) -> None:  # noqa: B027 (a hook: most roles have nothing to do)
         """Does once, before the first round, what would make the first round slow."""
@@ -229,7 +276,7 @@ class RoundDriver(abc.ABC):
 
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
-        tasks = [task for task in self._drivers.values() if not task.done()]
+        tasks = [task for task in (*self._drivers.values(), self._retention) if task is not None and not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -41,6 +41,8 @@ class Settings(BaseModel):
         max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
         admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
+        keep_days: how long after its end a round's documents, lists and participants are kept. Results,
+            certificates and the ledger stay.
         insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
             every reader learns how many people take part, and when.
     """
@@ -54,6 +56,7 @@ class Settings(BaseModel):
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
     admin_listen: _Address | None = None
     metrics_listen: _Address | None = None
+    keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
     insecure_admin_anywhere: bool = False
 
     @model_validator(mode="after")

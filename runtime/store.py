@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +84,12 @@ _documents = sa.Table(
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("kind", sa.String, primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
+)
+_ends = sa.Table(
+    "round_ends",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("unix_s", sa.BigInteger, nullable=False),
 )
 _probe = sa.Table(
     "probe",
@@ -239,9 +245,12 @@ class Transaction:
             self._db.execute(_tokens.insert(), rows)
 
     def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
-        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused."""
+        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
+
+        Where the round has been deleted, both are empty.
+        """
         rows = self._db.execute(sa.select(_tokens))
-        return {row.token_hash: (row.client_key, row.round_id) if row.client_key else None for row in rows}
+        return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
 
     def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
         """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
@@ -288,14 +297,14 @@ class Transaction:
 
     def put_chunk(
         self, round_id: str, direction: str, lane: int, chunk_index: int, chunk_count: int, ciphertexts: bytes
-    ) -> None:
-        """Adds a chunk; the same content again changes nothing, even after it was forgotten.
+    ) -> bool:
+        """Adds a chunk, and returns whether it is new; the same again changes nothing, even after it was forgotten.
 
         Raises:
             Refusal: CONFLICT if the chunk exists with different content or the batch with a different length.
         """
         here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
-        counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here)).scalars())
+        counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here).limit(1)).scalars())
         known = self._db.execute(sa.select(_chunks.c.digest).where(here & (_chunks.c.chunk_index == chunk_index)))
         existing = known.scalar_one_or_none()
         chunk_digest = hashlib.sha256(ciphertexts).digest()
@@ -313,6 +322,13 @@ class Transaction:
                     ciphertexts=ciphertexts,
                 )
             )
+        return existing is None
+
+    def num_bytes(self, round_id: str, direction: str, lane: int) -> int:
+        """Returns how much has come, or is to be sent, in a lane."""
+        here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
+        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(_chunks.c.ciphertexts)), 0)).where(here)
+        return int(self._db.execute(total).scalar_one())
 
     def chunks(self, round_id: str, direction: str, lane: int) -> list[bytes] | None:
         """Returns the chunks of a complete batch in order, or None while one is missing."""
@@ -360,6 +376,31 @@ class Transaction:
         """The same of the ciphertexts alone."""
         self._db.execute(_submissions.update().where(_submissions.c.round_id == round_id).values(envelope=None))
         self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
+
+    # ------------------------------------------------------------- retention
+
+    def note_ends(self, final: Iterable[pb.RoundState.ValueType], now_s: int) -> None:
+        """Writes down when rounds have ended, for those of which that is new."""
+        known = sa.select(_ends.c.round_id)
+        ended = _rounds.c.state.in_(list(final)) | (_rounds.c.problem != "")
+        fresh = sa.select(_rounds.c.round_id, sa.literal(now_s))
+        fresh = fresh.where(ended & (_rounds.c.manifest != b"") & _rounds.c.round_id.not_in(known))
+        self._db.execute(_ends.insert().from_select(["round_id", "unix_s"], fresh))
+
+    def ends(self, last_s: int | None = None) -> dict[str, int]:
+        """Returns when rounds have ended of which something is kept, all or those that ended until then."""
+        until = sa.true() if last_s is None else _ends.c.unix_s <= last_s
+        return {row.round_id: row.unix_s for row in self._db.execute(sa.select(_ends).where(until))}
+
+    def delete_round(self, round_id: str, kept: Collection[str]) -> None:
+        """Deletes all that is known of a round but its name, its state, and the documents of these kinds."""
+        self.forget(round_id)
+        for table in (_submissions, _chunks, _costs, _ends):
+            self._db.execute(table.delete().where(table.c.round_id == round_id))
+        others = (_documents.c.round_id == round_id) & _documents.c.kind.not_in(list(kept))
+        self._db.execute(_documents.delete().where(others))
+        self._db.execute(_tokens.update().where(_tokens.c.round_id == round_id).values(client_key=b"", round_id=""))
+        self.update_round(round_id, manifest=b"")
 
 
 class Store:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
+import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,12 +35,14 @@ __all__ = [
     "Transport",
     "add_ports",
     "caller_name",
-    "has_certificate",
+    "is_not_pinned",
+    "listening_at",
     "make_guard",
     "make_server",
     "peer_channel",
     "public_channel",
     "retrying",
+    "why_unreachable",
 ]
 
 T = TypeVar("T")
@@ -69,8 +73,9 @@ class _Guard(grpc.aio.ServerInterceptor):
     no slot before its request has arrived: silent callers keep no other caller out.
     """
 
-    def __init__(self, metrics: Metrics, slots: Slots, streams: Slots) -> None:
+    def __init__(self, metrics: Metrics, slots: Slots, streams: Slots, tls: ServerTls | None) -> None:
         self._metrics = metrics
+        self._tls = tls
         self._slots = slots
         self._streams = streams
         self._room, self._large_answers = Room(), Room()
@@ -95,7 +100,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
         async def guarded(requests: AsyncIterator[bytes], context: Context) -> None:
             try:
-                caller, pinned = _who_calls(context, method)
+                caller, pinned = self._who_calls(context, method)
                 with self._room.hold(caller, pinned=pinned) as held:
                     await serve(handler, requests, context, held, pinned)
             except (asyncio.CancelledError, grpc.aio.AbortError):
@@ -105,6 +110,23 @@ class _Guard(grpc.aio.ServerInterceptor):
                     await self._refuse(error, method, context)
 
         return grpc.stream_stream_rpc_method_handler(guarded)
+
+    def _who_calls(self, context: Context, method: str) -> tuple[str, bool]:
+        """Returns the caller that a call is counted for, and whether its certificate is pinned.
+
+        TLS has let in a certificate that it could lead back to a pinned one; here it must be one itself. One that was
+        pinned when its connection began comes from before a change of keys: NOT_READY, and it comes again with the new.
+        """
+        presented = _presented(context)
+        if presented is None:
+            if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
+                raise Refusal(Code.NOT_YOUR_CALL, "a client called")
+            return host_of(context.peer()), False
+        if self._tls is not None and not self._tls.pins(presented):
+            if self._tls.has_pinned(presented):
+                raise Refusal(Code.NOT_READY, "your certificate is not pinned any more; come again with your new one")
+            raise Refusal(Code.NOT_YOUR_CALL, "your certificate is not pinned")
+        return presented, True
 
     async def _one_answer(
         self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
@@ -135,7 +157,10 @@ class _Guard(grpc.aio.ServerInterceptor):
                     check_fields(raw)
                 yield _parsed(raw, handler.request_deserializer)
 
-        with self._streams.work(held.caller, pinned=pinned):
+        with ExitStack() as entered:  # until then a stream holds room: strangers keep no client off the slots
+            held.on_entry = lambda: entered.enter_context(self._streams.work(held.caller, pinned=pinned))
+            if pinned:
+                held.on_entry()
             async with aclosing(handler.stream_stream(parsed(), context)) as responses:
                 async for response in responses:
                     await _write(context, handler.response_serializer(response))
@@ -153,15 +178,6 @@ async def _write(context: Context, raw: bytes) -> None:
         await context.write(raw)
     except Exception as error:  # gRPC's own, where the caller has hung up
         raise asyncio.CancelledError from error
-
-
-def _who_calls(context: Context, method: str) -> tuple[str, bool]:
-    """Returns the caller that a call is counted for, and whether its certificate is pinned."""
-    if "x509_pem_cert" in context.auth_context():
-        return str(context.auth_context()["x509_pem_cert"]), True
-    if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
-        raise Refusal(Code.NOT_YOUR_CALL, "a client called")
-    return host_of(context.peer()), False
 
 
 def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
@@ -202,15 +218,33 @@ class _RefusalLog:
         return refusal
 
 
-def make_guard(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.ServerInterceptor:
+def make_guard(
+    concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None
+) -> grpc.aio.ServerInterceptor:
     """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
     # Streams last: they do not take the slots of calls, and there are as many of them.
-    return _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls))
+    return _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls), tls)
 
 
-def make_server(concurrent_calls: int, metrics: Metrics | None = None) -> grpc.aio.Server:
-    """Returns a server without ports; more calls than `concurrent_calls` at once get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics)], options=SERVER_OPTIONS)
+def make_server(concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None) -> grpc.aio.Server:
+    """Returns a server without ports.
+
+    Args:
+        concurrent_calls: more at once get RESOURCE_EXHAUSTED.
+        metrics: are told of refusals.
+        tls: says which callers' certificates are pinned; a server without it has none.
+    """
+    return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics, tls)], options=SERVER_OPTIONS)
+
+
+def _plain(certificate: str) -> str:
+    return "".join(certificate.split())
+
+
+def _presented(context: Context) -> str | None:
+    """Returns the certificate that the caller has shown, in PEM."""
+    (presented, *_) = context.auth_context().get("x509_pem_cert", [None])
+    return None if presented is None else presented.decode()
 
 
 class ServerTls:
@@ -223,18 +257,29 @@ class ServerTls:
     def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
         self._name = entry.name
         self._changes = 0
+        self._ever_pinned: set[str] = set()
         self.replace(deployment, secrets)
 
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
         """Changes to the keys and pins of a new deployment file."""
         others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
         self.trusted = [*others, deployment.operator_tls_certificate]
+        self._pinned = {_plain(one) for one in self.trusted}
+        self._ever_pinned |= self._pinned
         self.certificate = secrets.tls_certificate
         own = [(secrets.tls_key, secrets.tls_certificate)]
         trusted = "\n".join(self.trusted).encode()
         self._peers = grpc.ssl_server_certificate_configuration(own, root_certificates=trusted)
         self._clients = grpc.ssl_server_certificate_configuration(own)
         self._changes += 1
+
+    def pins(self, certificate: str) -> bool:
+        """Returns whether this very certificate is pinned."""
+        return _plain(certificate) in self._pinned
+
+    def has_pinned(self, certificate: str) -> bool:
+        """Returns whether it is, or has been since the service started."""
+        return _plain(certificate) in self._ever_pinned
 
     def for_peers(self) -> grpc.ServerCredentials:
         """Mutual TLS with the pinned certificates."""
@@ -260,28 +305,41 @@ class ServerTls:
 
 def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
-    server.add_secure_port(settings.listen or entry.address, tls.for_peers())
+    with listening_at(address := settings.listen or entry.address):
+        server.add_secure_port(address, tls.for_peers())
     if entry.public_address:
-        server.add_secure_port(settings.public_listen or entry.public_address, tls.for_clients())
+        with listening_at(address := settings.public_listen or entry.public_address):
+            server.add_secure_port(address, tls.for_clients())
+
+
+@contextmanager
+def listening_at(address: str) -> Iterator[None]:
+    """Says in one sentence that an address cannot be listened at.
+
+    Raises:
+        ValueError: the block has raised what gRPC or the operating system raise then.
+    """
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise ValueError(
+            f"nothing can listen at {address}: another program uses the port, or the address is not this machine's; "
+            "end that program, or choose another address"
+        ) from error
 
 
 def caller_name(context: grpc.aio.ServicerContext[Any, Any], deployment: Deployment) -> Caller | None:
     """Returns the name that the caller's certificate is pinned for, or None for a client."""
-    (presented, *_) = context.auth_context().get("x509_pem_cert", [None])
+    presented = _presented(context)
     if presented is None:
         return None
-    certificate = "".join(presented.decode().split())
-    if certificate == "".join(deployment.operator_tls_certificate.split()):
+    certificate = _plain(presented)
+    if certificate == _plain(deployment.operator_tls_certificate):
         return OPERATOR
     for entry in deployment.services:
-        if any(certificate == "".join(one.split()) for one in entry.tls_certificates):
+        if any(certificate == _plain(one) for one in entry.tls_certificates):
             return entry.name
     return None
-
-
-def has_certificate(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
-    """Returns whether the caller has shown a certificate that was pinned when its connection began."""
-    return "x509_pem_cert" in context.auth_context()
 
 
 def _roots(entry: ServiceEntry) -> bytes:
@@ -318,7 +376,7 @@ class Transport:
         make_server: as the function of this name, and so on.
     """
 
-    make_server: Callable[[int, Metrics], grpc.aio.Server]
+    make_server: Callable[[int, Metrics, ServerTls], grpc.aio.Server]
     add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, Settings], None]
     peer_channel: Callable[[ServiceEntry, Secrets], grpc.aio.Channel]
     public_channel: Callable[[ServiceEntry], grpc.aio.Channel]
@@ -336,6 +394,7 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
+    A caller with limited patience hears of a certificate that is not pinned at once, and of an outage by a warning.
     Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
@@ -353,17 +412,36 @@ async def retrying(
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            if error.code() not in TRANSIENT or waited_s >= give_up_after_s:
+            hopeless = math.isfinite(give_up_after_s) and is_not_pinned(error)
+            if error.code() not in TRANSIENT or waited_s >= give_up_after_s or hopeless:
                 refusal = refusal_of(error)
                 if refusal is not None:
                     raise refusal from error
                 raise
+            if not waited_s and 1 < give_up_after_s < math.inf and refusal_of(error) is None:
+                _log.warning("no answer yet (%s); trying for %g s", why_unreachable(error), give_up_after_s)
             on_failure(error)
             hint_s = _retry_after_s(error)
         pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects no one)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         wait_s = min(wait_s * 2, longest_wait_s)
+
+
+def is_not_pinned(error: grpc.aio.AioRpcError) -> bool:
+    """Returns whether a call failed because the server has not the certificate that the deployment file pins."""
+    return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
+
+
+def why_unreachable(error: grpc.aio.AioRpcError) -> str:
+    """Returns in a few words why a call did not arrive, and where."""
+    details = error.details() or ""
+    found = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
+    if is_not_pinned(error):
+        why = "a certificate that is not pinned"
+    else:
+        why = "connection refused" if "Connection refused" in details else error.code().name
+    return f"{why} at {found[1]}" if found else why
 
 
 def _retry_after_s(error: grpc.aio.AioRpcError) -> float:

@@ -260,6 +260,10 @@ class Admission:
         self._known = None
         self._admitted.pop(round_id, None)
 
+    def read_again(self) -> None:
+        """Has the roster read from the store when it is next needed."""
+        self._known = None
+
     def remembers(self, round_id: str) -> bool:
         """Returns whether the round is in memory: it is open, and something has been admitted."""
         return round_id in self._admitted

@@ -18,6 +18,8 @@ __all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
 
 MAX_ATTENDANCES = 500
 _WAITING_RESPONSES = 64
+_STREAMS_OF_A_CLIENT = 3
+"""A client that has lost its connection comes on another before the old one is seen to be dead; it needs no more."""
 
 
 @dataclass(eq=False)
@@ -65,7 +67,7 @@ class Attendance:
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
-        self._place: dict[tuple[str, bytes], Stream] = {}
+        self._place: dict[tuple[str, bytes], list[Stream]] = {}  # newest last
         self._questions: dict[str, _Question] = {}
         self._ended: set[str] = set()
         self._changed = asyncio.Condition()
@@ -80,15 +82,24 @@ class Attendance:
         """Takes a stream's clients away with it."""
         self._streams.discard(stream)
         for client in stream.clients:
-            if self._place.get((stream.round_id, client)) is stream:
+            streams = self._place[stream.round_id, client]
+            streams.remove(stream)
+            if not streams:
                 del self._place[stream.round_id, client]
 
     async def enter(self, stream: Stream, clients: Sequence[bytes]) -> None:
         """Takes in clients that have proved their keys; one that is being asked hears so at once."""
         question = self._questions.get(stream.round_id)
         for client in clients:
-            self._place[stream.round_id, client] = stream
+            streams = self._place.setdefault((stream.round_id, client), [])
+            if stream not in streams:
+                streams.append(stream)
             stream.clients.add(client)
+            if len(streams) > _STREAMS_OF_A_CLIENT:
+                before = streams.pop(0)
+                before.clients.discard(client)
+                if not before.clients:
+                    before.end(Refusal(Code.CONFLICT, "your clients attend on newer streams"))
             if question is not None and question.client == client:
                 self._put(question, stream)
         async with self._changed:
@@ -128,9 +139,9 @@ class Attendance:
             asyncio.get_running_loop().create_future(),
         )
         self._questions[round_id] = question
-        stream = self._place.get((round_id, client))
-        if stream is not None:
-            self._put(question, stream)
+        streams = self._place.get((round_id, client))
+        if streams:
+            self._put(question, streams[-1])
         try:
             return await asyncio.wait_for(question.answer, seconds)
         except TimeoutError:

@@ -144,7 +144,8 @@ class SequentialHop(RoundService):
         Raises:
             Refusal: BAD_REQUEST (no round named, not a sequential round, too many attendances), NOT_YOUR_CALL (not
                 hop 1), UNKNOWN_ROUND, NOT_READY (no client was let in in time), OVERLOADED (responses are not read),
-                WRONG_STATE (the round has ended without a result), STOPPING.
+                WRONG_STATE (the round has ended without a result), CONFLICT (all clients of the stream have come on
+                newer ones), STOPPING.
         """
         first = None
         with contextlib.suppress(TimeoutError, StopAsyncIteration):

@@ -56,6 +56,10 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         """See `RoundDriver.num_waiting_submissions`."""
         return self._admission.num_pending
 
+    def on_deletion(self) -> None:
+        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
+        self._admission.read_again()
+
     def dismiss(self, round_id: str) -> None:
         """See `RoundDriver.dismiss`; admission forgets the round."""
         super().dismiss(round_id)
@@ -269,6 +273,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             return newest
 
         row = await self.store.run("find a round for a client", find)
+        self.check_kept(row)
         if not row.manifest:
             raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")
         return rpc.GetRoundResponse(manifest=pb.Signed.FromString(row.manifest), state=row.state)

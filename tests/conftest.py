@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((at for at, name in enumerate(_LONGEST) if item.nodeid.startswith(name)), len(_LONGEST))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """All that exists before the first test stays; no garbage collection has to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

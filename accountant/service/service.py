@@ -63,6 +63,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     purposes = (ENVELOPE_KEY, RELEASE_KEY)
     lanes_in = (pb.LANE_PARAMETER,)
+    lasting = (_CERTIFICATE, _LAST_CERTIFICATE)
 
     def hop(self, terms: RoundTerms) -> int:
         """Returns the accountant's place in the onion, behind the chain."""

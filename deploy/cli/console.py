@@ -66,18 +66,30 @@ def plain_errors() -> Iterator[None]:
         raise fail(BAD_INPUT, f"{error.filename} does not exist" if error.filename else str(error)) from error
     except (FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
-    except ModuleNotFoundError as error:
-        extra = "sgd" if error.name in ("torch", "sklearn") else "demo"
-        raise fail(BAD_INPUT, f"{error.name} is not installed; it comes with 'croupier[{extra}]'") from error
+    except ImportError as error:
+        from deploy.node.extras import missing_library
+
+        raise fail(BAD_INPUT, missing_library(error)) from error
     except CroupierError as error:
         raise fail(REFUSED, str(error)) from error
     except grpc.aio.AioRpcError as error:
-        raise fail(UNREACHABLE, f"a service is out of reach ({error.code().name}); is the deployment up?") from error
+        raise fail(UNREACHABLE, _out_of_reach(error)) from error
     except RuntimeError as error:
         raise fail(REFUSED, str(error)) from error
     except ExceptionGroup as group:
         with plain_errors():
             raise group.exceptions[0] from group
+
+
+def _out_of_reach(error: Any) -> str:
+    """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
+    from runtime.transport import is_not_pinned, why_unreachable
+
+    if is_not_pinned(error):
+        way_out = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
+    else:
+        way_out = "is the deployment up? 'croupier status' shows every service"
+    return f"a service is out of reach ({why_unreachable(error)}); {way_out}"
 
 
 def note(line: str) -> None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deploy.directory import DEPLOYMENT_FILE, read_deployment
@@ -95,8 +95,10 @@ class LocalDeployment:
             ready = bool(selector.select(_START_S)) and child.stdout.readline().strip()
             child.stdout.close()
         if not ready:
+            with suppress(subprocess.TimeoutExpired):
+                self._children.pop(name).wait(_STOP_S)
             log = self.directory / name / "service.log"
-            raise RuntimeError(f"{name} did not start; the end of {log} says:\n{log.read_text()[-2000:]}")
+            raise RuntimeError(f"{name} did not start: {_last_event(log)} (all of it in {log})")
 
     def down(self, names: list[str] | None = None, *, kill: bool = False) -> list[str]:
         """Ends the named services, or all, gracefully or with SIGKILL, and returns those that were running."""
@@ -120,6 +122,19 @@ class LocalDeployment:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+
+
+def _last_event(log: Path) -> str:
+    """Returns why a service has ended, without the prefix that all such lines have; else the last line of its log."""
+    lines = log.read_text().splitlines() or ["it said nothing"]
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:  # not of our logs: a warning of a library, or a traceback
+            continue
+        if isinstance(record, dict) and record.get("level") == "CRITICAL":
+            return str(record["event"]).removeprefix("the service ends: ")
+    return lines[-1]
 
 
 @contextmanager

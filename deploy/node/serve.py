@@ -20,6 +20,7 @@ from pathlib import Path
 import grpc.aio
 
 from deploy.directory import read_deployment, store_url
+from deploy.node.extras import missing_library
 from deploy.node.reload import FileWatch
 from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
@@ -95,11 +96,14 @@ class RunningService:
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
-            setup = ServiceSetup(entry, deployment, secrets, self._store, self._pool, clock, metrics, transport)
+            setup = ServiceSetup(
+                entry, deployment, secrets, self._store, self._pool, clock, metrics, transport, settings.keep_days
+            )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics)
-            self._server = transport.make_server(settings.max_concurrent_calls, metrics)
+            self._tls = ServerTls(entry, deployment, secrets)
+            self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
             stubs.add_DeliveryServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.ShufflerServicer):
@@ -108,7 +112,6 @@ class RunningService:
                 stubs.add_AccountantServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.AnalyzerServicer):
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
-            self._tls = ServerTls(entry, deployment, secrets)
             self._readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
             self._files = FileWatch(directory, name, self._replace)
@@ -197,6 +200,9 @@ def serve(name: str, directory: Path, workers: int | None = None) -> None:
         asyncio.run(_serve(name, directory, workers))
     except ValueError as error:
         _log.critical("the service ends: %s", error)
+        raise SystemExit(2) from error
+    except ImportError as error:
+        _log.critical("the service ends: %s", missing_library(error))
         raise SystemExit(2) from error
     except Exception as error:
         _log.critical("the service ends: %s", error, exc_info=error)

@@ -36,6 +36,17 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+_USAGE = x509.KeyUsage(  # of a leaf: what it signs is nobody's certificate
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[str] | None = None) -> Deployment:
@@ -181,7 +192,8 @@ def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = ""
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_USAGE, critical=True)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM).decode()

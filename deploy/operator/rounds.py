@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from client.rounds import accept_manifest, fetch_publication
 from deploy.directory import read_deployment
 from protocol.deployment import OPERATOR
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
-from protocol.errors import refusal_of
+from protocol.errors import Refusal, refusal_of
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.questions import Question
@@ -105,14 +105,41 @@ class Operator:
     async def open_round(self, settings: RoundSettings, round_id: str = "") -> RoundTerms:
         """Collects round keys, has every service sign the manifest, opens the round, and returns its terms.
 
+        Terms that cannot be are refused before a service hears of them. Where a service refuses or is out of reach, the
+        round is withdrawn from the others, unless its id was given: a caller with an id may open that round later.
+
         Raises:
-            Refusal: a service does not accept the terms; nothing is open then.
+            Refusal: the terms cannot be, or a service does not accept them; nothing is open then.
+            grpc.aio.AioRpcError: a service is out of reach.
         """
-        round_id = round_id or f"{settings.question.name}-{secrets.token_hex(6)}"
+        fresh = f"{settings.question.name}-{secrets.token_hex(6)}"
+        parse_terms(self._manifest(settings, round_id or fresh, _stand_ins(self.deployment.chain, round_id or fresh)))
+        if round_id:
+            return await self._open_round(settings, round_id)
+        try:
+            return await self._open_round(settings, fresh)
+        except (Refusal, grpc.aio.AioRpcError):
+            await self.withdraw(fresh)
+            raise
+
+    async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
         chain = self.deployment.chain
-        keys = dict(
-            zip(chain, await asyncio.gather(*(self._prepare(name, round_id, settings) for name in chain)), strict=True)
-        )
+        # None is under way any more when the failure of one is heard of.
+        preparing = (self._prepare(name, round_id, settings) for name in chain)
+        made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
+        for answer in made.values():
+            if isinstance(answer, BaseException):
+                raise answer
+        payload = self._manifest(settings, round_id, {n: a for n, a in made.items() if isinstance(a, pb.RoundKeys)})
+        parse_terms(payload)
+        signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
+        document = pb.Signed(payload=payload, signatures=signatures)
+        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
+            control, request = self._control(name), rpc.OpenRequest(manifest=document)
+            await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
+        return accept_manifest(document, self.deployment)
+
+    def _manifest(self, settings: RoundSettings, round_id: str, keys: Mapping[str, pb.RoundKeys]) -> bytes:
         limit = self.deployment.privacy_limit
         manifest = pb.Manifest(
             protocol_version=PROTOCOL_VERSION,
@@ -139,14 +166,7 @@ class Operator:
             if limit is None
             else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
         )
-        payload = canonical(manifest)
-        parse_terms(payload)
-        signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
-        document = pb.Signed(payload=payload, signatures=signatures)
-        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
-            control, request = self._control(name), rpc.OpenRequest(manifest=document)
-            await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
-        return accept_manifest(document, self.deployment)
+        return canonical(manifest)
 
     async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
@@ -226,6 +246,19 @@ class Operator:
     async def result(self, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
         """Returns the verified publication and certificate, waiting up to `patience_s` for them."""
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
+
+
+def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
+    """Returns keys that no service has made, in order to check terms before the services make theirs."""
+    return {
+        name: pb.RoundKeys(
+            round_id=round_id,
+            service=name,
+            public_key=secrets.token_bytes(32),
+            release_public_key=secrets.token_bytes(32),
+        )
+        for name in chain
+    }
 
 
 async def published_result(directory: Path, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:

@@ -117,6 +117,7 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
         "service": answer.service,
         "pid": answer.pid,
         "peak_memory_bytes": answer.peak_memory_bytes,
+        "keep_days": answer.keep_days,
         "rounds": [
             {
                 "round_id": one.round_id,
@@ -124,6 +125,7 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
                 "num_items": one.num_items,
                 "bytes_sent": one.bytes_sent,
                 "problem": one.problem,
+                "kept_until_unix_s": answer.kept_until_unix_s.get(one.round_id),
                 "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in one.costs},
             }
             for one in answer.rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -266,13 +267,14 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 def services_table(services: Sequence[dict[str, Any]]) -> Table:
     """Returns the health and the newest rounds of every service."""
-    table = Table("service", "health", "round", "state", "clients", "problem")
+    table = Table("service", "health", "round", "state", "clients", "kept until", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
         for one in rounds[:_MOST_ROUNDS]:
             problem = one["problem"] or service.get("problem", "")
-            items = str(one["num_items"] or "")
-            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, problem)
+            items, end = str(one["num_items"] or ""), one.get("kept_until_unix_s")
+            kept = "" if end is None else datetime.fromtimestamp(end, UTC).date().isoformat()
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, kept, problem)
     return table
 
 

@@ -254,18 +254,46 @@ Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 class StatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KeptUntilUnixSEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SERVICE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    KEEP_DAYS_FIELD_NUMBER: _builtins.int
+    KEPT_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
     service and its workers together.
     """
     peak_memory_bytes: _builtins.int
+    keep_days: _builtins.int
+    """How many days after its end a round's documents, lists and participants are kept; and by round when they go
+    (Unix seconds), for those of `rounds` that have ended.
+    """
     @_builtins.property
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.RoundStatus]: ...
+    @_builtins.property
+    def kept_until_unix_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -273,10 +301,12 @@ class StatusResponse(_message.Message):
         pid: _builtins.int = ...,
         peak_memory_bytes: _builtins.int = ...,
         rounds: _abc.Iterable[_messages_pb2.RoundStatus] | None = ...,
+        keep_days: _builtins.int = ...,
+        kept_until_unix_s: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

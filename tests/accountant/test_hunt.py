@@ -109,7 +109,7 @@ settings_of_few = given(
 
 
 @settings_of_few
-@settings(max_examples=40, deadline=None, print_blob=True)
+@settings(max_examples=25, deadline=None, print_blob=True)
 @example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
 def test_few_users_of_randomised_response(
     letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
@@ -121,7 +121,7 @@ def test_few_users_of_randomised_response(
 
 
 @settings_of_few
-@settings(max_examples=25, deadline=None, print_blob=True)
+@settings(max_examples=12, deadline=None, print_blob=True)
 def test_few_users_of_tables(
     letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
 ) -> None:

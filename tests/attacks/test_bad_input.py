@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,62 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
             answer = await cheaters.refused(stub.Deliver(request))
             assert answer is not None
             assert answer.code.name == "BAD_REQUEST", change
+        request = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, ciphertexts=bytes(size))
+        request.chunk_count = 4_000_000_000
+        answer = await cheaters.refused(stub.Deliver(request))
+        assert answer is not None
+        assert answer.code.name == "BAD_BATCH"
         store = deployment.service("shuffler-2").store
         assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
         await deployment.admit(terms, deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_cannot_deliver_more_than_the_round_admits(tmp_path: Path) -> None:
+    """The cap held at hop 1 only; behind it a predecessor could fill the disk."""
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(replace(settings(), max_batch_size=20))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
+
+        def chunk(index: int, count: int, items: int) -> pb.DeliverRequest:
+            return pb.DeliverRequest(
+                round_id=terms.round_id,
+                lane=pb.LANE_REPORT,
+                chunk_index=index,
+                chunk_count=count,
+                ciphertexts=bytes([index]) * size * items,
+            )
+
+        assert await cheaters.refused(stub.Deliver(chunk(0, 3, 15))) is None
+        for request in (chunk(1, 3, 6), chunk(0, 21, 1)):
+            answer = await cheaters.refused(stub.Deliver(request))
+            assert answer is not None
+            assert answer.code.name == "BAD_BATCH"
+        assert await cheaters.refused(stub.Deliver(chunk(1, 3, 5))) is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> None:
+    """They would have stayed: what a round leaves is deleted when it stops, and then never again."""
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        hop_2 = deployment.service("shuffler-2")
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
+        request = pb.DeliverRequest(
+            round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=bytes(size)
+        )
+        await hop_2._record_problem(terms.round_id, "a test says so")
+        answer = await cheaters.refused(stub.Deliver(request))
+        assert answer is not None
+        assert answer.code.name == "WRONG_STATE"
+        handed = await cheaters.refused(stub.HandOver(pb.HandOverRequest(round_id=terms.round_id)))
+        assert handed is not None
+        assert handed.code.name == "WRONG_STATE"
+        chunks = await hop_2.store.run("look", lambda tx: tx.num_bytes(terms.round_id, "in", pb.LANE_REPORT))
+        assert chunks == 0

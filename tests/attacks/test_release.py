@@ -228,6 +228,7 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
 def live_secrets(digests: set[bytes]) -> int:
     """Returns how many living objects are 32 bytes with one of these SHA-256 digests; the search keeps no key alive."""
     gc.collect()
+    gc.unfreeze()  # what the first test found may hold what a later one has put there
     seen: set[int] = set()
     stack: list[object] = list(gc.get_objects())
     found = 0
@@ -242,6 +243,7 @@ def live_secrets(digests: set[bytes]) -> int:
             found += len(content) == 32 and hashlib.sha256(content).digest() in digests
         elif kind not in (str, int, float) and one is not seen and one is not stack:
             stack.extend(gc.get_referents(one))
+    gc.freeze()
     return found
 
 
@@ -250,7 +252,7 @@ def live_secrets(digests: set[bytes]) -> int:
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, deployment.seal(terms, 20, value=0.5))
         held = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
@@ -265,7 +267,7 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         assert isinstance(analyzer, GreedyAnalyzer)
         # All keys that any service ever had, but for the release key, read no report of the batch that was kept.
         assert not {plain for plain in open_all(terms, analyzer.sealed, before.values()) if len(plain) == 8}
-        assert len(open_all(terms, analyzer.sealed, [*before.values(), release_private])) == 60
+        assert len(open_all(terms, analyzer.sealed, [*before.values(), release_private])) == 40
         del release_private
         assert await all_keys(deployment, terms) == {}
         assert live_secrets(release_key) == 0

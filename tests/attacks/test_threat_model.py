@@ -9,8 +9,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
-ATTACKS = 13
-"""As in the protocol's table of attacks."""
+ATTACKS = 14
+"""As in the protocol's table of attacks, and calling as another service."""
 
 
 def test_attacks_and_their_tests_name_each_other() -> None:

@@ -21,10 +21,10 @@ BIT = Question("bit", RandomizedResponse())
 MEAN = Question("mean", OneBit(low=0.0, high=10.0))
 LATTICE = Question("lattice", Laplace(low=0.0, high=10.0, lattice=20))
 # Hoeffding: a mean of n bits is off by more than √(ln(2/β)/(2n)) with probability at most β.
-DRAWS, ERROR_RATE = 200_000, 1e-6
+DRAWS, ERROR_RATE = 50_000, 1e-6
 TOLERANCE = math.sqrt(math.log(2 / ERROR_RATE) / (2 * DRAWS))
-FEWER = 20_000
-"""Where a draw takes long; the tolerance is 1.9 % then, and a mean that ignores the value would be off by 23 %."""
+FEWER = 10_000
+"""Where a draw takes long; the tolerance is 2.7 % then, and a mean that ignores the value would be off by 23 %."""
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, math.log(3), 5.0, 20.0])
@@ -51,7 +51,7 @@ def test_bits_are_kept_with_the_right_probability(bit: int, epsilon: float) -> N
     keep = math.exp(epsilon) / (1 + math.exp(epsilon))
     share = share_of(BIT, bit, epsilon, bit)
     assert abs(share - keep) < TOLERANCE
-    assert abs(share - keep * 1.02) > TOLERANCE  # a wrong one would be caught
+    assert abs(share - keep * 1.05) > TOLERANCE  # a wrong one would be caught
 
 
 def test_letters_have_the_right_probabilities() -> None:
@@ -71,7 +71,7 @@ def test_one_bit_means_are_unbiased() -> None:
 
 def test_laplace_reports_have_the_discrete_law() -> None:
     """Chi-square of the noise at Laurent and Massart's bound: fails by chance with probability below 1e-6."""
-    draws, epsilon = 20_000, 2.0
+    draws, epsilon = 8_000, 2.0
     seen = Counter(randomize(LATTICE, 5.0, epsilon, SystemRandom()) - 10 for _ in range(draws))
     ratio = math.exp(-epsilon / 20)
     cells = range(-30, 31)
@@ -86,7 +86,7 @@ def test_laplace_reports_have_the_discrete_law() -> None:
 
 def test_gaussian_reports_have_the_discrete_law() -> None:
     """The same chi-square, against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
-    draws, question = 20_000, Question("g", Gaussian(low=0.0, high=10.0, lattice=10, local_delta=1e-3))
+    draws, question = 8_000, Question("g", Gaussian(low=0.0, high=10.0, lattice=10, local_delta=1e-3))
     sigma = gaussian_sigma_steps(2.0, 1e-3, 10)
     seen = Counter(randomize(question, 5.0, 2.0, SystemRandom()) - 5 for _ in range(draws))
     weights = {z: math.exp(-z * z / (2 * sigma * sigma)) for z in range(-400, 401)}

@@ -14,7 +14,7 @@ __all__ = ["Ceiling", "Footprint", "footprint"]
 # A service that is kept alive costs more than one MB, a schedule has three to five of them.
 _MB_PER_SCHEDULE = 1.0
 _RELEASED_S = 10.0
-# Other tests of this process open fonts or a pool of workers in between, once; what leaks does so with every schedule.
+# What is opened once, by gRPC or a library; what leaks does so with every schedule.
 _DESCRIPTORS_OF_NOISE = 16
 _MB_OF_NOISE = 30.0  # what the allocator keeps for later differs so much from one moment to the next
 
@@ -64,11 +64,8 @@ class Ceiling:
         if self._played == self._warm_up:
             self._before = footprint()
 
-    def check(self, *, memory: bool = True) -> str:
-        """Returns what was found in a line; raises AssertionError if descriptors or memory are beyond the ceiling.
-
-        memory: False where other tests of the process may have loaded libraries in between.
-        """
+    def check(self) -> str:
+        """Returns what was found in a line; raises AssertionError if descriptors or memory are beyond the ceiling."""
         if self._before is None:
             return f"{self._played} schedules: too few to tell what they leave behind"
         schedules, deadline = self._played - self._warm_up, time.monotonic() + _RELEASED_S
@@ -77,7 +74,7 @@ class Ceiling:
             time.sleep(0.1)  # gRPC lets go of its own in a thread of its own
         assert more.total() <= noise, f"{schedules} schedules have left descriptors open: {dict(more)}"
         grown = after.memory_mb - self._before.memory_mb
-        assert not memory or grown <= _MB_OF_NOISE + _MB_PER_SCHEDULE * schedules, (
+        assert grown <= _MB_OF_NOISE + _MB_PER_SCHEDULE * schedules, (
             f"{schedules} schedules have left {grown:.0f} MB behind; it must be at most {_MB_PER_SCHEDULE} MB each "
             f"and {_MB_OF_NOISE} MB of noise"
         )

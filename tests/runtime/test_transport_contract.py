@@ -99,10 +99,10 @@ async def placed(directory: Path, transport: Transport) -> AsyncIterator[Place]:
     deployment = make_deployment(directory, "local", 1)
     entry = deployment.shufflers[0]
     echo = Echo(deployment)  # type: ignore[abstract]
-    server = transport.make_server(8, Metrics())
+    tls = ServerTls(entry, deployment, load_secrets(directory / entry.name))
+    server = transport.make_server(8, Metrics(), tls)
     stubs.add_ShufflerServicer_to_server(echo, server)
     stubs.add_RoundControlServicer_to_server(echo, server)
-    tls = ServerTls(entry, deployment, load_secrets(directory / entry.name))
     transport.add_ports(server, entry, tls, Settings())
     await server.start()
     try:

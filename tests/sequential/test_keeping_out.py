@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,23 @@ async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) ->
         terms = await table.gather(group, settings(task()))
         taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
         assert taken.refused == {"stranger": "UNKNOWN_CLIENT"}
+        assert taken.answered == set(group)
+        await table.result(terms)
+
+
+async def test_streams_of_strangers_and_many_streams_of_one_client_keep_no_other_out(tmp_path: Path) -> None:
+    """48 streams of one address filled its share: strangers kept a place for 20 s each, and one client any number."""
+    async with laid(tmp_path, 1) as table, AsyncExitStack() as streams:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        for _ in range(60):
+            await streams.enter_async_context(attending(table, terms.round_id))
+        for _ in range(60):
+            call, challenge = await streams.enter_async_context(attending(table, terms.round_id))
+            mine = sign_attendance(terms.round_id, challenge, group["user 0"].key)
+            await call.write(pb.AttendRequest(attendances=[mine]))
+            assert (await call.read()).admitted.codes == [pb.SUBMISSION_CODE_ACCEPTED]
+        taken = await table.take(terms, group)
         assert taken.answered == set(group)
         await table.result(terms)
 

@@ -40,8 +40,8 @@ class Network:
         self._links: dict[str, MemoryLink] = {}
         self.transport = Transport(self._make_server, self._add_ports, self._peer_channel, self._public_channel)
 
-    def _make_server(self, concurrent_calls: int, metrics: Metrics) -> Any:
-        return _Server(self, make_guard(concurrent_calls, metrics))
+    def _make_server(self, concurrent_calls: int, metrics: Metrics, tls: ServerTls) -> Any:
+        return _Server(self, make_guard(concurrent_calls, metrics, tls))
 
     def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
         server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))

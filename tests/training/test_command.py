@@ -76,17 +76,17 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-def test_two_epochs_of_digits_through_a_deployment(tmp_path: Path) -> None:
+def test_an_epoch_of_digits_through_a_deployment(tmp_path: Path) -> None:
     """The whole of it as its user has it: a command, a deployment of its own, 1,297 users. Other tests share one."""
-    command = [sys.executable, "-m", "deploy.cli", "train", "--json", "--epochs", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "deploy.cli", "train", "--json", "--epochs", "1", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert [epoch["epoch"] for epoch in found["history"]] == [1, 2]
+    assert [epoch["epoch"] for epoch in found["history"]] == [1]
     assert found["setting"]["mode"] == "deployed"
     assert found["certificate"]["grade"] == "CERTIFIED"
-    assert found["history"][0]["epsilon"] < found["history"][1]["epsilon"] == found["certificate"]["epsilon"] < 4
-    assert found["certificate"]["everyone_else_colludes"] == 4.0
+    assert found["history"][0]["epsilon"] == found["certificate"]["epsilon"] < 2
+    assert found["certificate"]["everyone_else_colludes"] == 2.0
     assert not any("simulated" in line for line in found["certificate"]["assumptions"])
     assert found["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
     assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
@@ -108,6 +108,7 @@ def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path
     more = train("--epochs", "2", *same)
     assert more["history"][0] == first["history"][0]
     assert len(more["history"]) == 2
+    assert more["history"][0]["epsilon"] < more["history"][1]["epsilon"] == more["certificate"]["epsilon"]
     message = train("--budgets", "4:1", *same, expect=2)
     assert "budgets is '4:1', but" in " ".join(message.split())
     # A limit is kept without a ledger, too: what the next epoch would cost is composed from who really answered.

@@ -53,7 +53,7 @@ def grid(rate: float) -> tuple[Floats, float]:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
     victim = float(rng.uniform(0.2, 4))
@@ -166,7 +166,7 @@ def histogram(chances: Floats) -> Floats:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kinds = np.sort(rng.uniform(0.2, 3, int(rng.integers(1, 4))))

@@ -12,7 +12,7 @@ from scipy import fft
 from accountant.numerics.fourier import STAGE, smooth_odd_length
 
 
-@pytest.mark.parametrize("length", [64, 512, 81, 125, 343, 105, 360, 945])
+@pytest.mark.parametrize("length", [64, 512, 81, 125, 343, 105, 360])
 def test_transforms_keep_the_stated_error(length: int) -> None:
     x = np.random.default_rng(length).dirichlet(np.full(length, 0.2))
     with mpmath.workdps(30):

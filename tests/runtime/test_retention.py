@@ -1,0 +1,104 @@
+"""Retention: what is kept of a finished round goes when its time is over, from the tables, the files and the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.rounds import fetch_publication
+from client.submission import new_client_key
+from protocol.errors import Code, Refusal
+from protocol.identity import sign_submission
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.clock import Clock
+from runtime.transport import retrying
+from tests.support import BIT, settings
+from tests.support.rounds import Table, people, table
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+DAY_S = 24 * 3600
+KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
+
+
+@dataclass
+class Later(Clock):
+    """A clock that is ahead of another one."""
+
+    of: Clock
+    days: float = 0.0
+
+    def now(self) -> float:
+        return self.of.now() + self.days * DAY_S
+
+
+async def pass_days(at: Table, days: float) -> None:
+    for running in at.inside.running.values():
+        service: Any = running.service
+        service.clock = Later(service.clock, days)
+        await service.delete_expired()
+
+
+def files_of(at: Table) -> bytes:
+    paths = (path for name in KEPT for path in (at.inside.directory / name).glob("rounds.db*"))
+    return b"".join(path.read_bytes() for path in paths)
+
+
+async def refused(call: Any) -> Refusal:
+    with pytest.raises(Refusal) as raised:
+        await retrying(lambda: call, give_up_after_s=0)
+    return raised.value
+
+
+async def test_a_finished_round_is_kept_for_its_days_and_then_only_its_result_is_left(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, settings_of=lambda _: "keep_days = 7\n") as at:
+        terms = await at.operator.open_round(settings())
+        (token,) = await at.operator.issue_tokens(1)
+        key = new_client_key()
+        guest = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), key, token)
+        shuffler = stubs.ShufflerStub(at.channel)
+        request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
+        assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
+        await at.submit(terms, people(BIT, 30, seed=1))
+        before, _ = await at.finish(terms)
+        following = await at.operator.open_round(settings(), "following")
+        await pass_days(at, 0.0)  # notices the end
+        for status in await at.operator.status(terms.round_id):
+            assert isinstance(status, rpc.StatusResponse)
+            assert status.keep_days == 7
+            assert status.kept_until_unix_s[terms.round_id] > 0
+        await pass_days(at, 6.9)
+        assert guest.client_key in files_of(at)
+        page = await shuffler.GetInclusion(
+            rpc.GetInclusionRequest(round_id=terms.round_id, lane=pb.LANE_REPORT), timeout=20
+        )
+        await pass_days(at, 0.2)
+        assert guest.client_key not in files_of(at)
+        assert page.hashes[:32] not in files_of(at)
+        for name, kinds in KEPT.items():
+            store = at.inside.running[name].service.store
+            rows = await store.run("look", lambda tx: tx.connection.exec_driver_sql("SELECT * FROM documents").all())
+            assert {kind for round_id, kind, _ in rows if round_id == terms.round_id} == kinds
+        # The result stays; a repeated submission, a list and the manifest do not, and the token stays spent.
+        async with at.operator.client_channel("analyzer") as channel:
+            after, _ = await fetch_publication(channel, at.deployment, terms.round_id, 5.0)
+        assert after == before
+        for call in (
+            shuffler.Submit(request, timeout=20),
+            shuffler.GetRound(rpc.GetRoundRequest(round_id=terms.round_id), timeout=20),
+            shuffler.GetInclusion(rpc.GetInclusionRequest(round_id=terms.round_id, lane=pb.LANE_REPORT), timeout=20),
+        ):
+            refusal = await refused(call)
+            assert refusal.code is Code.WRONG_STATE
+            assert "deleted after 7 days" in str(refusal)
+        again = sign_submission(following.round_id, bytes(Onion(following).joint.sealed_size), key, token)
+        request = pb.SubmitRequest(round_id=following.round_id, submissions=[again])
+        assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_TOKEN_USED]
+        with pytest.raises(Refusal) as reused:
+            await at.operator.open_round(settings(), terms.round_id)
+        assert reused.value.code is Code.CONFLICT
