@@ -155,13 +155,14 @@ def _submit_fleet(
 def verify(
     round_id: Annotated[str, typer.Argument(help="A closed round.")], directory: Directory = HERE, as_json: Json = False
 ) -> None:
-    """Check that hop 1 has passed on everything that was submitted from here."""
+    """Check that every hop has passed on everything that was submitted from here."""
     with plain_errors():
         from deploy.local.one_user import verify_inclusion
 
         submitted, missing = asyncio.run(verify_inclusion(directory, round_id))
-    show(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
-    if missing:
+    lines = [f"{name}: {len(users)} of {submitted} missing" for name, users in missing.items()]
+    show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
+    if any(missing.values()):
         raise typer.Exit(NOT_ACCEPTED)
 
 
@@ -169,6 +170,9 @@ def canary(
     round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
     directory: Directory = HERE,
     count: Annotated[int, typer.Option(help="How many, at least 1; the round's --dishonest must be as large.")] = 1,
+    over: Annotated[
+        float, typer.Option(help="Seconds within which they come, each at a random time; clients come over some time.")
+    ] = 60.0,
     check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -177,7 +181,7 @@ def canary(
         from deploy.operator.canaries import check_canaries, send_canaries
 
         if not check:
-            sent = asyncio.run(send_canaries(directory, round_id, count))
+            sent = asyncio.run(send_canaries(directory, round_id, count, over_s=over))
             show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent}")
             return
         report = asyncio.run(check_canaries(directory, round_id))

@@ -106,12 +106,12 @@ async def submit_one(
     return Answered(terms.round_id, code, spent, sealed_before)
 
 
-async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:
-    """Returns how many submissions from here were acknowledged, and the users whose submissions hop 1 lacks.
+async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:
+    """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
 
     Raises:
         ValueError: no submission from here was acknowledged.
-        Refusal: the round has no certificate yet (NOT_READY), or hop 1's list is not what it committed to.
+        Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to.
     """
     deployment = read_deployment(directory)
     trails: dict[str, bytes] = {}
@@ -124,4 +124,6 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[st
         terms = await fetch_terms(first, deployment, round_id)
         _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
         chain = certified_chain(certificate, terms, deployment)
-        return len(trails), await missing_at_hop(first, terms, chain, 1, trails)
+        names = [entry.name for entry in deployment.shufflers]
+        lost = [await missing_at_hop(first, terms, chain, hop, trails) for hop in range(1, len(names) + 1)]
+        return len(trails), dict(zip(names, lost, strict=True))

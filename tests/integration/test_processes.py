@@ -73,7 +73,10 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     assert abs(result["estimate"] - 0.4) < 6 * (result["standard_error"] + result["sampling_standard_error"])
     assert result["certificate"]["grade"] == "CERTIFIED"
     assert [tier["count"] for tier in result["certificate"]["tiers"]] == [1, 200]
-    assert answer_of("verify", round_id, "--dir", up) == {"submitted": 201, "missing": []}
+    assert answer_of("verify", round_id, "--dir", up) == {
+        "submitted": 201,
+        "missing": {"shuffler-1": [], "shuffler-2": []},
+    }
     for page in (as_process("round", "result", round_id, "--dir", up), as_process("status", "--dir", up)):
         assert "CERTIFIED" in page.stdout or round_id[:8] in page.stdout
 
@@ -212,8 +215,8 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
-    assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
-    assert answer("canary", round_id, "--dir", up)["canaries"] == 3
+    assert answer("canary", round_id, "--count", "2", "--over", "1", "--dir", up)["canaries"] == 2
+    assert answer("canary", round_id, "--over", "0", "--dir", up)["canaries"] == 3
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
     croupier("round", "close", round_id, "--dir", up)
     assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
