@@ -53,7 +53,9 @@ class Outbox:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
         old &= (_submissions.c.submission != b"") | (_submissions.c.trail != b"")
         with self._engine.begin() as db:
-            forgotten = db.execute(_submissions.update().where(old).values(submission=b"", trail=b"")).rowcount
+            forgotten = db.execute(
+                _submissions.update().where(old).values(submission=b"", trail=b"", answer_key=b"")
+            ).rowcount
         if forgotten:
             with self._engine.connect() as db:  # what the log holds is overwritten, too
                 db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

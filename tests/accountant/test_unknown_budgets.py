@@ -28,10 +28,13 @@ MIXTURES = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0), Hemisphere(
 NOISE = Laplace(low=0.0, high=1.0, lattice=100)
 
 
-def certified(mechanism: Mechanism, *tiers: tuple[float, int], dishonest: int = 1) -> tuple[pb.Certificate, int]:
+def certified(
+    mechanism: Mechanism, *tiers: tuple[float, int], dishonest: int = 1, of_largest: float = 4.0
+) -> tuple[pb.Certificate, int]:
     """Returns the certificate of a round in which one budget was lost, and how many entries the ledger has of it."""
     manifest = make_kit(question=Question("q", mechanism)).manifest  # its grid is 0.5, 1, 2
     manifest.delta, manifest.epsilon_max = 1e-4, 4.0
+    manifest.budget_grid[2].epsilon_max = of_largest
     manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
 
     terms = parse_terms(canonical(manifest))
@@ -78,6 +81,16 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
     assert message.unknown_budget_epsilon >= max(least, *(tier.epsilon for tier in message.tiers))
     assert message.unknown_budget_epsilon >= largest.epsilon or tiers[-1][0] == 2.0
     assert entries == len(tiers) + (tiers[-1][0] != 2.0)
+
+
+def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
+    """Nobody is known to use local ε 2, and its limit is the one that the round breaks."""
+    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
+    (why,) = message.refusals
+    assert "certified epsilon of clients with local epsilon 2 is" in why
+    assert "the budgets of 1 clients that were given tickets have not arrived" in why
+    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30))
+    assert not message.refusals
 
 
 def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture() -> None:
