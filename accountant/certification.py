@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -115,6 +115,7 @@ def certify(
     bounds: str = "all",
     adaptive_order: bool = False,
     seconds: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
     """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
@@ -135,6 +136,7 @@ def certify(
         adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
         seconds: after so many no slower bound is begun; tiers that are left keep the blanket's. None: no limit.
+        progress: called with the number of tiers that are done, and of all.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
     above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
@@ -150,10 +152,12 @@ def certify(
     check_order(randomizer, adaptive_order)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = _Choice(thorough, adaptive_order or bounds == "blanket", deadline)
-    answers = [
-        _answer(group, randomizer, delta, epsilon, rounds, choice)
-        for group in _groups(budgets, randomizer, dishonest, linkage, choice)
-    ]
+    groups = _groups(budgets, randomizer, dishonest, linkage, choice)
+    answers = []
+    for group in groups:
+        answers.append(_answer(group, randomizer, delta, epsilon, rounds, choice))
+        if progress is not None:
+            progress(len(answers), len(groups))
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     local = _local(budgets, randomizer, rounds)
@@ -310,7 +314,9 @@ def _answer(
         line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
         target = per_round or min(max(found.delta, 1e-250), 0.5)
-        exchange = _exchange(curve, group, randomizer, target, choice)
+        exchange: PrivacyProfile | NoAmplification = NoAmplification("exchange: nothing to gain")
+        if (found.delta if per_round is None else found.epsilon) > 0:
+            exchange = _exchange(curve, group, randomizer, target, choice)
         if isinstance(exchange, NoAmplification):
             line = f"{line}; {exchange.reason}"
         else:

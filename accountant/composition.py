@@ -19,6 +19,7 @@ from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.numerics.binomial import Floats
 from accountant.numerics.fourier import STAGE
 from accountant.ranges import check_count, check_epsilon, outside
+from accountant.results import round_up
 
 __all__ = ["LEAST_DELTA", "ComposedProfile", "Round", "profile_nodes"]
 
@@ -90,13 +91,15 @@ def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, fl
 class ComposedProfile:
     """The privacy profile of all rounds together, adaptively chosen or not. See `PrivacyProfile`.
 
-    rounds: at least one. target: the smallest delta that will be asked for; LEAST_DELTA <= target < 1.
+    rounds: at least one. target: the smallest delta that will be asked for; LEAST_DELTA <= target < 1. step: of the
+    grid of losses; None: as the rounds need it.
     Direction: never below. Source: dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10), connect-the-dots
     (Doroshenko et al. 2022).
     """
 
     rounds: Sequence[Round]
     target: float
+    step: float | None = None
     _composed: Any = field(init=False, repr=False)
     _slack: float = field(init=False, repr=False)
 
@@ -110,7 +113,9 @@ class ComposedProfile:
         # Each profile is followed to where its delta is a small part of the target; the rest is mass at infinity.
         reach = [self._reach(part, 1e-3 * self.target / total) for part in self.rounds]
         longest = max(far * math.sqrt(part.count) for part, far in zip(self.rounds, reach, strict=True))
-        step = max(min(reach) / POINTS, longest / MAX_POINTS)
+        step = max(min(reach) / POINTS, longest / MAX_POINTS) if self.step is None else self.step
+        if longest / step > 16 * MAX_POINTS:
+            raise outside("step", step, f"at least {round_up(longest / (16 * MAX_POINTS), 3)} for these rounds")
         composed, slack = None, 0.0
         for part, far in zip(self.rounds, reach, strict=True):
             stride = max(1, round(far / step / POINTS))
@@ -138,6 +143,11 @@ class ComposedProfile:
         before = pmf
         after = pmf.self_compose(part.count, TRUNCATION)
         return after, TRUNCATION + max(_round_off(before, part.count + 1), _round_off(after, part.count + 1))
+
+    @property
+    def losses(self) -> tuple[Any, float]:
+        """The pessimistic law of the privacy loss, as dp-accounting has it, and what is to be added to every delta."""
+        return self._composed, self._slack
 
     @property
     def method(self) -> str:

@@ -22,7 +22,7 @@ from accountant.mechanisms.registry import as_randomizer
 from accountant.ranges import MAX_USERS, check_count, is_number, outside
 from accountant.results import Certificate, round_down, round_up
 
-__all__ = ["Goal", "Plan", "plan", "standard_error"]
+__all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
 MOST_TIERS = 8
 """With more budgets the answer is the blanket bound's, and only its certificate the least of all bounds."""
@@ -134,7 +134,7 @@ def plan(
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         return _answer(
-            Goal.ACCURACY, shape if num_users is None else _resized(shape, num_users), randomizer, forward, None
+            Goal.ACCURACY, shape if num_users is None else resized(shape, num_users), randomizer, forward, None
         )
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
@@ -145,7 +145,7 @@ def plan(
         if shape.num_tiers <= MOST_TIERS:
             found = _fewer_users(shape, found.num_users, forward, epsilon, max(shape.num_tiers, dishonest, 1))
         return _answer(Goal.NUM_USERS, found, randomizer, forward, epsilon)
-    even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else _resized(shape, num_users)
+    even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
     found = _largest_budgets(even, quick, epsilon)
     if even.num_tiers <= MOST_TIERS:
         found = _larger_budgets(found, forward, epsilon)
@@ -179,9 +179,17 @@ def _answer(
     return Plan(goal, budgets, certificate, error, target)
 
 
-def _resized(budgets: Budgets, num_users: int) -> Budgets:
-    """The same proportions for num_users people: every share is rounded, the largest tiers take what is left over."""
+def resized(budgets: Budgets, num_users: int) -> Budgets:
+    """The same proportions for num_users people: every share is rounded, the largest tiers take what is left over.
+
+    Where there are people enough, every budget has one at least: without its rare budgets a shape is another one.
+    """
+    spare = num_users - budgets.num_tiers
     exact = budgets.count * (num_users / budgets.num_users)
+    if spare >= 0:
+        exact = np.maximum(exact, 1.0)
+        above = exact - 1.0
+        exact = 1.0 + above * (spare / above.sum() if above.any() else 0.0)
     count = np.floor(exact).astype(np.int64)
     missing = num_users - int(count.sum())
     count[np.argsort(-(exact - count), kind="stable")[:missing]] += 1
@@ -210,9 +218,9 @@ def _fewer_users(shape: Budgets, enough: int, forward: Forward, epsilon: float, 
         return max(least, math.ceil(enough / factor))
 
     def reached(factor: float) -> float:
-        return forward(_resized(shape, users(factor))).epsilon
+        return forward(resized(shape, users(factor))).epsilon
 
-    return _resized(shape, users(_furthest(reached, epsilon, enough / least, 0.5)))
+    return resized(shape, users(_furthest(reached, epsilon, enough / least, 0.5)))
 
 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
@@ -265,18 +273,18 @@ def _largest_budgets(shape: Budgets, forward: Quick, epsilon: float) -> Budgets:
 def _fewest_users(shape: Budgets, forward: Quick, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
-    while forward(_resized(shape, high)).epsilon > epsilon:
+    while forward(resized(shape, high)).epsilon > epsilon:
         low, high = high, 4 * high
         if high > MAX_USERS // 8:
-            reached = forward(_resized(shape, low))
+            reached = forward(resized(shape, low))
             raise ValueError(
                 f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {round_up(reached.epsilon, 4)}: "
                 "it takes a larger epsilon or delta, or smaller budgets"
             )
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2
-        if forward(_resized(shape, middle)).epsilon <= epsilon:
+        if forward(resized(shape, middle)).epsilon <= epsilon:
             high = middle
         else:
             low = middle
-    return _resized(shape, high)
+    return resized(shape, high)

@@ -8,10 +8,11 @@ signing and storing a certificate is left to the accountant service.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from accountant.ranges import check_count, check_delta, check_epsilon, outside
 
@@ -236,9 +237,21 @@ class Certificate:
         if self.grade is not Grade.CERTIFIED:
             raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
 
+    def __str__(self) -> str:
+        """One line for people: numbers rounded to the sound side, each with its grade."""
+        text = (
+            f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} for {self.num_users:,} users of "
+            f"{self.randomizer}" + (f" over {self.rounds:,} rounds" if self.rounds > 1 else "")
+        )
+        if self.dishonest:
+            text += f", {self.dishonest:,} of them dishonest"
+        if self.lower_bound is not None:
+            text += f"; {Grade.LOWER_BOUND} ε ≥ {round_down(self.lower_bound.epsilon)}"
+        return f"{text}; if everyone else colludes ε = {round_up(self.everyone_else_colludes.epsilon)} ({self.method})"
+
     def to_json(self) -> dict[str, Any]:
-        """The interface that other programs read: a dictionary of plain JSON values."""
-        lower = self.lower_bound
+        """The interface that other programs read: a dictionary of plain JSON values; `from_json` reads it back."""
+        lower, alone = self.lower_bound, self.everyone_else_colludes
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -251,6 +264,7 @@ class Certificate:
             "tiers": [
                 {
                     "local_epsilon": tier.local_epsilon,
+                    "local_delta": tier.local_delta,
                     "up_to": tier.grouped,
                     "count": tier.count,
                     "epsilon": tier.epsilon,
@@ -259,15 +273,85 @@ class Certificate:
                 for tier in self.tiers
             ],
             "everyone_else_colludes": {
-                "epsilon": self.everyone_else_colludes.epsilon,
-                "delta": self.everyone_else_colludes.delta,
+                "epsilon": alone.epsilon,
+                "delta": alone.delta,
+                "grade": str(alone.grade),
+                "method": alone.method,
+                "assumptions": list(alone.assumptions),
             },
             "comparison": [
-                {"name": c.name, "epsilon": c.epsilon, "grade": str(c.grade), "status": str(c.status)}
-                for c in self.comparison
+                {
+                    "name": one.name,
+                    "epsilon": one.epsilon,
+                    "grade": str(one.grade),
+                    "status": str(one.status),
+                    "reference": one.reference,
+                    "note": one.note,
+                }
+                for one in self.comparison
             ],
             "lower_bound": {
                 "epsilon": None if lower is None else lower.epsilon,
+                "delta": None if lower is None else lower.delta,
                 "attack": None if lower is None else lower.attack,
             },
+            "randomizer": self.randomizer,
+            "linkage": self.linkage,
+            "rounds": self.rounds,
         }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Reads what `to_json` gave. The steps, and the curves of the tiers, are not in it.
+
+        Raises ValueError for a document that lacks something, or holds a value outside its range.
+        """
+        try:
+            alone, lower = document["everyone_else_colludes"], document["lower_bound"]
+            return cls(
+                epsilon=document["epsilon"],
+                delta=document["delta"],
+                grade=Grade(document["grade"]),
+                method=document["method"],
+                assumptions=tuple(document["assumptions"]),
+                num_users=document["num_users"],
+                dishonest=document["dishonest"],
+                numerical_slack=document["numerical_slack"],
+                tiers=tuple(
+                    TierCertificate(
+                        one["local_epsilon"],
+                        one["local_delta"],
+                        one["count"],
+                        one["epsilon"],
+                        one["delta"],
+                        grouped=one["up_to"],
+                    )
+                    for one in document["tiers"]
+                ),
+                everyone_else_colludes=Guarantee(
+                    alone["epsilon"],
+                    alone["delta"],
+                    Grade(alone["grade"]),
+                    alone["method"],
+                    tuple(alone["assumptions"]),
+                ),
+                comparison=tuple(
+                    Comparison(
+                        one["name"],
+                        one["epsilon"],
+                        Grade(one["grade"]),
+                        Status(one["status"]),
+                        one["reference"],
+                        one["note"],
+                    )
+                    for one in document["comparison"]
+                ),
+                lower_bound=None
+                if lower["epsilon"] is None
+                else LowerBound(lower["epsilon"], lower["delta"], lower["attack"]),
+                randomizer=document["randomizer"],
+                linkage=document["linkage"],
+                rounds=document["rounds"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the document is no certificate ({error!r}); it must be what to_json gave") from error

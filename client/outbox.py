@@ -1,12 +1,14 @@
 """The client's own durable memory: sealed submissions, written before they are first sent.
 
 A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
-round never gets a second one.
+round never gets a second one, not even when the bytes are forgotten, a month later. Only the file's owner reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import sqlalchemy as sa
 
 from client.submission import Sealed
 
-__all__ = ["Outbox"]
+__all__ = ["KEPT_DAYS", "Outbox"]
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
@@ -26,21 +28,38 @@ _submissions = sa.Table(
     sa.Column("trail", sa.LargeBinary, nullable=False),
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
+    sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
 )
+KEPT_DAYS = 30
+"""For so long sealed submissions and their trails are kept, and can be sent again and looked for."""
 
 
 class Outbox:
     """A SQLite file. Users are named by the caller: a key, or a file and its line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        """Opens the file, or makes one, and forgets the bytes that are older than KEPT_DAYS."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)  # SQLite gives the files that it makes beside it the same mode
+        self._now = now
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _configure)
         _metadata.create_all(self._engine)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
+        old &= (_submissions.c.submission != b"") | (_submissions.c.trail != b"")
+        with self._engine.begin() as db:
+            forgotten = db.execute(_submissions.update().where(old).values(submission=b"", trail=b"")).rowcount
+        if forgotten:
+            with self._engine.connect() as db:  # what the log holds is overwritten, too
+                db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def pending(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
-        return self._read(round_id, ~_submissions.c.acknowledged)
+        return self._read(round_id, ~_submissions.c.acknowledged & (_submissions.c.submission != b""))
 
     def acknowledged(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that hop 1 has acknowledged, by user."""
@@ -48,10 +67,10 @@ class Outbox:
 
     def trails(self, round_id: str) -> dict[str, bytes]:
         """Returns the trails of the acknowledged submissions, by user."""
-        return self._read(round_id, _submissions.c.acknowledged, _submissions.c.trail)
+        return self._read(round_id, _submissions.c.acknowledged & (_submissions.c.trail != b""), _submissions.c.trail)
 
     def submission(self, round_id: str, user: str) -> bytes:
-        """Returns a user's stored submission; raises KeyError if there is none."""
+        """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
         stored: bytes = self._read(round_id, _submissions.c.user == user)[user]
         return stored
 
@@ -61,7 +80,7 @@ class Outbox:
         return spent
 
     def users(self, round_id: str) -> set[str]:
-        """Returns the users with a submission for the round, acknowledged or not."""
+        """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
         return set(self._read(round_id, sa.true()))
 
     def _read(
@@ -88,6 +107,7 @@ class Outbox:
                 "trail": sealed.trail,
                 "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
+                "kept_at_unix_s": int(self._now()),
             }
             for user, sealed in submissions.items()
         ]

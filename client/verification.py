@@ -49,7 +49,8 @@ async def missing_at_hop(
         terms: the round's.
         chain: see `certified_chain`.
         hop: 1..k.
-        channel: to that hop; hop 1 answers everybody, the others the operator.
+        channel: to hop 1, which fetches the lists of the others, or to that hop. Whoever shows a list need not be
+            trusted: it is compared with what the hop has committed to.
         trails: by user, see `protocol.onion.Wrapped`.
 
     Raises:
@@ -71,7 +72,9 @@ async def _list(
     stub = stubs.ShufflerStub(channel)
     packed = bytearray()
     while True:
-        request = rpc.GetInclusionRequest(round_id=terms.round_id, offset=len(packed) // _HASH_BYTES, lane=lane)
+        request = rpc.GetInclusionRequest(
+            round_id=terms.round_id, offset=len(packed) // _HASH_BYTES, lane=lane, hop=hop
+        )
         page = await retrying(lambda: stub.GetInclusion(request, timeout=20.0), give_up_after_s=30.0)  # noqa: B023
         packed += page.hashes
         if len(packed) >= page.total * _HASH_BYTES or not page.hashes:

@@ -61,10 +61,16 @@ class ServiceEntry(_Strict):
 
 
 class PrivacyLimit(_Strict):
-    """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it."""
+    """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it.
+
+    Attributes:
+        total_epsilon, total_delta: by the reports.
+        max_rounds: the most rounds whose certificates show how many clients used each budget; 0: any number.
+    """
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     total_delta: Annotated[float, Field(gt=0, le=0.1)]
+    max_rounds: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
 
 class Deployment(_Strict):

@@ -74,13 +74,23 @@ class RoundTerms:
         """The local epsilons that clients may use, ascending."""
         return tuple(budget.epsilon for budget in self.manifest.budget_grid)
 
+    @cached_property
+    def epsilon_max_of(self) -> dict[float, float]:
+        """The most central epsilon that is granted, for every local epsilon of the grid."""
+        return {
+            budget.epsilon: budget.epsilon_max if budget.HasField("epsilon_max") else self.manifest.epsilon_max
+            for budget in self.manifest.budget_grid
+        }
+
     @property
     def privacy_limit(self) -> PrivacyLimit | None:
         """The lifetime policy that the accountant has to enforce, None where nothing is refused."""
         if not self.manifest.HasField("privacy_limit"):
             return None
         limit = self.manifest.privacy_limit
-        return PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta)
+        return PrivacyLimit(
+            total_epsilon=limit.total_epsilon, total_delta=limit.total_delta, max_rounds=limit.max_rounds
+        )
 
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
@@ -127,6 +137,8 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
             raise ValueError(
                 f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"
             )
+        if budget.HasField("epsilon_max"):
+            _check_number("a budget's epsilon_max", budget.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
         mechanism.check_budget(budget.epsilon)
     epsilons = [budget.epsilon for budget in grid]
     if any(a >= b for a, b in itertools.pairwise(epsilons)):

@@ -42,7 +42,8 @@ MAX_RECORDS = 1 << 30
 _FLOAT_BYTES = 4
 _INTEGER_BYTES = 8
 _MAX_PERIOD_MS = 600_000
-_MAX_CATEGORIES = 1 << 20
+_MAX_CATEGORIES = 1 << 15  # a result holds all of them, and a message at most 4 MiB
+_MAX_LABEL_BYTES = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LATTICE_REPORT = 1 << 62
@@ -174,8 +175,8 @@ class KaryResponse(ScalarMechanism):
     """One of k categories; each other one is reported with probability 1/(e^v+k-1).
 
     Attributes:
-        k: the number of categories, 2 .. 2^20.
-        labels: none, or the names of the k categories as they stand in people's data.
+        k: the number of categories, 2 .. 2^15.
+        labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together.
     """
 
     kind: ClassVar[str] = "krr"
@@ -186,7 +187,10 @@ class KaryResponse(ScalarMechanism):
         object.__setattr__(self, "labels", tuple(self.labels))
         _check_count("k", self.k, 2, _MAX_CATEGORIES)
         if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
-            raise ValueError(f"labels are {self.labels}; they must be {self.k} different names")
+            raise ValueError(f"labels are {_shorten(self.labels)}; they must be {self.k} different names")
+        size = sum(len(label.encode()) for label in self.labels)
+        if size > _MAX_LABEL_BYTES:
+            raise ValueError(f"labels have {size} bytes; together they must have at most {_MAX_LABEL_BYTES}")
 
     @property
     def categories(self) -> tuple[str, ...]:

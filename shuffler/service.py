@@ -19,7 +19,7 @@ import grpc.aio
 
 from protocol.batches import ciphertext_hashes, digest, drop_counts
 from protocol.deployment import OPERATOR
-from protocol.errors import Code, Refusal
+from protocol.errors import Code, Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
@@ -40,6 +40,7 @@ __all__ = ["ShufflerService"]
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
+_LISTS_AT_ONCE = 4
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -49,6 +50,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._admission = Admission(setup.store, setup.pool)
+        self._fetching = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._admitting: dict[str, tuple[float, float]] = {}  # what admission has cost, kept with the close
 
     @property
@@ -310,15 +312,22 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context
     ) -> rpc.GetInclusionResponse:
-        """Returns a page of the sorted hashes of what this hop has passed on in one lane.
+        """Returns a page of the sorted hashes of what a hop has passed on in one lane.
+
+        Hop 1 fetches the lists of the others, which clients cannot reach.
 
         Raises:
-            Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator may), BAD_REQUEST (lane), NOT_READY
-                (the batch is not mixed yet).
+            Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator and hop 1 may), BAD_REQUEST (lane or
+                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), OVERLOADED.
         """
         terms = await self.terms(request.round_id)
-        if self.hop(terms) != 1:
-            self.require_caller(context, [OPERATOR])
+        own = self.hop(terms)
+        if own != 1:
+            self.require_caller(context, [OPERATOR, terms.manifest.hops[0].service])
+        if request.hop not in (0, own):
+            if own != 1 or request.hop > terms.num_hops:
+                raise Refusal(Code.BAD_REQUEST, f"hop is {request.hop}; it must be in 1..{terms.num_hops}")
+            return await self._list_of(terms.manifest.hops[request.hop - 1].service, request)
         if request.lane not in _LANES:
             raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
         hashes, total = await self.store.run(
@@ -327,6 +336,16 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         if not total:
             raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
         return rpc.GetInclusionResponse(hashes=hashes, total=total)
+
+    async def _list_of(self, service: str, request: rpc.GetInclusionRequest) -> rpc.GetInclusionResponse:
+        """Fetches a page from another hop; a few at once, so that strangers do not take the calls of a delivery."""
+        if self._fetching.locked():
+            raise Refusal(Code.OVERLOADED, "other lists are being fetched", retry_after_s=0.5)
+        async with self._fetching:
+            try:
+                return await stubs.ShufflerStub(self.channel_to(service)).GetInclusion(request, timeout=15.0)
+            except grpc.aio.AioRpcError as error:
+                raise refusal_of(error) or Refusal(Code.NOT_READY, f"{service} does not answer") from error
 
     async def RegisterClients(  # noqa: N802
         self, request: pb.RegisterClientsRequest, context: Context

@@ -9,6 +9,7 @@ cell by cell with its tail. What the factors are is left to the files of the ran
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,8 +17,9 @@ import numpy as np
 
 from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
+from accountant.ranges import check_epsilon
 
-__all__ = ["HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
+__all__ = ["ExchangeProfile", "HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
 
 SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
@@ -88,6 +90,52 @@ def peak(product: HostProduct) -> Peak:
             if 0 < best < thetas.size - 1:
                 break
     return Peak(start, float(height[best]))
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeProfile(ABC):
+    """What the exchange bounds of all randomizers share. See `PrivacyProfile`."""
+
+    local_epsilon: float
+    """The victim's; from there on delta is 0."""
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return "exchange bound, what the others' own randomness hides"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
+        local, lost = self._alone(epsilon), self._lost
+        found = exchange_bound(self._product(epsilon), self._step)
+        if found.value + lost < local.value:
+            return Bounded(found.value + lost, found.slack + lost)
+        return local
+
+    def peak(self, epsilon: float) -> Peak:
+        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
+        return peak(self._product(epsilon))
+
+    @property
+    @abstractmethod
+    def _step(self) -> float:
+        """See `exchange_bound`."""
+
+    @property
+    def _lost(self) -> float:
+        """Mass of too few blanket users that is added to delta: as if the victim were seen."""
+        return 0.0
+
+    @abstractmethod
+    def _alone(self, epsilon: float) -> Bounded:
+        """What the victim's report shows by itself, for epsilon below its local one."""
+
+    @abstractmethod
+    def _product(self, epsilon: float) -> HostProduct:
+        """The hosts' factors."""
 
 
 def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accountant.bounds.exchange import Peak, exchange_bound, peak, split_between
+from accountant.bounds.exchange import ExchangeProfile, split_between
 from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
 from accountant.numerics.count_law import CountLaw, blanket_count
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
 
@@ -196,32 +195,15 @@ def _mean_sign(blanket: CountLaw) -> _Signs:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeBinaryProfile:
-    """The exchange bound of a victim among hosts, its slots hidden by blanket users. See `PrivacyProfile`."""
+class ExchangeBinaryProfile(ExchangeProfile):
+    """The exchange bound of a victim among hosts (one at least), its slots hidden by blanket users."""
 
-    local_epsilon: float
     hosts: _Hosts
     signs: _Signs
     coins: int
 
-    @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "exchange bound, what the others' own randomness hides"
-
-    def delta(self, epsilon: float) -> Bounded:
-        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
-        check_epsilon(epsilon)
-        local = _local_delta(self.local_epsilon, epsilon)
-        if local.value == 0 or self.hosts.count.size == 0:
-            return local
-        found = exchange_bound(self._product(epsilon), 0.01 if self.hosts.count.size <= 4 else 0.04)
-        return min(found, local, key=lambda bound: bound.value)
-
     def guess(self, delta: float) -> float:
         """The Gaussian limit: mu^2 = tanh^2(v/2) / (sum of p q)."""
-        if self.hosts.count.size == 0:
-            return self.local_epsilon
         return gaussian_epsilon(math.tanh(self.local_epsilon / 2) / math.sqrt(self.hosts.variance), delta)
 
     def explain(self) -> tuple[str, ...]:
@@ -236,23 +218,20 @@ class ExchangeBinaryProfile:
             f"{self.signs.relative_error:.3g}",
         )
 
-    def peak(self, epsilon: float) -> Peak:
-        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
-        return peak(self._product(epsilon))
+    @property
+    def _step(self) -> float:
+        return 0.01 if self.hosts.count.size <= 4 else 0.04
+
+    def _alone(self, epsilon: float) -> Bounded:
+        """p_v - e^epsilon q_v, rounded up."""
+        value = -math.expm1(epsilon - self.local_epsilon) / (1 + math.exp(-self.local_epsilon))
+        return Bounded(min(1.0, value * (1 + 8 * UNIT) + 5e-324), min(1.0, value * 8 * UNIT + 5e-324))
 
     def _product(self, epsilon: float) -> _BitProduct:
         decay, growth = math.exp(-self.local_epsilon), math.expm1(epsilon)
         head = -math.expm1(epsilon - self.local_epsilon) / (1 + decay)  # p_v - e^epsilon q_v
         gap = head + growth * np.stack([self.hosts.keep, self.hosts.flip], axis=1)
         return _BitProduct(self.hosts, self.signs, growth, gap)
-
-
-def _local_delta(local_epsilon: float, epsilon: float) -> Bounded:
-    """What the victim's own report gives away: p_v - e^epsilon q_v, rounded up."""
-    if epsilon >= local_epsilon:
-        return Bounded(0.0, 0.0)
-    value = -math.expm1(epsilon - local_epsilon) / (1 + math.exp(-local_epsilon))
-    return Bounded(min(1.0, value * (1 + 8 * UNIT) + 5e-324), min(1.0, value * 8 * UNIT + 5e-324))
 
 
 def exchange_binary_profile(

@@ -11,16 +11,16 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.bounds.exchange import Peak, exchange_bound, peak, split_between
-from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.exchange import ExchangeProfile, split_between
+from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw, blanket_count
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.ranges import check_epsilon
 
 Complexes = NDArray[np.complex128]
 
@@ -48,6 +48,8 @@ TUNING_DELTA = 1e-6
 """For which delta the number of coins is chosen when no target is given."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
+NEAR, STRIDE = 0.3, 8
+"""Laws whose product is within e^NEAR of the largest at u = 0 are evaluated in every cell, others in one of STRIDE."""
 INEXACT = 1e-12
 """Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
 
@@ -62,6 +64,10 @@ class _Family:
 
     scale: Floats
     moments: Floats
+
+    def only(self, members: Ints) -> _Family:
+        """These laws of it."""
+        return _Family(self.scale[members], self.moments[members])
 
     @property
     def variance(self) -> float:
@@ -113,22 +119,41 @@ class _NoiseProduct:
         """See `HostProduct`. In the cells that widen, the value at the last edge of equal width serves."""
         cells = edges.size - 1
         total, size, error = np.zeros(cells), np.zeros(cells), 0.0
-        equal = int((np.diff(edges) <= 1.0001 * edges[1]).sum()) + 1
-        left = np.minimum(np.arange(cells), equal - 1)
         for family, slots, weight, share in self._tiers():
-            value = np.empty((family.scale.size, cells, slots.values.size))
-            for place, slot in enumerate(slots.values.tolist()):
-                w = theta * weight * slot
-                # |phi|^2 = E e^{theta (X + X')} cos(u (X - X')) falls with u while u range(X) <= pi.
-                last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
-                squared = self._log_squared(family, w * (1 + 1j * edges[None, :equal]))
-                falling = edges[None, 1:] <= last[:, None]
-                value[:, :, place] = np.where(falling, squared[:, left], squared[:, :1])
-            factor = _log_mean(value / (2 * weight), slots.log_mass).max(0)
+            z: Complexes = np.asarray(theta * (weight * slots.values[:, None, None]), dtype=np.complex128)
+            at_rest = self._log_squared(family, z)[..., 0].T  # (F, J)
+            height = _log_mean(at_rest / (2 * weight), slots.log_mass)
+            near = share * (height.max() - height) < NEAR
+            factor = np.full(cells, -math.inf)
+            for which, stride in ((near, 1), (~near, STRIDE)):
+                for part in np.array_split(np.flatnonzero(which), max(1, int(which.sum()) // 8)):
+                    if part.size:
+                        value = self._falling(
+                            family.only(part), theta * weight * slots.values, edges, stride, at_rest[part]
+                        )
+                        factor = np.maximum(factor, _log_mean(value / (2 * weight), slots.log_mass).max(0))
             total += share * factor
             size += share * np.abs(factor)
             error += share * slots.relative_error
         return total + size * (128 * UNIT), error + UNIT * 8192
+
+    def _falling(self, family: _Family, scales: Floats, edges: Floats, stride: int, at_rest: Floats) -> Floats:
+        """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r, for w in scales (J,): (F, L, J).
+
+        It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride`; and
+        in the cells that widen the last one of equal width. Further out it is at most `at_rest`, (F, J), that at r = 0.
+        """
+        cells = edges.size - 1
+        equal = int((np.diff(edges) <= 1.0001 * edges[1]).sum()) + 1
+        left = np.minimum(np.arange(cells), equal - 1) // stride
+        value = np.empty((family.scale.size, cells, scales.size))
+        for place, w in enumerate(scales.tolist()):
+            # |phi|^2 = E e^{w (X + X')} cos(w r (X - X'))
+            last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
+            squared = self._log_squared(family, w * (1 + 1j * edges[None, :equal:stride]))
+            falling = edges[None, 1:] <= last[:, None]
+            value[:, :, place] = np.where(falling, squared[:, left], at_rest[:, place, None])
+        return value
 
     def _tiers(self) -> zip[tuple[_Family, _Slots, float, float]]:
         return zip(self.families, self.slots, self.weights.tolist(), self.shares.tolist(), strict=True)
@@ -218,6 +243,7 @@ def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: fl
     return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
 
 
+@lru_cache(maxsize=64)
 def _family(victim: float, epsilon: float, rate: float) -> _Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws."""
     step = 1 / POSITIONS
@@ -316,10 +342,9 @@ def _halved(law: tuple[Floats, int]) -> tuple[Floats, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeLaplaceProfile:
-    """The exchange bound of a victim with Laplace noise. See `PrivacyProfile`."""
+class ExchangeLaplaceProfile(ExchangeProfile):
+    """The exchange bound of a victim with Laplace noise."""
 
-    local_epsilon: float
     rates: Floats
     """Budgets of the hosts, (T,)."""
     count: Floats
@@ -327,30 +352,9 @@ class ExchangeLaplaceProfile:
     blanket: CountLaw
     coins: int
 
-    @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "exchange bound, what the others' own randomness hides"
-
-    def delta(self, epsilon: float) -> Bounded:
-        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
-        check_epsilon(epsilon)
-        if epsilon >= self.local_epsilon:
-            return Bounded(0.0, 0.0)
-        local = min(1.0, -math.expm1((epsilon - self.local_epsilon) / 2) * (1 + 8 * UNIT) + 5e-324)
-        found = exchange_bound(self._product(epsilon), 0.02)
-        lost = self.blanket.lost * (1 + 8 * UNIT)  # too few blanket users: as if the victim were seen
-        if found.value + lost < local:
-            return Bounded(found.value + lost, found.slack + lost)
-        return Bounded(local, min(local, local * 8 * UNIT + 5e-324))
-
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
         return gaussian_epsilon(self._product(0.0).deviation, delta)
-
-    def peak(self, epsilon: float) -> Peak:
-        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
-        return peak(self._product(epsilon))
 
     def explain(self) -> tuple[str, ...]:
         """One line per step."""
@@ -360,6 +364,19 @@ class ExchangeLaplaceProfile:
             f"blanket users among {self.coins} of the smallest budgets: {law.mean:.6g} on average, from "
             f"{law.counts[0]} to {law.counts[-1]}; mass cut and added to delta {law.lost:.3g}",
         )
+
+    @property
+    def _step(self) -> float:
+        return 0.02 if self.count.size == 1 else 0.04
+
+    @property
+    def _lost(self) -> float:
+        return self.blanket.lost * (1 + 8 * UNIT)
+
+    def _alone(self, epsilon: float) -> Bounded:
+        """1 - e^((epsilon - v)/2), rounded up."""
+        value = min(1.0, -math.expm1((epsilon - self.local_epsilon) / 2) * (1 + 8 * UNIT) + 5e-324)
+        return Bounded(value, min(value, value * 8 * UNIT + 5e-324))
 
     def _product(self, epsilon: float) -> _NoiseProduct:
         families = tuple(_family(self.local_epsilon, epsilon, rate) for rate in self.rates.tolist())
@@ -398,9 +415,7 @@ def exchange_laplace_profile(
         if coins.sum() < count.sum() and not any((coins == other).all() for other in choices):
             choices.append(coins)
     curves = [_profile_of(victim.local_epsilon, rates, count, coins, target) for coins in choices]
-    middle = curves[len(curves) // 2]
-    point = smallest_epsilon(middle, target, victim.local_epsilon, tolerance=0.05).epsilon
-    point = min(point, 0.9 * victim.local_epsilon)
+    point = min(1.1 * curves[len(curves) // 2].guess(target), 0.9 * victim.local_epsilon)  # near the answer
     return min(curves, key=lambda curve: curve.peak(point).height)
 
 

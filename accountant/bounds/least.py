@@ -19,7 +19,7 @@ from accountant.ranges import check_epsilon
 
 __all__ = ["LeastProfile"]
 
-POINTS = 32
+POINTS = 24
 """Epsilons at which the slow curve is evaluated."""
 BEYOND = 1e-4
 """They end about where it has fallen to this part of the target."""

@@ -62,7 +62,7 @@ class BitBlanket(ClosedFormRandomizer):
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         blanket = float(self.gamma(others.local_epsilon) @ others.count) - others.dishonest
         if blanket < LEAST_BLANKET:
-            return NoAmplification(f"exchange bound: of use only with {LEAST_BLANKET:g} blanket users or more")
+            return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} blanket users or more")
         return exchange_binary_profile(victim, others, delta)
 
 

@@ -6,11 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from accountant.bounds.exchange_laplace import exchange_laplace_profile
+from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
 from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["LaplaceMechanism"]
+
+LEAST_BLANKET = 60.0
+"""With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,14 @@ class LaplaceMechanism(NoisyValue):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The local epsilon itself."""
         return local_epsilon
+
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+        """See `Randomizer.exchange_profile`; proved for noise of any size, not on a lattice."""
+        if self.lattice is not None:
+            return NoAmplification("exchange: proved for continuous noise only")
+        if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
+            return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} possible blanket users or more")
+        return exchange_laplace_profile(victim, others, delta)
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).

@@ -58,15 +58,20 @@ _entries = sa.Table(
     sa.UniqueConstraint("round_id", "local_epsilon", "local_delta"),
 )
 
+_shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that one client may lose over the life of the deployment: a total (epsilon, delta)."""
+    """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
+
+    max_rounds: the most rounds that may show how many clients used each budget; 0: any number.
+    """
 
     epsilon: float
     delta: float
+    max_rounds: int = 0
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -187,6 +192,22 @@ class Ledger:
             raise ValueError(f"round {round_id!r} is not in the ledger; only what is entered can be amended")
         self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
         self.enter(round_id, known[0].batch_digest, entries)
+
+    def show(self, round_id: str) -> None:
+        """Notes that the certificate of a round, granted or not, shows how many clients used each budget."""
+        if round_id not in self.shown_rounds():
+            self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
+
+    def shown_rounds(self) -> set[str]:
+        """Returns the rounds whose certificates show how many clients used each budget; all that were granted do."""
+        refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
+        granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
+        return {*refused, *granted}
+
+    def may_show(self, round_id: str, limit: Limit) -> bool:
+        """Returns whether one more certificate may show how many clients used each budget."""
+        shown = self.shown_rounds()
+        return not limit.max_rounds or round_id in shown or len(shown) < limit.max_rounds
 
     def record_rounds(self) -> set[str]:
         """Returns the rounds whose cost is about one record of a client, and not about a user."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,7 +25,7 @@ from accountant.budgets import Budgets
 from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
-from accountant.planner import plan
+from accountant.planner import plan, resized
 from accountant.results import Certificate, Grade, round_down, round_up
 from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, Profile, profile_of
 from protocol.batches import read_commitments
@@ -55,6 +57,11 @@ _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_NO_MORE = (
+    "rounds have shown how many clients used each budget, as many as the privacy limit allows; nothing about the "
+    "budgets of this one is said"
+)
+_MOST_GROWTH = 21  # steps of a quarter: a hundred times as many users
 _CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
@@ -123,8 +130,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        outcome = "granted" if certificate.granted else "policy"
         limit = _limit(terms)
+        if limit is not None and not await self.store.run(
+            "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+        ):
+            _withhold(certificate, f"{limit.max_rounds} {_NO_MORE}")
+        outcome = "granted" if certificate.granted else "policy"
         if certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
@@ -138,6 +149,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
+            if certificate.tiers:
+                Ledger(tx.connection).show(terms.round_id)
             if certificate.granted:
                 one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
@@ -263,7 +276,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
 def _limit(terms: RoundTerms) -> Limit | None:
     limit = terms.privacy_limit
-    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta)
+    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds)
 
 
 def _certificate(
@@ -343,11 +356,10 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
     """
     manifest, dishonest = terms.manifest, message.dishonest
     if min(count for _, count in budgets) < manifest.min_tier_size:
-        # Nothing that depends on the budgets stands in this certificate: it would give away what the minimum protects.
-        message.epsilon = math.inf
-        message.refusals.append(
+        _withhold(
+            message,
             f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
-            "which one, and how many they are, is not said"
+            "which one, and how many they are, is not said",
         )
         return []
     multiset = Budgets.from_tiers(
@@ -376,16 +388,37 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         message.refusals.append(
             f"certified delta is {round_up(certificate.delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
         )
-    if not certificate.epsilon <= manifest.epsilon_max:
-        excess = certificate.epsilon - manifest.epsilon_max
-        nearest = _nearest(
-            multiset, randomizer, manifest.delta, manifest.epsilon_max, dishonest, adaptive_order=adaptive_order
-        )
+    limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
+    over = [(tier, limit) for tier, limit in zip(message.tiers, limits, strict=True) if not tier.epsilon <= limit]
+    if over:
+        tier, limit = max(over, key=lambda one: one[0].epsilon)
+        whose = "certified epsilon"
+        if len(set(terms.epsilon_max_of.values())) > 1:
+            whose = f"certified epsilon of clients with local epsilon {tier.local_epsilon:g}"
         message.refusals.append(
-            f"certified epsilon is {round_up(certificate.epsilon)}; it must be at most "
-            f"{round_down(manifest.epsilon_max)} ({round_up(excess, 3)} too much); {nearest}"
+            f"{whose} is {round_up(tier.epsilon)}; it must be at most {round_down(limit)} "
+            f"({round_up(tier.epsilon - limit, 3)} too much); {_nearest(multiset, limits, terms, dishonest)}"
         )
     return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
+
+
+def _withhold(message: pb.Certificate, why: str) -> None:
+    """Refuses a round for what its certificate would show; nothing that depends on the budgets stays in it."""
+    message.CopyFrom(
+        pb.Certificate(
+            round_id=message.round_id,
+            manifest_hash=message.manifest_hash,
+            batch_digest=message.batch_digest,
+            delta=message.delta,
+            num_users=message.num_users,
+            dishonest=message.dishonest,
+            invalid_budgets=message.invalid_budgets,
+            commitments=message.commitments,
+            num_answers=message.num_answers if message.HasField("num_answers") else None,
+            epsilon=math.inf,
+            refusals=[why],
+        )
+    )
 
 
 def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:
@@ -397,6 +430,7 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
         f"{answered}, each once, and which clients do not answer does not depend on the data",
+        "nobody who learns the answers watches the clients' connections: their traffic shows who is asked, and when",
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 
@@ -436,38 +470,49 @@ def _answered(certificate: Certificate, local_epsilon: float) -> int:
     return next(place for place, tier in enumerate(certificate.tiers) if tier.local_epsilon >= local_epsilon)
 
 
-def _nearest(
-    budgets: Budgets, randomizer: Randomizer, delta: float, epsilon: float, dishonest: int, *, adaptive_order: bool
-) -> str:
-    """Returns which settings would have been granted: smaller budgets for these users, or more users."""
-    largest = float(budgets.local_epsilon[-1])
+def _nearest(budgets: Budgets, limits: Sequence[float], terms: RoundTerms, dishonest: int) -> str:
+    """Returns which settings would have been granted: smaller budgets for these users, or more users.
+
+    Each is certified as it is printed, against the limit of every budget, before it is said; by the blanket bound,
+    which is fast at any number of users, and above what the accountant would certify.
+    """
+    randomizer, delta = randomizer_of(terms.question.mechanism), terms.manifest.delta
+    sequential = terms.question.sequential is not None
+
+    def granted(candidate: Budgets) -> bool:
+        found = certify(
+            candidate,
+            randomizer,
+            delta=delta,
+            dishonest=dishonest,
+            adaptive_order=sequential,
+            attack=False,
+            bounds="blanket",
+        )
+        reached = [found.tiers[_answered(found, epsilon)].epsilon for epsilon in candidate.local_epsilon.tolist()]
+        return found.delta <= delta and all(one <= limit for one, limit in zip(reached, limits, strict=True))
+
     found = []
-    try:
+    with suppress(ValueError):
         smaller = plan(
             randomizer,
             delta=delta,
-            epsilon=epsilon,
+            epsilon=min(limits),
             num_users=budgets.num_users,
             budgets=budgets,
             dishonest=dishonest,
-            adaptive_order=adaptive_order,
-        )
-        share = float(smaller.budgets.local_epsilon[-1]) / largest
-        found.append(f"local budgets {round_down(share, 3)} times as large (at most {round_down(share * largest, 3)})")
-    except ValueError:
-        pass
-    try:
-        more = plan(
-            randomizer,
-            delta=delta,
-            epsilon=epsilon,
-            budgets=budgets,
-            dishonest=dishonest,
-            adaptive_order=adaptive_order,
-        )
-        found.append(f"{more.budgets.num_users} users with these budgets")
-    except ValueError:
-        pass
+            adaptive_order=sequential,
+            bounds="blanket",
+        ).budgets
+        largest = float(budgets.local_epsilon[-1])
+        share = round_down(float(smaller.local_epsilon[-1]) / largest, 3)
+        if granted(Budgets(budgets.local_epsilon * float(share), budgets.local_delta, budgets.count)):
+            found.append(f"local budgets {share} times as large (at most {round_down(float(share) * largest, 3)})")
+    # In a sequential round more users may be missing, too, so that more of them alone need not be enough.
+    sizes = [] if sequential else [int(budgets.num_users * 1.25**step) for step in range(1, _MOST_GROWTH)]
+    enough = bisect_left(sizes, True, key=lambda users: granted(resized(budgets, users)))
+    if enough < len(sizes):
+        found.append(f"{sizes[enough]} users with these budgets in the same proportions")
     return f"this would be granted: {' or '.join(found) or 'only a larger epsilon_max'}"
 
 

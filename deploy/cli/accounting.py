@@ -86,18 +86,21 @@ def certify(
         import accountant
         from deploy.show.tables import certificate_table, comparison_notes, steps_table
 
-        result = accountant.certify(
-            accountant.read_budgets_csv(budgets),
-            randomizer_of(randomizer, k, lattice, dimension),
-            delta=delta,
-            epsilon=epsilon,
-            dishonest=dishonest,
-            linkage=linkage,
-            rounds=rounds,
-            compare_all=compare,
-            thorough=thorough,
-            bounds=bounds,
-        )
+        multiset, family = accountant.read_budgets_csv(budgets), randomizer_of(randomizer, k, lattice, dimension)
+        with progress_bar(transient=True) as move:
+            result = accountant.certify(
+                multiset,
+                family,
+                delta=delta,
+                epsilon=epsilon,
+                dishonest=dishonest,
+                linkage=linkage,
+                rounds=rounds,
+                compare_all=compare,
+                thorough=thorough,
+                bounds=bounds,
+                progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
+            )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
         tables: list[Any] = [certificate_table(document)]
         if compare:

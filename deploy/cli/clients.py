@@ -36,7 +36,17 @@ def add_commands(app: typer.Typer) -> None:
 def submit(
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
-    value: Annotated[str | None, typer.Option(help="One user's value: 0 or 1, a category, or a number.")] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CROUPIER_VALUE",
+            help="One user's value: 0 or 1, a category, or a number. Other users of the machine can read a command "
+            "line, and not its environment or --value-file.",
+        ),
+    ] = None,
+    value_file: Annotated[
+        typer.FileText | None, typer.Option(help="Read one user's value from this file; - for standard input.")
+    ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -47,8 +57,19 @@ def submit(
         Path | None, typer.Option(help="One user's key, from 'keygen --client'; a new one if not given.")
     ] = None,
     token: Annotated[
-        str, typer.Option(help="One user's one-use token (64 hexadecimal digits), instead of a registered key.")
+        str,
+        typer.Option(
+            envvar="CROUPIER_TOKEN",
+            help="One user's one-use token (64 hexadecimal digits), instead of a registered key; see --value.",
+        ),
     ] = "",
+    token_file: Annotated[
+        typer.FileText | None, typer.Option(help="Read the token from this file; - for standard input.")
+    ] = None,
+    another_person: Annotated[
+        bool,
+        typer.Option("--another-person", help="Not the person who has answered here in this round under another key."),
+    ] = False,
     enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False,
     csv: Annotated[Path | None, typer.Option(help="A fleet: one user a row, all registered first.")] = None,
     value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None,
@@ -73,7 +94,9 @@ def submit(
         columns = (value_column, epsilon_column, id_column)
         _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, as_json)
     else:
-        _submit_one(directory, round_id, value, epsilon, key, token, enrol, as_json)
+        value = value_file.read().strip() if value_file else value
+        token = token_file.read().strip() if token_file else token
+        _submit_one(directory, round_id, value, epsilon, key, token, enrol, another_person, as_json)
 
 
 def _submit_one(
@@ -84,6 +107,7 @@ def _submit_one(
     key: Path | None,
     token: str,
     enrol: bool,
+    another_person: bool,
     as_json: bool,
 ) -> None:
     with plain_errors():
@@ -91,12 +115,23 @@ def _submit_one(
         from protocol.errors import Code
 
         if value is None or epsilon is None:
-            raise ValueError("value or epsilon is missing; one user needs --value and --epsilon, a fleet --csv")
+            raise ValueError("value or epsilon is missing; one user needs --value-file and --epsilon, a fleet --csv")
         try:
             admits = bytes.fromhex(token)
         except ValueError as error:
-            raise ValueError(f"token is {token!r}; it must be 64 hexadecimal digits") from error
-        done = asyncio.run(submit_one(directory, round_id, value, epsilon, key, token=admits, enrol=enrol))
+            raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
+        done = asyncio.run(
+            submit_one(
+                directory,
+                round_id,
+                value,
+                epsilon,
+                key,
+                token=admits,
+                enrol=enrol,
+                another_person=another_person,
+            )
+        )
     document = {"round_id": done.round_id, "code": done.code, "local_epsilon": done.local_epsilon}
     show(as_json, document, f"{done.code} in round {done.round_id}, local ε {done.local_epsilon:g}")
     if done.code == ALREADY_ANSWERED:
@@ -155,13 +190,14 @@ def _submit_fleet(
 def verify(
     round_id: Annotated[str, typer.Argument(help="A closed round.")], directory: Directory = HERE, as_json: Json = False
 ) -> None:
-    """Check that hop 1 has passed on everything that was submitted from here."""
+    """Check that every hop has passed on everything that was submitted from here."""
     with plain_errors():
         from deploy.local.one_user import verify_inclusion
 
         submitted, missing = asyncio.run(verify_inclusion(directory, round_id))
-    show(as_json, {"submitted": submitted, "missing": missing}, f"{submitted} submitted, {len(missing)} missing")
-    if missing:
+    lines = [f"{name}: {len(users)} of {submitted} missing" for name, users in missing.items()]
+    show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
+    if any(missing.values()):
         raise typer.Exit(NOT_ACCEPTED)
 
 
@@ -169,6 +205,9 @@ def canary(
     round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
     directory: Directory = HERE,
     count: Annotated[int, typer.Option(help="How many, at least 1; the round's --dishonest must be as large.")] = 1,
+    over: Annotated[
+        float, typer.Option(help="Seconds within which they come, each at a random time; clients come over some time.")
+    ] = 60.0,
     check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -177,7 +216,7 @@ def canary(
         from deploy.operator.canaries import check_canaries, send_canaries
 
         if not check:
-            sent = asyncio.run(send_canaries(directory, round_id, count))
+            sent = asyncio.run(send_canaries(directory, round_id, count, over_s=over))
             show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent}")
             return
         report = asyncio.run(check_canaries(directory, round_id))

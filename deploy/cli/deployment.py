@@ -72,6 +72,7 @@ def rotate(
 def tokens(
     count: Annotated[int, typer.Argument(help="How many, 1..1000000.")],
     out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
+    canaries: Annotated[int, typer.Option(help="Issue so many more, and keep them for 'croupier canary'.")] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +80,7 @@ def tokens(
     with plain_errors():
         from deploy.operator.tokens import issue_token_file
 
-        issue_token_file(directory, count, out)
+        asyncio.run(issue_token_file(directory, count, out, canaries))
         document = {"count": count, "file": str(out)}
         show(as_json, document, f"{count} tokens in {out}; hand each to one participant")
 

@@ -48,10 +48,16 @@ def round_open(
         float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")
     ] = None,
     grid: Annotated[
-        str, typer.Option(help="The local epsilons that clients may use, separated by commas.")
+        str,
+        typer.Option(
+            help="The local epsilons that clients may use, separated by commas; 4:2 sets another --epsilon-max, 2, for "
+            "clients with 4."
+        ),
     ] = "0.1,0.25,0.5,1,2,4",
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
-    epsilon_max: Annotated[float, typer.Option(help="Refuse to release above this certified epsilon.")] = 1.0,
+    epsilon_max: Annotated[
+        float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
+    ] = 1.0,
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0,
@@ -73,9 +79,11 @@ def round_open(
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
         try:
-            budgets = tuple(sorted(float(part) for part in grid.split(",")))
+            parts = [part.partition(":") for part in grid.split(",")]
+            budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
+            limits = {float(budget): float(limit) for budget, colon, limit in parts if colon}
         except ValueError as error:
-            raise ValueError(f"grid is {grid!r}; it must be numbers separated by commas") from error
+            raise ValueError(f"grid is {grid!r}; it must be numbers or pairs as 4:2, separated by commas") from error
         settings = RoundSettings(
             _question(
                 name,
@@ -87,6 +95,7 @@ def round_open(
             budgets,
             delta=delta,
             epsilon_max=epsilon_max,
+            epsilon_max_of=limits,
             dishonest=dishonest,
             min_batch_size=min_batch_size,
             max_batch_size=max_batch_size,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client.outbox import Outbox
+from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_publication, fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
@@ -46,6 +46,11 @@ def _read_key(key_file: Path | None) -> bytes:
     return bytes.fromhex(key_file.read_text().strip()) if key_file else new_client_key()
 
 
+def _known_as(public_key: bytes, token: bytes, *, has_key_file: bool) -> str:
+    """Returns the name of a user in the outbox: the key, or else the token."""
+    return public_key.hex() if has_key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
+
+
 def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / "client" / "outbox.db")
 
@@ -59,11 +64,13 @@ async def submit_one(
     *,
     token: bytes = b"",
     enrol: bool = False,
+    another_person: bool = False,
 ) -> Answered:
     """Submits one user's value and returns what became of it.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice. A user is known by the key, or else by the token.
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token. One who gives
+    neither is the one who has answered here before, if there is one: what is sealed needs the key no more.
 
     Args:
         directory: of the deployment.
@@ -73,9 +80,11 @@ async def submit_one(
         key_file: the user's key; a fresh one if not given.
         token: a one-use token, in the place of a registered key.
         enrol: register the key with the operator's certificate first.
+        another_person: this is not the person who has answered here in this round before.
 
     Raises:
-        ValueError: value, budget or key cannot be used.
+        ValueError: value, budget or key cannot be used; or somebody has answered here under another key or token, so
+            that a lost key may be about to have the same person randomize twice.
         Refusal, SignatureError: the round cannot be trusted.
     """
     deployment = read_deployment(directory)
@@ -84,8 +93,15 @@ async def submit_one(
     outbox = _outbox(directory)
     async with public_channel(deployment.shufflers[0]) as channel:
         terms = await fetch_terms(channel, deployment, round_id)
-        user = public_key.hex() if key_file or not token else f"token {hashlib.sha256(token).hexdigest()}"
-        sealed_before = user in outbox.users(terms.round_id)
+        user, known = _known_as(public_key, token, has_key_file=key_file is not None), outbox.users(terms.round_id)
+        if not another_person and user not in known and known:
+            if key_file or token or len(known) > 1:
+                raise ValueError(
+                    f"{len(known)} answers for round {terms.round_id!r} have been sealed here under other keys or "
+                    "tokens; a person answers once, also with a new key: for another person give --another-person"
+                )
+            (user,) = known
+        sealed_before = user in known
         if not sealed_before:
             participant = Participant(
                 terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
@@ -94,10 +110,15 @@ async def submit_one(
         if user in outbox.acknowledged(terms.round_id):
             code = ALREADY_ANSWERED
         else:
+            sealed = outbox.submission(terms.round_id, user)
+            if not sealed:
+                raise ValueError(
+                    f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent"
+                )
             if enrol:
                 async with Operator(directory) as operator:
-                    await operator.enrol([public_key])
-            sent = (await send(channel, terms.round_id, {user: outbox.submission(terms.round_id, user)}))[user]
+                    await operator.enrol([pb.Submission.FromString(sealed).client_key])
+            sent = (await send(channel, terms.round_id, {user: sealed}))[user]
             if sent == pb.SUBMISSION_CODE_ACCEPTED:
                 outbox.acknowledge(terms.round_id, [user])
             code = pb.SubmissionCode.Name(sent).removeprefix("SUBMISSION_CODE_")
@@ -106,12 +127,12 @@ async def submit_one(
     return Answered(terms.round_id, code, spent, sealed_before)
 
 
-async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[str]]:
-    """Returns how many submissions from here were acknowledged, and the users whose submissions hop 1 lacks.
+async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:
+    """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
 
     Raises:
         ValueError: no submission from here was acknowledged.
-        Refusal: the round has no certificate yet (NOT_READY), or hop 1's list is not what it committed to.
+        Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to.
     """
     deployment = read_deployment(directory)
     trails: dict[str, bytes] = {}
@@ -119,9 +140,12 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, list[st
         trails |= outbox.trails(round_id)
         outbox.close()
     if not trails:
-        raise ValueError(f"nothing was submitted from {directory} in round {round_id!r}")
+        kept = f"in the last {KEPT_DAYS} days"
+        raise ValueError(f"nothing was submitted from {directory} in round {round_id!r} {kept}")
     async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
         terms = await fetch_terms(first, deployment, round_id)
         _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
         chain = certified_chain(certificate, terms, deployment)
-        return len(trails), await missing_at_hop(first, terms, chain, 1, trails)
+        names = [entry.name for entry in deployment.shufflers]
+        lost = [await missing_at_hop(first, terms, chain, hop, trails) for hop in range(1, len(names) + 1)]
+        return len(trails), dict(zip(names, lost, strict=True))

@@ -1,15 +1,20 @@
 """Canaries: clients played by the operator, whose ciphertexts are looked for behind every hop.
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
-same chance as any other client. Its value is random and its budget the smallest of the grid. An observer that knows the
-canaries' reports can leave them out, so canaries add no cover: the round's certificate must allow for them among its
-dishonest clients.
+same chance as any other client. Each comes at a time of its own, over a connection of its own, and in a call of its
+own; with a one-use token that was issued among others (`deploy.operator.tokens`) where some were kept, else with a key
+that is enrolled when it comes. What hop 1 can still see is the address that it comes from.
+
+Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
+out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -19,6 +24,7 @@ from client.rounds import fetch_terms
 from client.submission import Participant, new_client_key, seal_one, send
 from client.verification import certified_chain, missing_at_hop
 from deploy.operator.rounds import Operator
+from deploy.operator.tokens import take_tokens
 from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
@@ -40,37 +46,66 @@ def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
 
 
-async def send_canaries(directory: Path, round_id: str, count: int, transport: Transport = TLS) -> int:
+async def send_canaries(
+    directory: Path, round_id: str, count: int, transport: Transport = TLS, over_s: float = 0.0
+) -> int:
     """Plays canaries in an open round and returns how many there are now.
 
+    Args:
+        directory: of the deployment.
+        round_id: the round; "" for the newest open one.
+        count: how many more, at least 1.
+        transport: how services are reached.
+        over_s: within which they come, each at a random time of its own.
+
     Raises:
-        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients.
+        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients; a negative
+            `over_s`.
     """
+    if over_s < 0:
+        raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
     outbox = _outbox(directory)
     try:
-        async with Operator(directory, transport) as operator, operator.client_channel() as channel:
-            terms = await fetch_terms(channel, operator.deployment, round_id)
+        async with Operator(directory, transport) as operator:
+            async with operator.client_channel() as channel:
+                terms = await fetch_terms(channel, operator.deployment, round_id)
             known = len(outbox.users(terms.round_id))
             if not 1 <= count <= terms.manifest.dishonest - known:
                 raise ValueError(
                     f"count is {count}; it must be in 1..{terms.manifest.dishonest - known}: the certificate of this "
                     f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
                 )
-            fresh = {f"canary {known + index}": _canary(terms) for index in range(count)}
-            onion = Onion(terms)
-            outbox.keep(terms.round_id, {name: seal_one(terms, onion, one) for name, one in fresh.items()})
-            await operator.enrol([_public(one) for one in fresh.values()])
-            codes = await send(channel, terms.round_id, outbox.pending(terms.round_id))
-            accepted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
-            outbox.acknowledge(terms.round_id, accepted)
+            tokens = take_tokens(directory, count)
+            fresh = {f"canary {known + index}": _canary(terms, token) for index, token in enumerate(tokens)}
+            earlier = dict.fromkeys(outbox.pending(terms.round_id))
+            await asyncio.gather(
+                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items())
+            )
             return len(outbox.acknowledged(terms.round_id))
     finally:
         outbox.close()
 
 
-def _canary(terms: RoundTerms) -> Participant:
+async def _come(
+    operator: Operator, outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | None, over_s: float
+) -> None:
+    """Takes part as one client; without a participant, sends what was sealed for this name before."""
+    await asyncio.sleep(SystemRandom().uniform(0.0, over_s))
+    async with operator.client_channel() as channel:
+        await fetch_terms(channel, operator.deployment, terms.round_id)  # every client asks first
+        if canary is not None:
+            if not canary.token:
+                await operator.enrol([_public(canary)])
+            outbox.keep(terms.round_id, {name: seal_one(terms, Onion(terms), canary)})
+        code = (await send(channel, terms.round_id, {name: outbox.submission(terms.round_id, name)}))[name]
+        if code == pb.SUBMISSION_CODE_ACCEPTED:
+            outbox.acknowledge(terms.round_id, [name])
+
+
+def _canary(terms: RoundTerms, token: bytes) -> Participant:
     mechanism = terms.question.mechanism
-    return Participant(RANDOMIZERS[mechanism.kind].any_value(mechanism), terms.budget_grid[0], new_client_key())
+    value = RANDOMIZERS[mechanism.kind].any_value(mechanism)
+    return Participant(value, terms.budget_grid[0], new_client_key(), token)
 
 
 def _public(canary: Participant) -> bytes:

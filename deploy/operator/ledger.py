@@ -34,6 +34,7 @@ class _Backup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     deployment: str
     rounds: tuple[_Round, ...]
+    shown: tuple[str, ...] = ()
 
 
 def _url(directory: Path) -> tuple[str, str]:
@@ -75,10 +76,11 @@ def backup_ledger(directory: Path, file: Path) -> int:
             }
             for round_id, digest, entries in ledger.entered()
         ]
+        shown = sorted(ledger.shown_rounds())
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps({"deployment": name, "rounds": rounds}) + "\n", encoding="utf-8")
+    part.write_text(json.dumps({"deployment": name, "rounds": rounds, "shown": shown}) + "\n", encoding="utf-8")
     part.replace(file)
     return len(rounds)
 
@@ -108,6 +110,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
             ledger = Ledger(connection)
             for round_id, digest, entries, one_record in rounds:
                 ledger.enter(round_id, digest, entries, one_record=one_record)
+            for round_id in backup.shown:
+                ledger.show(round_id)
             return len(ledger.entered())
     finally:
         database.close()
@@ -115,7 +119,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
 
 def _values(entry: Entry) -> dict[str, Any]:
     """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
-    return {name: value for name, value in asdict(entry).items() if name != "privacy_profile"}
+    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped")}
 
 
 def _entry(values: dict[str, Any]) -> Entry:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +45,8 @@ class RoundSettings:
         question: what is asked.
         budget_grid: the local epsilons that clients may use, ascending.
         delta: the central delta that the certificate is for.
-        epsilon_max: the round is refused if the certified central epsilon is above it.
+        epsilon_max: the round is refused if the certified central epsilon of any client is above it.
+        epsilon_max_of: for clients with this local epsilon, instead of epsilon_max.
         dishonest: f, the number of dishonest clients to certify against.
         min_batch_size: the fewest clients whose reports are mixed.
         max_batch_size: further clients are refused; 0: all registered clients may take part.
@@ -60,6 +61,7 @@ class RoundSettings:
     budget_grid: tuple[float, ...]
     delta: float = 1e-6
     epsilon_max: float = 1.0
+    epsilon_max_of: Mapping[float, float] = field(default_factory=dict)
     dishonest: int = 0
     min_batch_size: int = 100
     max_batch_size: int = 0
@@ -147,7 +149,11 @@ class Operator:
             round_id=round_id,
             question=settings.question.message(),
             budget_grid=[
-                pb.LocalBudget(epsilon=epsilon, delta=settings.question.mechanism.budget_delta)
+                pb.LocalBudget(
+                    epsilon=epsilon,
+                    delta=settings.question.mechanism.budget_delta,
+                    epsilon_max=settings.epsilon_max_of.get(epsilon),
+                )
                 for epsilon in settings.budget_grid
             ],
             min_batch_size=settings.min_batch_size,
@@ -162,9 +168,7 @@ class Operator:
             analyzer=keys[self.deployment.analyzer.name],
             max_batch_size=settings.max_batch_size,
             min_tier_size=settings.min_tier_size,
-            privacy_limit=None
-            if limit is None
-            else pb.PrivacyLimit(total_epsilon=limit.total_epsilon, total_delta=limit.total_delta),
+            privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         )
         return canonical(manifest)
 

@@ -4,29 +4,63 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import SystemRandom
 
 from deploy.operator.keys import write_secret
 from deploy.operator.rounds import Operator
+from protocol.deployment import OPERATOR
+from runtime.transport import TLS, Transport
 
-__all__ = ["issue_token_file"]
+__all__ = ["issue_token_file", "take_tokens"]
 
 _MAX_TOKENS = 1_000_000
 
 
-def issue_token_file(directory: Path, count: int, file: Path) -> None:
+def _kept(directory: Path) -> Path:
+    return directory / OPERATOR / "canary-tokens.txt"
+
+
+async def issue_token_file(
+    directory: Path, count: int, file: Path, canaries: int = 0, transport: Transport = TLS
+) -> None:
     """Issues tokens, and writes them into a new file, one a line.
 
+    Args:
+        directory: of the deployment.
+        count: how many to write.
+        file: a new file for them.
+        canaries: how many more to issue, at random places among them, and to keep for the operator's canaries.
+        transport: how hop 1 is reached.
+
     Raises:
-        ValueError: the count is not in 1..1000000, or the file exists.
+        ValueError: the count is not in 1..1000000, `canaries` is negative, or the file exists.
     """
+    if canaries < 0:
+        raise ValueError(f"canaries is {canaries}; it must be at least 0")
     if not 1 <= count <= _MAX_TOKENS:
         raise ValueError(f"count is {count}; it must be in 1..{_MAX_TOKENS}")
-    if file.exists():
+    if await asyncio.to_thread(file.exists):
         raise ValueError(f"{file} exists; choose another file")
-    issued = asyncio.run(_issue(directory, count))
-    write_secret(file, "".join(f"{token.hex()}\n" for token in issued))
+    async with Operator(directory, transport) as operator:
+        issued = await operator.issue_tokens(count + canaries)
+    SystemRandom().shuffle(issued)
+    write_secret(file, "".join(f"{token.hex()}\n" for token in issued[:count]))
+    if canaries:
+        _keep(directory, [token.hex() for token in issued[count:]])
 
 
-async def _issue(directory: Path, count: int) -> list[bytes]:
-    async with Operator(directory) as operator:
-        return await operator.issue_tokens(count)
+def take_tokens(directory: Path, count: int) -> list[bytes]:
+    """Returns so many of the tokens that were kept for canaries, which are gone then; b"" for each that is missing."""
+    file = _kept(directory)
+    kept = file.read_text().split() if file.exists() else []
+    file.unlink(missing_ok=True)
+    if kept[count:]:
+        write_secret(file, "".join(f"{token}\n" for token in kept[count:]))
+    return [*(bytes.fromhex(token) for token in kept[:count]), *([b""] * (count - len(kept)))]
+
+
+def _keep(directory: Path, tokens: list[str]) -> None:
+    file = _kept(directory)
+    before = file.read_text().split() if file.exists() else []
+    file.unlink(missing_ok=True)
+    write_secret(file, "".join(f"{token}\n" for token in [*before, *tokens]))

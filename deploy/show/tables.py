@@ -113,7 +113,10 @@ def stage_seconds_table(result: dict[str, Any]) -> Table:
 def certificate_table(certificate: dict[str, Any]) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
     epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
-    table = Table(title=f"ε = {epsilon} at δ = {delta}   {certificate['grade']}")
+    reached = {tier["epsilon"] for tier in certificate["tiers"]}
+    least = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
+    by_budget = ", by local budget" if least else ""
+    table = Table(title=f"ε = {least}{epsilon}{by_budget}, at δ = {delta}   {certificate['grade']}")
     table.add_column("statement")
     table.add_column("ε", justify="right")
     table.add_column("grade")

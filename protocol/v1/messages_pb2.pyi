@@ -322,10 +322,10 @@ class KaryResponse(_message.Message):
     K_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     k: _builtins.int
-    """2 .. 2^20."""
+    """2 .. 2^15."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """None, or the names of the k categories, in order."""
+        """None, or the names of the k categories, in order; 2^20 bytes at most together."""
 
     def __init__(
         self,
@@ -540,19 +540,27 @@ class LocalBudget(_message.Message):
 
     EPSILON_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    EPSILON_MAX_FIELD_NUMBER: _builtins.int
     epsilon: _builtins.float
     delta: _builtins.float
+    epsilon_max: _builtins.float
+    """The round is refused if the certified central epsilon of the clients with this budget is above this.
+    Absent: above the manifest's epsilon_max.
+    """
     def __init__(
         self,
         *,
         epsilon: _builtins.float = ...,
         delta: _builtins.float = ...,
+        epsilon_max: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epsilon_max", b"_epsilon_max", "epsilon_max", b"epsilon_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epsilon", b"epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epsilon_max", b"_epsilon_max", "delta", b"delta", "epsilon", b"epsilon", "epsilon_max", b"epsilon_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epsilon_max: _TypeAlias = _typing.Literal["epsilon_max"]  # noqa: Y015
+    _WhichOneofArgType__epsilon_max: _TypeAlias = _typing.Literal["_epsilon_max", b"_epsilon_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epsilon_max) -> _WhichOneofReturnType__epsilon_max | None: ...
 
 Global___LocalBudget: _TypeAlias = LocalBudget  # noqa: Y015
 
@@ -602,17 +610,21 @@ class PrivacyLimit(_message.Message):
 
     TOTAL_EPSILON_FIELD_NUMBER: _builtins.int
     TOTAL_DELTA_FIELD_NUMBER: _builtins.int
+    MAX_ROUNDS_FIELD_NUMBER: _builtins.int
     total_epsilon: _builtins.float
     total_delta: _builtins.float
+    max_rounds: _builtins.int
+    """The most rounds whose certificates may show how many clients used each budget. 0: any number."""
     def __init__(
         self,
         *,
         total_epsilon: _builtins.float = ...,
         total_delta: _builtins.float = ...,
+        max_rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["total_delta", b"total_delta", "total_epsilon", b"total_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_rounds", b"max_rounds", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -656,7 +668,7 @@ class Manifest(_message.Message):
     delta: _builtins.float
     """The certificate is for this central delta."""
     epsilon_max: _builtins.float
-    """The round is refused if the certified central epsilon is above this."""
+    """The round is refused if the certified central epsilon of a budget without its own limit is above this."""
     hpke_suite: _builtins.str
     """HPKE suite: "x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm" or
     "mlkem768x25519-sha256-chacha20poly1305".

@@ -366,21 +366,25 @@ class GetInclusionRequest(_message.Message):
     ROUND_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    HOP_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     offset: _builtins.int
     """Position in the sorted list to start from."""
     lane: _messages_pb2.Lane.ValueType
     """LANE_REPORT or LANE_PARAMETER."""
+    hop: _builtins.int
+    """Whose list: 1..k, or 0 for that of the hop that is asked. Hop 1 fetches the lists of the others."""
     def __init__(
         self,
         *,
         round_id: _builtins.str = ...,
         offset: _builtins.int = ...,
         lane: _messages_pb2.Lane.ValueType = ...,
+        hop: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "offset", b"offset", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hop", b"hop", "lane", b"lane", "offset", b"offset", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

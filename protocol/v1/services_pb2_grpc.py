@@ -590,7 +590,7 @@ class ShufflerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetInclusion(self, request, context):
-        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody.
+        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -209,7 +209,7 @@ class ShufflerStub:
     GetRound: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]
     Submit: _grpc.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]
     GetInclusion: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]
-    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
     Attend: _grpc.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]
     """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
@@ -223,7 +223,7 @@ class ShufflerAsyncStub(ShufflerStub):
     GetRound: _aio.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]  # type: ignore[assignment]
     Submit: _aio.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]  # type: ignore[assignment]
     GetInclusion: _aio.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]  # type: ignore[assignment]
-    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
     Attend: _aio.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]  # type: ignore[assignment]
     """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
@@ -252,7 +252,7 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.GetInclusionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.GetInclusionResponse, _abc.Awaitable[_services_pb2.GetInclusionResponse]]:
-        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers it to everybody."""
+        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
 
     @_abc_1.abstractmethod
     def Attend(

@@ -42,7 +42,28 @@ def test_bits_and_half_spheres_are_certified_by_the_exchange_bound(randomizer: R
     assert back.delta <= 1e-6 * 1.05
 
 
-@pytest.mark.parametrize("randomizer", [KaryRandomizedResponse(3), LaplaceMechanism()], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("tiers", "dishonest", "attack", "least"),
+    [([(1.0, 10_000)], 0, 0.0312, 0.0318), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],
+)
+def test_laplace_noise_is_certified_by_the_exchange_bound(
+    tiers: list[tuple[float, int]], dishonest: int, attack: float, least: float
+) -> None:
+    budgets = Budgets.from_tiers(tiers)
+    told: list[tuple[int, int]] = []
+    found = certify(
+        budgets, "laplace", delta=1e-6, dishonest=dishonest, progress=lambda done, tiers: told.append((done, tiers))
+    )
+    assert told == [(done + 1, len(tiers)) for done in range(len(tiers))]
+    assert found.lower_bound is not None
+    assert max(attack, found.lower_bound.epsilon) <= found.epsilon <= least
+    assert "exchange" in found.method
+    assert certify(budgets, "laplace", delta=1e-6, dishonest=dishonest, attack=False, bounds="blanket").epsilon > least
+
+
+@pytest.mark.parametrize(
+    "randomizer", [KaryRandomizedResponse(3), LaplaceMechanism(lattice=20)], ids=lambda one: one.statement[:40]
+)
 def test_others_keep_the_blanket(randomizer: Randomizer) -> None:
     found, blanket = (
         certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in ("all", "blanket")

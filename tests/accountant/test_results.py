@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,14 +34,47 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "everyone_else_colludes",
         "comparison",
         "lower_bound",
+        "randomizer",
+        "linkage",
+        "rounds",
     ]
-    assert [set(tier) for tier in found["tiers"]] == [{"local_epsilon", "up_to", "count", "epsilon", "delta"}] * 2
-    assert found["everyone_else_colludes"] == {"epsilon": 1.0, "delta": 0.0}
-    assert all(set(row) == {"name", "epsilon", "grade", "status"} for row in found["comparison"])
+    tier = {"local_epsilon", "local_delta", "up_to", "count", "epsilon", "delta"}
+    assert [set(one) for one in found["tiers"]] == [tier] * 2
+    alone = found["everyone_else_colludes"]
+    assert (alone["epsilon"], alone["delta"], alone["grade"]) == (1.0, 0.0, "CERTIFIED")
+    assert all(set(row) == {"name", "epsilon", "grade", "status", "reference", "note"} for row in found["comparison"])
     assert found["grade"] == "CERTIFIED"
     assert (found["num_users"], found["dishonest"], found["delta"]) == (100, 2, 1e-3)
     assert 0 < found["numerical_slack"] < 1e-9
     assert any("dishonest" in line for line in found["assumptions"])
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2),
+        certify([(1.0, 9, 0.01), (0.5, 20, 0.02)], "gaussian", delta=0.1, linkage="stratified", compare_all=True),
+        certify(np.linspace(0.1, 2, 50), "hemisphere", epsilon=0.3, rounds=2, attack=False),
+    ],
+    ids=lambda one: one.randomizer,
+)
+def test_a_certificate_is_read_back_from_its_json(certificate: Certificate) -> None:
+    text = json.dumps(certificate.to_json())
+    assert Certificate.from_json(json.loads(text)) == certificate
+    for missing in certificate.to_json():
+        document = json.loads(text)
+        del document[missing]
+        with pytest.raises(ValueError, match=missing):
+            Certificate.from_json(document)
+    with pytest.raises(ValueError, match="CERTIFIED in a certificate"):
+        Certificate.from_json({**json.loads(text), "grade": "HEURISTIC"})
+
+
+def test_a_certificate_is_a_sentence() -> None:
+    found = certify([1.0] * 1000, "rr", delta=1e-6, dishonest=3)
+    assert str(found).startswith(f"CERTIFIED ε = {round_up(found.epsilon)} at δ = 1e-06 for 1,000 users of rr, 3 of")
+    assert found.lower_bound is not None
+    assert f"LOWER_BOUND ε ≥ {round_down(found.lower_bound.epsilon)}; if everyone else colludes ε = 1 (" in str(found)
 
 
 def test_a_published_figure_carries_its_grade() -> None:

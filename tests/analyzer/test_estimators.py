@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from analyzer.estimators import Estimate, estimate, project_on_simplex
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from runtime.limits import MESSAGE_BYTES
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
 BUDGETS = np.repeat([epsilon for epsilon, _ in TIERS], [count for _, count in TIERS])
@@ -126,6 +128,23 @@ def test_an_impossible_share_is_said_to_be_one() -> None:
     possible = estimate(BIT, np.array([1] * 500 + [0] * 500, dtype=np.int64), ((1.0, 1000),))
     assert possible.notes == ()
     assert possible.projected == possible.values
+
+
+def test_the_largest_histogram_fits_into_a_message() -> None:
+    """Reproduction: k = 65,536 was accepted, and its result was larger than any message may be."""
+    most = 1 << 15
+    labels = tuple(f"{index:032}" for index in range(most))
+    assert sum(len(label) for label in labels) == 1 << 20
+    one = estimate(Question("letter", KaryResponse(most, labels)), np.arange(100, dtype=np.int64), ((1.0, 100),))
+    publication = pb.Publication()
+    one.publish(publication)
+    assert len(publication.values) == most
+    rest = 512 * 1024  # the certificate, with as many budgets as a grid may have, and what stands around it
+    assert publication.ByteSize() < MESSAGE_BYTES - rest
+    budgets = [pb.Tier(local_epsilon=1.1, local_delta=1e-7, count=2**40, epsilon=0.1)] * 4096
+    assert pb.Certificate(tiers=budgets).ByteSize() < rest / 2
+    with pytest.raises(ValueError, match="labels have 1048577 bytes; together they must have at most 1048576"):
+        KaryResponse(most, (*labels[:-1], labels[-1] + "x"))
 
 
 @pytest.mark.parametrize("mechanism", [Laplace(0.0, 100.0), Gaussian(0.0, 100.0, 1e-6)], ids=lambda m: m.kind)

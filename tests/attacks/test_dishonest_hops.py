@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +16,7 @@ from client.submission import Participant, seal_one
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from deploy.operator.canaries import check_canaries, send_canaries
+from deploy.operator.tokens import issue_token_file
 from protocol.batches import ciphertext_hashes
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
@@ -21,6 +24,7 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import RoundService, ServiceSetup
 from runtime.store import Transaction
+from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
@@ -222,6 +226,66 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         assert report.sent == 3
         assert report.missing[at] >= 2  # one report of the batch is left as it was
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("with_tokens", [False, True])
+async def test_canaries_come_like_any_other_client(
+    tmp_path: Path, with_tokens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came at once, in one call, after their keys had been enrolled together: hop 1 could leave them alone."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
+        directory, handed_out = deployment.inside.directory, tmp_path / "tokens.txt"
+        hop_1, seen, enrolled = deployment.service("shuffler-1"), list[tuple[float, int]](), list[int]()
+        transport = deployment.inside.transport
+        assert isinstance(hop_1, ShufflerService)
+        submit, register = hop_1._admission.submit, hop_1._admission.register
+
+        async def seen_submit(terms: RoundTerms, size: int, submissions: Sequence[pb.Submission]) -> Any:
+            seen.append((asyncio.get_running_loop().time(), len(submissions)))
+            return await submit(terms, size, submissions)
+
+        async def seen_register(keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> int:
+            enrolled.append(len(keys) + len(tokens))
+            return await register(keys, tokens)
+
+        monkeypatch.setattr(hop_1._admission, "submit", seen_submit)
+        monkeypatch.setattr(hop_1._admission, "register", seen_register)
+        if with_tokens:
+            await issue_token_file(directory, 20, handed_out, 5, transport)
+            assert len(set(handed_out.read_text().split())) == 20
+            assert enrolled == [25]  # all of them together
+            enrolled.clear()
+        assert await send_canaries(directory, terms.round_id, 5, transport, over_s=600.0) == 5
+        times = sorted(time for time, _ in seen)
+        assert [count for _, count in seen] == [1] * 5
+        assert len(set(times)) == 5
+        assert times[-1] - times[0] > 10.0  # all of five within a sixtieth of the time: once in 300,000 runs
+        assert enrolled == ([] if with_tokens else [1] * 5)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
+async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, at: str) -> None:
+    """Clients could see hop 1's list only, and a hop behind it was the operator's to find."""
+    async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        sealed = [seal_one(terms, Onion(terms), Participant(1, 1.0)) for _ in range(30)]
+        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
+        _, certificate = await deployment.finish(terms)
+        chain = certified_chain(certificate, terms, deployment.deployment)
+        trails = {str(number): one.trail for number, one in enumerate(sealed)}
+        lost = {
+            name: len(await missing_at_hop(deployment.channel, terms, chain, hop, trails))
+            for hop, name in enumerate(("shuffler-1", "shuffler-2"), start=1)
+        }
+        assert lost[at] == 29  # one report of the batch is left as it was
+        assert at == "shuffler-1" or lost["shuffler-1"] == 0
+        with pytest.raises(Refusal, match=r"must be in 1\.\.2"):
+            await missing_at_hop(deployment.channel, terms, chain, 3, trails)
 
 
 @pytest.mark.asyncio

@@ -62,7 +62,7 @@ def test_stochastic_rounding_has_exactly_the_mean_of_the_value(value: float, sha
     )
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 1 << 20])
+@pytest.mark.parametrize("k", [2, 3, 5, 1 << 15])
 @pytest.mark.parametrize("epsilon", [1e-9, 0.5, math.log(3), 20.0])
 def test_the_realised_epsilon_of_letters_is_at_most_the_budget(epsilon: float, k: int) -> None:
     """With integers only: kept/other = (2^64·k − (k−1)T)/T, and e^ε from below by its exact decimal series."""
@@ -209,8 +209,8 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("krr", {"k": 1}, "k is 1; it must be 2..1048576"),
-        ("krr", {"k": (1 << 20) + 1}, "k is 1048577; it must be 2..1048576"),
+        ("krr", {"k": 1}, "k is 1; it must be 2..32768"),
+        ("krr", {"k": (1 << 15) + 1}, "k is 32769; it must be 2..32768"),
         ("krr", {"k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
         ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; it must be finite with low < high"),
         ("onebit", {"low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),

@@ -73,7 +73,10 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     assert abs(result["estimate"] - 0.4) < 6 * (result["standard_error"] + result["sampling_standard_error"])
     assert result["certificate"]["grade"] == "CERTIFIED"
     assert [tier["count"] for tier in result["certificate"]["tiers"]] == [1, 200]
-    assert answer_of("verify", round_id, "--dir", up) == {"submitted": 201, "missing": []}
+    assert answer_of("verify", round_id, "--dir", up) == {
+        "submitted": 201,
+        "missing": {"shuffler-1": [], "shuffler-2": []},
+    }
     for page in (as_process("round", "result", round_id, "--dir", up), as_process("status", "--dir", up)):
         assert "CERTIFIED" in page.stdout or round_id[:8] in page.stdout
 
@@ -184,12 +187,17 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     again = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--key", key, "--value", "1")
     assert answer(*again, expect=6) == {"round_id": round_id, "code": "ALREADY_ANSWERED", "local_epsilon": 1.0}
     assert "already answered with local ε 1; a person answers once" in croupier(*again, expect=6).stderr
+    key.unlink()
+    lost = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--value", "1", "--enrol")
+    assert answer(*lost, expect=6)["code"] == "ALREADY_ANSWERED"
+    answer("keygen", "--client", key)
+    assert "a person answers once, also with a new key" in croupier(*lost, "--key", key, expect=2).stderr
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 
 
 def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> None:
     round_id = answer("round", "open", "tokens", "--dir", up, "--max-batch-size", "100")["round_id"]
-    file = tmp_path / "tokens.txt"
+    file = tokens = tmp_path / "tokens.txt"
     assert answer("tokens", "2", "--out", file, "--dir", up)["count"] == 2
     assert file.stat().st_mode & 0o077 == 0
     first, second = file.read_text().split()
@@ -200,20 +208,26 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
     key = tmp_path / "thief.key"
     answer("keygen", "--client", key)
-    refused = croupier(*arguments, "--value", "0", "--token", first, "--key", key, expect=6)
+    # Reproduction: who had lost a key, or had two tokens, was randomized a second time without a word.
+    refused = croupier(*arguments, "--value", "0", "--token", second, expect=2)
+    assert "1 answers for round" in refused.stderr
+    other = (*arguments, "--another-person")
+    refused = croupier(*other, "--value", "0", "--token", first, "--key", key, expect=6)
     assert "this token has been used" in refused.stderr
-    refused = croupier(*arguments, "--value", "0", "--token", "00" * 32, expect=6)
+    refused = croupier(*other, "--value", "0", "--token", "00" * 32, expect=6)
     assert "this token was not issued here" in refused.stderr
-    assert answer(*arguments, "--value", "0", "--token", second)["code"] == "ACCEPTED"
+    file = tmp_path / "token"
+    file.write_text(f"{second}\n")
+    assert answer(*other, "--value-file", "-", "--token-file", file, typed="1\n")["code"] == "ACCEPTED"
     assert "64 hexadecimal digits" in croupier(*arguments, "--value", "0", "--token", "zz", expect=2).stderr
-    assert "tokens.txt exists" in croupier("tokens", "2", "--out", file, "--dir", up, expect=2).stderr
+    assert "tokens.txt exists" in croupier("tokens", "2", "--out", tokens, "--dir", up, expect=2).stderr
 
 
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
-    assert answer("canary", round_id, "--count", "2", "--dir", up)["canaries"] == 2
-    assert answer("canary", round_id, "--dir", up)["canaries"] == 3
+    assert answer("canary", round_id, "--count", "2", "--over", "1", "--dir", up)["canaries"] == 2
+    assert answer("canary", round_id, "--over", "0", "--dir", up)["canaries"] == 3
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
     croupier("round", "close", round_id, "--dir", up)
     assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204

@@ -229,6 +229,29 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
+async def test_one_client_with_the_largest_budget_does_not_have_a_round_refused(tmp_path: Path) -> None:
+    """Reproduction: with 100 clients at 0.5, one at 4 raised the ε that the policy is about from 0.20 to 0.95."""
+    async with table(tmp_path, 1) as at:
+        chosen = replace(settings(), budget_grid=(0.5, 4.0), epsilon_max=0.3)
+        users = [Participant(1, 0.5)] * 100 + [Participant(0, 4.0)]
+        granted = {}
+        for name, limits in (("one for all", {}), ("per budget", {4.0: 4.0}), ("too strict", {0.5: 0.01, 4.0: 4.0})):
+            terms = await at.operator.open_round(replace(chosen, epsilon_max_of=limits))
+            await at.submit(terms, users)
+            _, certificate = await at.finish(terms)
+            granted[name] = certificate.granted
+            small, large = certificate.tiers
+            assert small.epsilon < 0.3 < large.epsilon == certificate.epsilon
+            if not certificate.granted:
+                (refusal,) = certificate.refusals
+                assert ("of clients with local epsilon 0.5 is" in refusal) == (name == "too strict")
+        assert granted == {"one for all": False, "per budget": True, "too strict": False}
+        with pytest.raises(Refusal, match="a budget's epsilon_max is 21"):
+            await at.operator.open_round(replace(chosen, epsilon_max_of={4.0: 21.0}))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> None:
     """Reproduction: "local epsilon 2 was used by 4 clients", and every tier stood in the refused certificate."""
     async with table(tmp_path, 1) as at:

@@ -23,6 +23,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MAX_FIELDS, MESSAGE_BYTES
 from runtime.transport import public_channel
+from tests.load.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]
 
@@ -114,6 +115,11 @@ def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:
             calls: list[Any] = [channel.stream_unary(SUBMIT)() for _ in range(200)]
             await asyncio.gather(*(call.code() for call in calls))
 
+    async def never_finishes() -> None:
+        async with calling(entry) as caller:
+            await caller.say_almost_all([caller.call("Shuffler/Submit") for _ in range(5)])
+            await asyncio.sleep(10.0)  # and lets the service wait for the rest
+
     async def sends(raw: bytes) -> None:
         async with public_channel(entry) as channel:
             call: Any = channel.unary_unary(SUBMIT)
@@ -147,6 +153,7 @@ def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:
         noise_inside_tls,
         comes_and_goes,
         asks_and_never_says_what,
+        never_finishes,
         too_large,
         too_many_fields,
         many_strangers_at_once,

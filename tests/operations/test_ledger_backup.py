@@ -53,6 +53,41 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
         assert "the ledger would reach" in certificate.refusals[-1]
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_only_so_many_rounds_show_how_many_clients_used_each_budget(tmp_path: Path) -> None:
+    """Reproduction: hop 1 found the budgets of all 120 people from the counts of 100 rounds; nothing ended them."""
+    limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 3\n"
+    async with table(tmp_path, 1, limit) as at:
+
+        async def play_for(epsilon_max: float) -> pb.Certificate:
+            terms = await at.operator.open_round(settings(epsilon_max=epsilon_max))
+            await at.submit(terms, people(BIT, 30, seed=1))
+            return (await at.finish(terms))[1]
+
+        granted, refused = await play_for(4.0), await play_for(0.01)  # a refused one shows as much
+        assert (granted.granted, refused.granted) == (True, False)
+        assert all(certificate.tiers for certificate in (granted, refused))
+        backup = tmp_path / "ledger.json"
+        assert await asyncio.to_thread(backup_ledger, at.inside.directory, backup) == 1
+        await at.inside.stop("accountant")
+        for file in (at.inside.directory / "accountant").glob("rounds.db*"):
+            file.unlink()
+        assert restore_ledger(at.inside.directory, backup) == 1
+        await at.inside.start("accountant")
+        assert (await play_for(4.0)).granted
+        for epsilon_max in (4.0, 0.01):
+            last = await play_for(epsilon_max)
+            assert not last.granted
+            assert last.refusals == [
+                "3 rounds have shown how many clients used each budget, as many as the privacy limit allows; "
+                "nothing about the budgets of this one is said"
+            ]
+            assert not last.tiers
+            assert not last.comparison
+            assert not last.HasField("lower_bound_epsilon")
+
+
 def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     directory, backup = tmp_path / "deployment", tmp_path / "ledger.json"
     make_deployment(directory, "clinic", 1)
@@ -78,6 +113,6 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
         restore_ledger(directory, backup)
     again = tmp_path / "again.json"
     assert backup_ledger(directory, again) == 1
-    assert json.loads(again.read_text()) == good
+    assert json.loads(again.read_text()) == good | {"shown": ["r"]}
     with pytest.raises(ValueError, match="a backup does not replace another"):
         backup_ledger(directory, again)

@@ -134,7 +134,7 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
     with socket.create_server((taken[0], int(taken[2]))):
         for directory, code, message in (
             (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
-            (tmp_path / "there", 1, "Failed to bind"),
+            (tmp_path / "there", 2, "nothing can listen at 127.0.0.1:"),
         ):
             command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -269,11 +269,11 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
         tx.forget("r")
         tx.drop_documents("r", "model")
 
-    await store.run("look", forget)
-    # A backup, say: for its sake VACUUM FULL would take along all that it might still want to see.
+    # A backup, say, that began before: for its sake VACUUM FULL would take along all that it might still want to see.
     backup = sa.create_engine(url)
     with backup.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(sa.text("SELECT count(*) FROM rounds")).all()
+        await store.run("look", forget)
         await store.erase_log()
         postgresql.execute("CHECKPOINT")
         after = files_of(postgresql, url)

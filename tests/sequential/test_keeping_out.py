@@ -13,6 +13,8 @@ from typing import Any
 import grpc.aio
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
 from client.submission import Sealed, new_client_key
 from deploy.operator.canaries import check_canaries, send_canaries
@@ -27,7 +29,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY
 from runtime.service_directory import load_secrets
-from shuffler.attendance import MAX_ATTENDANCES, Attendance
+from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, task
 from tests.support import BIT
@@ -102,6 +104,38 @@ async def test_streams_of_strangers_and_many_streams_of_one_client_keep_no_other
         taken = await table.take(terms, group)
         assert taken.answered == set(group)
         await table.result(terms)
+
+
+async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observer sees how much goes to which client when, encrypted or not: what is large is a question."""
+    seen, computed, really = list[tuple[int, set[bytes]]](), list[bytes](), Stream.push
+
+    def watched(self: Stream, *responses: pb.AttendResponse) -> None:
+        seen.extend((one.ByteSize(), self.clients) for one in responses)
+        really(self, *responses)
+
+    def person(key: bytes) -> Person:
+        def gradient(_: bytes) -> NDArray[np.float64]:
+            computed.append(key)
+            return np.ones(DIMENSION)
+
+        return Person(np.zeros(DIMENSION), 2.0, key, gradient)
+
+    monkeypatch.setattr(Stream, "push", watched)
+    async with laid(tmp_path) as table:
+        group = {str(number): person(new_client_key()) for number in range(8)}
+        terms = await table.gather(group, settings(task()))
+        await asyncio.gather(*(table.take(terms, {name: one}) for name, one in group.items()))
+        _, certificate = await table.result(terms)
+    public = {
+        Ed25519PrivateKey.from_private_bytes(one.key).public_key().public_bytes_raw(): one.key for one in group.values()
+    }
+    largest = max(size for size, _ in seen)
+    asked = [public[client] for size, clients in seen if size == largest for client in clients]
+    assert asked == computed
+    assert any("watches the clients' connections" in line for line in certificate.assumptions)
 
 
 async def test_no_client_answers_for_another(tmp_path: Path) -> None:

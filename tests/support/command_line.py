@@ -23,9 +23,9 @@ class Said(NamedTuple):
     stderr: str
 
 
-def croupier(*arguments: str | Path, expect: int = 0) -> Said:
+def croupier(*arguments: str | Path, expect: int = 0, typed: str = "") -> Said:
     """Runs a command in this process, which has imported already what it needs; services have their own."""
-    done = CliRunner().invoke(app, [*map(str, arguments)])
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=typed)
     assert done.exit_code == expect, f"{arguments}: {done.exit_code}\n{done.output}\n{done.exception!r}"
     return Said(done.stdout, done.stderr)
 
@@ -38,6 +38,6 @@ def as_process(*arguments: str | Path, expect: int = 0) -> Said:
     return Said(done.stdout, done.stderr)
 
 
-def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = croupier) -> Any:
+def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = croupier, **how: Any) -> Any:
     """Returns what a command says in JSON."""
-    return json.loads(run(*arguments, "--json", expect=expect).stdout)
+    return json.loads(run(*arguments, "--json", expect=expect, **how).stdout)

@@ -1,0 +1,176 @@
+"""Certificates of different releases together: one guarantee over all of them, and their privacy loss distributions.
+
+As if one client had joined all the releases, in each of them in the worst of its tiers. What a certificate holds of its
+curves is composed; where it holds none (read back from JSON, or many budgets at once), its (epsilon, delta) is. How
+losses are composed is in `composition`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from accountant.certification import MAX_COMPOSED_ROUNDS
+from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.numerics.binomial import UNIT
+from accountant.ranges import check_epsilon, check_target_delta, outside
+from accountant.results import Certificate, Grade, Guarantee, round_up
+
+__all__ = ["compose", "privacy_loss_distribution"]
+
+
+@dataclass(frozen=True)
+class _PairProfile:
+    """Of any (epsilon, delta)-DP release. See `PrivacyProfile`.
+
+    Such a release is, for every pair of neighbours, a post-processing of one that shows the value with probability
+    delta and is randomised response of it otherwise (Kairouz, Oh, Viswanath 2015).
+    """
+
+    epsilon: float
+    lost: float
+    method = "(epsilon, delta) of the whole"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
+        check_epsilon(epsilon)
+        rest = max(0.0, -math.expm1(epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
+        value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
+        return Bounded(value, min(value, 8 * UNIT * value))
+
+    def guess(self, delta: float) -> float:
+        """Its epsilon."""
+        return self.epsilon
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (f"any release of epsilon {round_up(self.epsilon)} and delta {round_up(self.lost)}",)
+
+
+@dataclass(frozen=True, eq=False)
+class _WorstProfile:
+    """The largest of several tiers' curves. See `PrivacyProfile`."""
+
+    curves: Sequence[PrivacyProfile]
+
+    @property
+    def method(self) -> str:
+        """Of every curve."""
+        return ", ".join(dict.fromkeys(curve.method for curve in self.curves))
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`."""
+        return max((curve.delta(epsilon) for curve in self.curves), key=lambda bound: bound.value)
+
+    def guess(self, delta: float) -> float:
+        """The largest."""
+        return max(curve.guess(delta) for curve in self.curves)
+
+    def explain(self) -> tuple[str, ...]:
+        """The steps of every curve."""
+        return tuple(line for curve in self.curves for line in curve.explain())
+
+
+def compose(certificates: Sequence[Certificate], *, delta: float) -> Guarantee:
+    """A CERTIFIED (epsilon, delta) for a client that takes part in all releases, chosen adaptively or not.
+
+    Args:
+        certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
+            Every release is a batch of its own.
+        delta: the total delta, 0 < delta < 1.
+
+    Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. Privacy loss
+    distributions or basic composition, whichever gives less.
+
+    Raises:
+        ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
+    """
+    check_target_delta(delta)
+    _check(certificates)
+    added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
+    found = [
+        (_sum_above([epsilon for epsilon, _ in parts]), "basic composition")
+        for parts in added
+        if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
+    ]
+    rounds = [_round(certificate) for certificate in certificates]
+    total = sum(part.count for part in rounds)
+    if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
+        curve = ComposedProfile(rounds, delta)
+        ceiling = min((epsilon for epsilon, _ in found), default=_sum_above([p.ceiling * p.count for p in rounds]))
+        inverse = smallest_epsilon(curve, delta, ceiling)
+        if inverse.reached is not None:
+            found.append((inverse.epsilon, "privacy loss distributions"))
+    if not found:
+        lost = math.fsum(c.delta for c in certificates)
+        raise ValueError(f"delta is {delta!r}; it must be larger: the certificates' own add up to {round_up(lost)}")
+    epsilon, way = min(found)
+    methods = ", ".join(dict.fromkeys(c.method for c in certificates))
+    assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
+    method = f"{methods}; {len(certificates)} releases together by {way}"
+    return Guarantee(epsilon, delta, Grade.CERTIFIED, method, tuple(assumptions))
+
+
+def privacy_loss_distribution(
+    certificate: Certificate, *, value_discretization_interval: float = 1e-4, delta: float | None = None
+) -> Any:
+    """The certificate's privacy loss as dp-accounting's `PrivacyLossDistribution`, to compose with other events.
+
+    Args:
+        certificate: of one or more rounds; the distribution is of all of them, for the worst tier.
+        value_discretization_interval: the step of its grid, > 0; it must be that of what it is composed with.
+        delta: how much may be cut at most, in [1e-12, 1); None: a thousandth of the certificate's.
+
+    Pessimistic: its delta at any epsilon is never below the exact one, in both directions of replace-one. What is cut
+    or rounded is in its mass at infinity. Below about 1e-12 the library's own tails are not to be relied on.
+
+    Raises:
+        ValueError: an interval or a delta outside its range.
+    """
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    if not (math.isfinite(value_discretization_interval) and value_discretization_interval > 0):
+        raise outside("value_discretization_interval", value_discretization_interval, "a finite number > 0")
+    target = max(certificate.delta * 1e-3, LEAST_DELTA) if delta is None else delta
+    pmf, slack = ComposedProfile([_round(certificate)], target, value_discretization_interval).losses
+    lost = min(1.0, pmf._infinity_mass + slack)
+    return PrivacyLossDistribution(DensePLDPmf(pmf._discretization, pmf._lower_loss, pmf._probs, lost, True))
+
+
+def _check(certificates: Sequence[Certificate]) -> None:
+    if not certificates:
+        raise ValueError("certificates is empty; it must hold at least one")
+    for place, certificate in enumerate(certificates):
+        if not isinstance(certificate, Certificate):
+            raise outside(f"certificates[{place}]", certificate, "a Certificate")
+
+
+def _alone(certificate: Certificate) -> tuple[float, float]:
+    return certificate.everyone_else_colludes.epsilon, certificate.everyone_else_colludes.delta
+
+
+def _round(certificate: Certificate) -> Round:
+    """The certificate's releases, in each of which the client is in the worst of its tiers."""
+    tiers, alone = certificate.tiers, certificate.everyone_else_colludes
+    curves = [tier.privacy_profile or _pair(tier.epsilon, tier.delta, alone) for tier in tiers]
+    if certificate.rounds == 1 or all(tier.privacy_profile is not None for tier in tiers):
+        return Round(_WorstProfile(curves), alone.epsilon, certificate.rounds)
+    return Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+
+
+def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:
+    """What is known of a release without its curve: that it is certified, or what a report shows by itself."""
+    if epsilon >= alone.epsilon:
+        epsilon, delta = alone.epsilon, min(delta, alone.delta)
+    return _PairProfile(epsilon, delta)
+
+
+def _sum_above(values: Sequence[float]) -> float:
+    """The sum, rounded up."""
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)

@@ -1,0 +1,100 @@
+"""Several releases together: never below the exact product, below adding, and the same through dp-accounting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
+from tests.accountant.oracles.from_definitions import count_law
+
+FEW = certify([0.5, 0.5, 1.0], "rr", delta=1e-3, attack=False)
+MORE = certify([2.0] * 6, "rr", delta=1e-3, attack=False)
+MANY = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, attack=False)
+LOCAL = certify([(0.7, 30, 1e-4)], "gaussian", delta=1e-6, attack=False)
+
+
+def product_delta(first: tuple[float, int], second: tuple[float, int], epsilon: float) -> float:
+    """Two batches of equal budgets, all others holding the same bit in each: outcome by outcome."""
+    worst = 0.0
+    for bits in itertools.product((False, True), repeat=2):
+        laws = []
+        for (local, users), bit in zip((first, second), bits, strict=True):
+            keep = 1 / (1 + math.exp(-local))
+            rest = [(keep if bit else 1 - keep, users - 1)]
+            laws.append([count_law([*rest, (own, 1)]) for own in (keep, 1 - keep)])
+        p, q = (np.outer(laws[0][value], laws[1][value]) for value in (0, 1))
+        for one, other in ((p, q), (q, p)):
+            worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()))
+    return worst
+
+
+@pytest.mark.parametrize("delta", [0.05, 1e-3, 1e-6])
+def test_two_different_releases_are_never_below_their_product(delta: float) -> None:
+    found = compose([certify([1.0] * 40, "rr", delta=1e-3), MORE], delta=delta)
+    assert product_delta((1.0, 40), (2.0, 6), found.epsilon) <= delta
+    assert found.grade is Grade.CERTIFIED
+    assert "2 releases together" in found.method
+
+
+def test_ten_of_one_certificate_cost_what_ten_rounds_cost() -> None:
+    ten = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, rounds=10, attack=False)
+    found = compose([MANY] * 10, delta=1e-6)
+    assert found.epsilon == pytest.approx(ten.epsilon, rel=0.02)
+    assert found.epsilon < 0.6 * 10 * MANY.epsilon
+    assert set(MANY.assumptions) <= set(found.assumptions)
+    assert compose([ten], delta=1e-6).epsilon == pytest.approx(ten.epsilon, rel=0.02)
+
+
+def test_without_curves_the_pairs_are_composed() -> None:
+    read = Certificate.from_json(MANY.to_json())
+    pairs = compose([read] * 10, delta=2e-5)
+    assert compose([MANY] * 10, delta=2e-5).epsilon < pairs.epsilon <= 10 * MANY.epsilon * (1 + 1e-12)
+    assert compose([read], delta=1e-6).epsilon == pytest.approx(MANY.epsilon, rel=1e-12)
+
+
+def test_what_is_lost_for_certain_is_not_composed_away() -> None:
+    assert LOCAL.epsilon == LOCAL.everyone_else_colludes.epsilon
+    with pytest.raises(ValueError, match="must be larger"):
+        compose([LOCAL] * 3, delta=1e-4)
+    assert compose([LOCAL] * 3, delta=4e-4).epsilon <= 3 * 0.7 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("certificates", "delta", "message"),
+    [([], 0.1, "certificates is empty"), ([FEW], 0.0, "delta"), ([FEW, 3], 0.1, r"certificates\[1\]")],
+)
+def test_nonsense_is_refused(certificates: list[Certificate], delta: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compose(certificates, delta=delta)
+
+
+@pytest.mark.parametrize("certificate", [MANY, MORE], ids=["many", "few"])
+def test_the_loss_distribution_is_above_the_certificate_and_close(certificate: Certificate) -> None:
+    losses = privacy_loss_distribution(certificate)
+    assert losses.get_delta_for_epsilon(certificate.epsilon) >= certificate.delta * (1 - 1e-2)
+    reached = losses.get_epsilon_for_delta(certificate.delta)
+    assert certificate.epsilon * (1 - 1e-3) <= reached <= certificate.epsilon * 1.02
+    # With somebody else's event on the same grid: more than either alone.
+    noise = from_gaussian_mechanism(20.0, value_discretization_interval=1e-4)
+    both = losses.compose(noise).get_epsilon_for_delta(certificate.delta)
+    assert max(reached, noise.get_epsilon_for_delta(certificate.delta)) < both
+    assert both <= reached + noise.get_epsilon_for_delta(certificate.delta * 1e-2)
+
+
+def test_the_loss_distribution_is_never_below_an_exact_law() -> None:
+    losses = privacy_loss_distribution(certify([1.0] * 40, "rr", delta=1e-3), value_discretization_interval=1e-3)
+    keep = 1 / (1 + math.exp(-1.0))
+    for share in (keep, 1 - keep):
+        p, q = (count_law([(share, 39), (own, 1)]) for own in (keep, 1 - keep))
+        for epsilon in np.linspace(0, 0.9, 10).tolist():
+            exact = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+            assert exact <= losses.get_delta_for_epsilon(epsilon) * (1 + 1e-9)
+    with pytest.raises(ValueError, match="value_discretization_interval"):
+        privacy_loss_distribution(FEW, value_discretization_interval=0.0)
+    with pytest.raises(ValueError, match="step is 1e-09"):
+        privacy_loss_distribution(FEW, value_discretization_interval=1e-9)
