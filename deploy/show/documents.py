@@ -43,6 +43,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "tiers": [
             {
                 "local_epsilon": tier.local_epsilon,
+                "local_delta": tier.local_delta,
                 "up_to": False,  # a round's certificate has every budget of the grid by itself
                 "count": tier.count,
                 "epsilon": tier.epsilon,
