@@ -20,6 +20,7 @@ from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
+from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
@@ -83,6 +84,8 @@ class _Reached:
 
 
 LOCAL = "local budget"
+WorstCase = ExactBinaryProfile | SplitSearchProfile
+"""Curves with a search of their own, and slow to evaluate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +129,7 @@ def certify(
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
         attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        thorough: spend seconds, where the exact worst case of bits can be found (up to some 40,000 equal budgets).
+        thorough: spend seconds on the worst case of bits, where there are at most four different budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
@@ -308,7 +311,7 @@ def _answer(
     else:
         found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
     if not isinstance(curve, NoAmplification):
-        line = _said("blanket" if not isinstance(curve, ExactBinaryProfile) else "exact", found, delta, started)
+        line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
         target = per_round or min(max(found.delta, 1e-250), 0.5)
         exchange: PrivacyProfile | NoAmplification = NoAmplification("exchange: nothing to gain")
@@ -373,7 +376,7 @@ def _to_compose(
 ) -> PrivacyProfile:
     """The curve of a round, to compose and to record: the least of all where that takes no more than seconds."""
     most = group.victim.local_epsilon
-    if isinstance(curve, ExactBinaryProfile):
+    if isinstance(curve, WorstCase):
         return LeastProfile(curve, delta, most)
     if isinstance(exchange, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
         return curve
@@ -448,7 +451,7 @@ def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: 
 
 
 def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
-    if isinstance(curve, ExactBinaryProfile):
+    if isinstance(curve, WorstCase):
         return curve.smallest_epsilon(delta)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
 

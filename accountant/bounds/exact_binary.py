@@ -21,12 +21,12 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExactBinaryProfile", "is_enumerable"]
+__all__ = ["ExactBinaryProfile", "chances", "divergences", "is_enumerable", "shown_alone", "window"]
 
 Complexes = NDArray[np.complex128]
 
-MAX_WORK, THOROUGH_WORK = 1_500_000, 100_000_000
-"""Splits times window length; beyond it the blanket bound is used. Thorough: seconds instead of a tenth of one."""
+MAX_WORK = 1_500_000
+"""Splits times window length; beyond it not all of them are looked at (see `split_search`)."""
 MAX_LOCAL_EPSILON = 30.0
 """Above it the tilted laws leave the range of floats."""
 _CHUNK = 400_000
@@ -34,7 +34,7 @@ _FLOOR = 1e-7
 """Factors of a characteristic function below it are bounded by it: their own relative error is not known."""
 
 
-def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int, thorough: bool = False) -> bool:
+def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int) -> bool:
     """Whether all splits of the others (count: users of each budget) are few, with no choice of dishonest ones."""
     users = int(count.sum())
     if largest_epsilon > MAX_LOCAL_EPSILON or users <= dishonest:
@@ -42,11 +42,12 @@ def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int, thorough:
     if count.size > 2 or (count.size == 2 and dishonest > 0):
         return False
     splits = math.prod(int(c) + 1 for c in count)
-    return splits * _length(users) <= (THOROUGH_WORK if thorough else MAX_WORK)
+    return splits * window(users) <= MAX_WORK
 
 
-def _length(users: int) -> int:
-    reach = bernstein_radius(users / 4, 17 * math.log(10))  # a mass of 1e-17 on each side
+def window(users: int) -> int:
+    """How many values of a sum of at most so many bits are looked at; a mass of 1e-17 on each side is not."""
+    reach = bernstein_radius(users / 4, 17 * math.log(10))
     return 1 << math.ceil(math.log2(min(users + 3.0, 2 * reach + 4)))
 
 
@@ -97,66 +98,87 @@ class ExactBinaryProfile:
         check_epsilon(epsilon)
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0), self.splits[0]
-        both = 1 + math.exp(-self.local_epsilon)
-        head = -math.expm1(epsilon - self.local_epsilon) / both  # w - e^eps (1-w)
-        back = math.exp(epsilon) * -math.expm1(-epsilon - self.local_epsilon) / both  # e^eps w - (1-w)
-        rows = max(1, _CHUNK // _length(int(self.count.sum())))
+        users = int(self.count.sum())
+        chance = np.concatenate(chances(self.others))
+        rows = max(1, _CHUNK // window(users))
         best, slack, where = 0.0, 0.0, 0
         for start in range(0, len(self.splits), rows):
-            value, error, row = self._worst(self.splits[start : start + rows], head, back)
-            if value + error > best:
-                best, slack, where = value + error, error, start + row
-        best = min(best + UNDERFLOW, head * (1 + 4 * UNIT))  # what the report shows by itself
+            held = self.splits[start : start + rows]
+            value, error = divergences(self.local_epsilon, epsilon, chance, np.hstack([held, self.count - held]), users)
+            row = int(np.argmax(value + error))
+            if value[row] + error[row] > best:
+                best, slack, where = float(value[row] + error[row]), float(error[row]), start + row
+        best = min(best + UNDERFLOW, shown_alone(self.local_epsilon, epsilon))
         return Bounded(best, min(best, slack)), self.splits[where]
-
-    def _worst(self, splits: Ints, head: float, back: float) -> tuple[float, float, int]:
-        """The largest sum of [head Pr[X = x-1] - back Pr[X = x]]_+ over these splits, its error, and where it is.
-
-        The error is derived in docs/accounting.md, section 2.1.
-        """
-        theta = math.log(back / head)  # >= 0: the ratio of neighbouring masses at the threshold
-        users = int(self.count.sum())
-        length = _length(users)
-        keep, flip = 1 / (1 + np.exp(-self.others)), 1 / (1 + np.exp(self.others))
-        up, down = _tilt(keep, theta), _tilt(flip, theta)
-        held = splits.astype(np.float64)
-        rest = self.count.astype(np.float64) - held
-        # ln of the normalisation of the tilted law, and its mean.
-        scale = held @ np.log1p(keep * math.expm1(theta)) + rest @ np.log1p(flip * math.expm1(theta))
-        mean = held @ up + rest @ down
-        whole = users + 2 < length  # then nothing wraps around
-        first = np.zeros(len(splits)) if whole else np.floor(mean) - length // 2
-        angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
-        (log_up, most_up, wrong_up), (log_down, most_down, wrong_down) = _factor(up, angles), _factor(down, angles)
-        phi = np.exp(held @ log_up + rest @ log_down + np.outer(first, 1j * angles))
-        wrong = held @ wrong_up + rest @ wrong_down + UNIT * (8 * users + 8)
-        wrong = np.exp(held @ most_up + rest @ most_down) * np.expm1(np.minimum(wrong, 50.0))
-        mass = np.maximum(np.fft.irfft(phi, length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
-        noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
-        previous = np.concatenate([np.zeros((len(splits), 1)), mass[:, :-1]], axis=1)
-        # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
-        # is its mean rounded down or up (Darroch 1964): below, only noise would be positive.
-        x = first[:, None] + np.arange(length)[None, :]
-        above = x > np.floor(mean * (1 - 20 * UNIT))[:, None]
-        weight = np.where(above, np.exp(np.minimum(600.0, scale[:, None] - theta * x)), 0.0)
-        value = (np.maximum(back * (previous - mass), 0.0) * weight).sum(axis=1)  # head exp(theta) = back
-        error = 2 * back * noise * np.sqrt((weight**2).sum(1))
-        error += back * UNIT * (10 + 2 * theta) * (previous * weight).sum(1)
-        if not whole:
-            error += 2 * back * 1e-17 * length * weight.max(1)
-        error += (value + error) * UNIT * (60 + 8 * scale + 4 * theta * (users + 1))
-        worst = int(np.argmax(value + error))
-        return float(value[worst]), float(error[worst]), worst
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the variance of the others' bits."""
-        keep = 1 / (1 + np.exp(-self.others))
-        variance = float(self.count @ (keep * (1 - keep))) + 0.25
+        keep, flip = chances(self.others)
+        variance = float(self.count @ (keep * flip)) + 0.25
         return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
 
     def explain(self) -> tuple[str, ...]:
         """One line."""
         return (f"exact: the divergence of the number of ones, for all {len(self.splits)} splits of the others' bits",)
+
+
+def chances(local_epsilon: Floats) -> tuple[Floats, Floats]:
+    """That a report is 1: of those who hold a 1, and of those who hold a 0."""
+    return 1 / (1 + np.exp(-local_epsilon)), 1 / (1 + np.exp(local_epsilon))
+
+
+def shown_alone(local_epsilon: float, epsilon: float) -> float:
+    """What the report shows by itself, w - e^epsilon (1-w), rounded up."""
+    return -math.expm1(epsilon - local_epsilon) / (1 + math.exp(-local_epsilon)) * (1 + 4 * UNIT)
+
+
+def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints, users: int) -> tuple[Floats, Floats]:
+    """H(Bern(w) + X, Bern(1-w) + X) for sums X of independent bits, and the errors; derived in docs/accounting.md, 2.1.
+
+    With head = w - e^epsilon (1-w), back = e^epsilon w - (1-w), it is the sum of [head Pr[X = x-1] - back Pr[X = x]]_+.
+
+    Args:
+        local_epsilon: the victim's v, w = e^v/(1+e^v); epsilon < v.
+        epsilon: where.
+        chance: (P,), the probability that a bit of this part is 1.
+        bits: (S, P), how many bits of each part a sum has.
+        users: the most bits that a sum has.
+
+    Returns:
+        The values and bounds on their errors, (S,).
+    """
+    both = 1 + math.exp(-local_epsilon)
+    head = -math.expm1(epsilon - local_epsilon) / both
+    back = math.exp(epsilon) * -math.expm1(-epsilon - local_epsilon) / both
+    theta = math.log(back / head)  # >= 0: the ratio of neighbouring masses at the threshold
+    length = window(users)
+    tilted = _tilt(chance, theta)
+    counts = bits.astype(np.float64)
+    # ln of the normalisation of the tilted law, and its mean.
+    scale = counts @ np.log1p(chance * math.expm1(theta))
+    mean = counts @ tilted
+    whole = users + 2 < length  # then nothing wraps around
+    first = np.zeros(len(bits)) if whole else np.floor(mean) - length // 2
+    angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
+    log_factor, most, wrong_factor = _factor(tilted, angles)
+    phi = np.exp(counts @ log_factor + np.outer(first, 1j * angles))
+    wrong = counts @ wrong_factor + UNIT * (8 * users + 8)
+    wrong = np.exp(counts @ most) * np.expm1(np.minimum(wrong, 50.0))
+    mass = np.maximum(np.fft.irfft(phi, length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
+    noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
+    previous = np.concatenate([np.zeros((len(bits), 1)), mass[:, :-1]], axis=1)
+    # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
+    # is its mean rounded down or up (Darroch 1964): below, only noise would be positive.
+    x = first[:, None] + np.arange(length)[None, :]
+    above = x > np.floor(mean * (1 - 20 * UNIT))[:, None]
+    weight = np.where(above, np.exp(np.minimum(600.0, scale[:, None] - theta * x)), 0.0)
+    value = (np.maximum(back * (previous - mass), 0.0) * weight).sum(axis=1)  # head exp(theta) = back
+    error = 2 * back * noise * np.sqrt((weight**2).sum(1))
+    error += back * UNIT * (10 + 2 * theta) * (previous * weight).sum(1)
+    if not whole:
+        error += 2 * back * 1e-17 * length * weight.max(1)
+    error += (value + error) * UNIT * (60 + 8 * scale + 4 * theta * (users + 1))
+    return value, error
 
 
 def _factor(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:

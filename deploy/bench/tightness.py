@@ -74,7 +74,7 @@ def tightness_page(rows: Sequence[TightnessRow], seconds: float) -> str:
         "# How tight the certificates are",
         "",
         f"Made by `croupier lab tightness --seconds {seconds:g} --out docs/tightness.md`. *certified* is proved (with",
-        "`--thorough`, which enumerates the data sets of up to some 40,000 users of `rr` where it can);",
+        "`--thorough`, which searches the data sets of the others for `rr`);",
         "*attack* is a data set and a statistic that reach this ε (LOWER_BOUND): the truth lies between the two.",
         "",
         "| randomizer | users × local ε | δ | certified ε | attack ε ≥ | ratio | how it is certified |",

@@ -73,7 +73,7 @@ def certify(
     rounds: Rounds = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the exact worst case.")
+        bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the worst case over all data sets.")
     ] = False,
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")

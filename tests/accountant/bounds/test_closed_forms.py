@@ -229,9 +229,8 @@ def test_budgets_near_the_limit_of_floats_keep_their_last_threshold(randomizer: 
     assert certified >= seen > 5e-5
 
 
-def test_thorough_certificates_are_exact_for_more_users() -> None:
-    quick, thorough = (certify([2.0] * 3000, "rr", delta=1e-6, thorough=flag) for flag in (False, True))
-    assert thorough.lower_bound is not None
-    assert thorough.lower_bound.epsilon <= thorough.epsilon <= thorough.lower_bound.epsilon * 1.001
-    assert thorough.epsilon < 0.97 * quick.epsilon
-    assert thorough.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket", attack=False).epsilon
+def test_the_worst_case_is_found_for_more_users() -> None:
+    found = certify([2.0] * 3000, "rr", delta=1e-6)
+    assert found.lower_bound is not None
+    assert found.lower_bound.epsilon <= found.epsilon <= found.lower_bound.epsilon * 1.002
+    assert found.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket", attack=False).epsilon
