@@ -1,16 +1,18 @@
 """The analyzer's gRPC service: hold the shuffled reports, and answer the question once they are released.
 
-    OPEN ──hand-over and grant──▶ CLOSED ──analyze──▶ PUBLISHED | REFUSED
-    sequential:                        CLOSED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
+    OPEN ──hand-over──▶ CLOSED ──own layer──▶ MIXED ──tickets handed in, grant, analyze──▶ PUBLISHED | REFUSED
+    sequential:                          MIXED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
 
-Reports arrive sealed to the accountant's release key. The grant brings it together with the certificate, which is
-checked against the very batch that is held here; without both, nothing here can open a report.
+Under the analyzer's own layer each report is sealed to the accountant's release key, beside its ticket. The accountant
+is handed hashes and tickets; its grant brings the key together with the certificate, which is checked against the very
+batch that is held here, and says which reports have no ticket. Without both, nothing here can open a report.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,16 +21,17 @@ import grpc.aio
 import numpy as np
 
 from analyzer.estimators import decoder, estimate
-from protocol.batches import digest, drop_counts
-from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind, read_signed
+from protocol.batches import digest, drop_counts, unpack
+from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.identity import Kind, read_answer, read_signed
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion
+from protocol.onion import UNOPENED, Onion, split_report, ticket_item
+from protocol.questions import ANSWER_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, Stopwatch
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
@@ -37,6 +40,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _MODEL = "model"
+_ANSWER_KEYS = "model-keys"
+_REJECTED = "rejected"
 _PUBLICATION = "publication"
 
 
@@ -44,31 +49,62 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     """Estimates from the shuffled multiset and the tier counts of the certificate, and from nothing else."""
 
     lanes_in = (pb.LANE_REPORT,)
-    passing = (_MODEL,)
+    passing = (_MODEL, _REJECTED)
     lasting = (_PUBLICATION,)
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self._answer_keys: dict[str, frozenset[bytes]] = {}
 
     def hop(self, terms: RoundTerms) -> int:
         """Returns the analyzer's place in the onion, behind the chain."""
         return HOP_ANALYZER
 
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
-        """Starts learning once a sequential round is granted; publishes once the last certificate is here."""
+        """Opens its own layer and hands the tickets in; then publishes, or learns first, as the certificates come."""
+        if row.state == pb.ROUND_STATE_CLOSED:
+            await self._open_own_layer(terms)
+            return True
         is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
-        if row.state != pb.ROUND_STATE_CLOSED and not is_sequential:
+        if row.state != pb.ROUND_STATE_MIXED and not is_sequential:
             return False
-        kind = _LAST_CERTIFICATE if is_sequential else _CERTIFICATE
-        document = await self.store.run("read the certificate", lambda tx: tx.document(terms.round_id, kind))
+        document = await self._certificate(terms, is_last=is_sequential)
+        if document is None and not is_sequential:
+            await self.send_lane(terms, terms.manifest.accountant.service, pb.LANE_TICKET)
+            document = await self._certificate(terms, is_last=False)
         if document is None:
             return False
         signed = pb.Signed.FromString(document)
         if terms.question.sequential is None or is_sequential or not pb.Certificate.FromString(signed.payload).granted:
             await self._publish(terms, signed)
         else:
-            await self._checked_batch(terms, signed)
-            await self.store.run(
-                "begin the sequential part", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
-            )
+            await self._begin_sequential(terms, signed)
         return True
+
+    async def _certificate(self, terms: RoundTerms, *, is_last: bool) -> bytes | None:
+        kind = _LAST_CERTIFICATE if is_last else _CERTIFICATE
+        return await self.store.run("read the certificate", lambda tx: tx.document(terms.round_id, kind))
+
+    async def _open_own_layer(self, terms: RoundTerms) -> None:
+        """Keeps what is under its own layer of every report, and the item with its ticket for the accountant."""
+        watch = Stopwatch()
+        keys = await self.store.run("read the keys to open the batch", lambda tx: tx.keys(terms.round_id))
+        layer = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER)
+        arrived = await self.lane_in(terms, pb.LANE_REPORT)
+        work = partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label)
+        opened, watch.workers_cpu_s = await self.pool.map_chunks(work, arrived)
+        sealed = sorted({split_report(plaintext)[1] for plaintext in opened if plaintext is not None})
+        items = sorted(UNOPENED if plaintext is None else ticket_item(plaintext) for plaintext in opened)
+
+        def keep(tx: Transaction) -> None:
+            if sealed:
+                self.put_output(tx, terms.round_id, pb.LANE_REPORT, sealed)
+            self.put_output(tx, terms.round_id, pb.LANE_TICKET, items)
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
+            tx.add_cost(terms.round_id, "analyze", *watch.read())
+
+        await self.store.run("keep the opened batch", keep)
+        self.metrics.stage("open", watch.read()[0])
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
         """See `RoundDriver.withdrawable`; a sequential round also until its last certificate is here."""
@@ -83,8 +119,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
-                BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate was taken
-                before).
+                BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate or list
+                of reports without a ticket was taken before).
             SignatureError: the certificate is not signed by the accountant.
         """
         terms = await self.terms(request.round_id)
@@ -100,6 +136,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             new = tx.document(terms.round_id, _CERTIFICATE) is None
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             if new and certificate.granted:
+                tx.put_document(terms.round_id, _REJECTED, request.rejected)
                 pair = KeyPair(accountant.release_public_key, request.release_private_key)
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
@@ -138,13 +175,13 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
-        drops: dict[str, int] = {}
+        drops = Counter({drop.reason: drop.count for drop in certificate.report_drops})
         if certificate.granted and terms.question.sequential is not None:
             await self._answer_sequential(publication, terms, certificate)
         elif certificate.granted:
-            sealed = await self._checked_batch(terms, signed)
-            reports, drops, cpu_s = await self._open(terms, sealed)
+            reports, unreadable, cpu_s = await self._open(terms, await self._checked_batch(terms, certificate))
             watch.workers_cpu_s += cpu_s
+            drops.update(unreadable)
             publication.drops.extend(drop_counts(drops))
             await asyncio.to_thread(_answer, publication, terms, reports, certificate)
         document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
@@ -157,20 +194,61 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             self.forget(tx, terms.round_id)
 
         await self.store.run("publish", keep)
+        self._answer_keys.pop(terms.round_id, None)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
-    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Signed) -> list[bytes]:
-        """Returns the batch that is held here, if the certificate is about it."""
-        sealed = await self.lane_in(terms, pb.LANE_REPORT)
-        if await asyncio.to_thread(digest, sealed) != pb.Certificate.FromString(certificate.payload).batch_digest:
+    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Certificate) -> list[bytes]:
+        """Returns the sealed reports that have a ticket, if the certificate is about them and the batch held here."""
+        arrived = await self.lane_in(terms, pb.LANE_REPORT)
+        if await asyncio.to_thread(digest, arrived) != certificate.batch_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
-        return sealed
+        packed, without_ticket = await self.store.run(
+            "read the opened batch",
+            lambda tx: (
+                tx.chunks(terms.round_id, "out", pb.LANE_REPORT),
+                tx.document(terms.round_id, _REJECTED) or b"",
+            ),
+        )
+        size = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).sealed_size
+        sealed = [ciphertext for chunk in packed or [] for ciphertext in unpack(chunk, size)]
+        rejected = {without_ticket[start : start + 32] for start in range(0, len(without_ticket), 32)}
+        accepted = [one for one in sealed if hashlib.sha256(one).digest() not in rejected]
+        if digest(accepted) != certificate.reports_digest:
+            raise Refusal(Code.BAD_BATCH, "the certificate is for other reports than those held here")
+        return accepted
 
     # ------------------------------------------------------------- sequential rounds
 
+    async def _begin_sequential(self, terms: RoundTerms, signed: pb.Signed) -> None:
+        """Opens the keys that clients have submitted for their answers; from then on answers are learnt from."""
+        sealed = await self._checked_batch(terms, pb.Certificate.FromString(signed.payload))
+        keys = await self.store.run("read the keys to open answer keys", lambda tx: tx.keys(terms.round_id))
+        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
+        opened, _ = await self.pool.map_chunks(
+            partial(open_many, terms.suite, keys[RELEASE_KEY].private, label), sealed
+        )
+        document = b"".join(sorted(key for key in opened if key is not None))
+
+        def begin(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, _ANSWER_KEYS, document)
+            tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
+
+        await self.store.run("begin the sequential part", begin)
+
+    async def _may_answer(self, terms: RoundTerms, key: bytes) -> bool:
+        """Returns whether an answer may be signed with this key: it was submitted with a ticket."""
+        if terms.round_id not in self._answer_keys:
+            kept = await self.store.run(
+                "read the answer keys", lambda tx: tx.document(terms.round_id, _ANSWER_KEYS) or b""
+            )
+            self._answer_keys[terms.round_id] = frozenset(
+                kept[start : start + ANSWER_KEY_BYTES] for start in range(0, len(kept), ANSWER_KEY_BYTES)
+            )
+        return key in self._answer_keys[terms.round_id]
+
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
-        """Learns from one answer, once, and returns the signed model as it stands; anything else changes nothing.
+        """Learns from one answer of each key, and returns the signed model as it stands; nothing else changes it.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
@@ -185,19 +263,19 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
             raise Refusal(Code.NOT_READY, "the round is not granted yet")
-        sealed, report = request.ciphertext, None
-        if len(sealed) == Onion(terms).arriving_size(pb.LANE_ANSWER, HOP_ANALYZER):
-            (report,) = _open_both(terms.suite, _places(terms, keys, pb.LANE_ANSWER), [sealed])
-        name = f"{_MODEL}-answer-{hashlib.sha256(sealed).hexdigest()}"
+        key, report = _open_answer(terms, keys, request.ciphertext)
+        may_answer = await self._may_answer(terms, key)
+        name, content = f"{_MODEL}-answer-{key.hex()}", hashlib.sha256(report).digest()
 
         def learn(tx: Transaction) -> tuple[pb.Model, bool]:
             model = _model(tx, terms)
-            if tx.document(terms.round_id, name) is not None:  # hop 1 has not heard that it was learnt from
-                return model, True
+            known = tx.document(terms.round_id, name)
+            if known is not None:  # the same: hop 1 has not heard that it was learnt from
+                return model, known == content
             certificate = pb.Signed.FromString(tx.document(terms.round_id, _CERTIFICATE) or b"").payload
-            if report is None or not _learn(model, terms, pb.Certificate.FromString(certificate), report):
+            if not may_answer or not _learn(model, terms, pb.Certificate.FromString(certificate), report):
                 return model, False
-            tx.put_document(terms.round_id, name, b"learnt")
+            tx.put_document(terms.round_id, name, content)
             tx.replace_document(terms.round_id, _MODEL, canonical(model))
             return model, True
 
@@ -222,12 +300,12 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
         keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
-        places = _places(terms, keys, pb.LANE_REPORT)
-        distinct = list(dict.fromkeys(sealed))
-        opened, cpu_s = await self.pool.map_chunks(partial(_open_both, terms.suite, places), distinct)
+        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
+        work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
+        opened, cpu_s = await self.pool.map_chunks(work, sealed)
         reports: list[Any] = []
         decode = decoder(terms.question, terms.budget_grid[0])
-        drops = {"does-not-open": 0, "malformed": 0, "repeated": len(sealed) - len(distinct)}
+        drops = {"does-not-open": 0, "malformed": 0}
         for plaintext in opened:
             if plaintext is None:
                 drops["does-not-open"] += 1
@@ -239,13 +317,18 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return reports, drops, cpu_s
 
 
-def _places(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> list[tuple[bytes, Label]]:
-    """Returns the labels of the release layer and of the analyzer's own, each with the key that opens it."""
-    onion = Onion(terms)
-    return [
-        (keys[RELEASE_KEY].private, onion.layer(lane, HOP_RELEASE).label),
-        (keys[ENVELOPE_KEY].private, onion.layer(lane, HOP_ANALYZER).label),
-    ]
+def _open_answer(terms: RoundTerms, keys: Mapping[str, KeyPair], sealed: bytes) -> tuple[bytes, bytes]:
+    """Returns (answer key, report) of an answer that opens and that its key has signed; else two empty strings."""
+    for purpose, hop in ((ENVELOPE_KEY, HOP_ANALYZER), (RELEASE_KEY, HOP_RELEASE)):
+        layer = Onion(terms).layer(pb.LANE_ANSWER, hop)
+        if len(sealed) != layer.sealed_size:
+            return b"", b""
+        (opened,) = open_many(terms.suite, keys[purpose].private, layer.label, [sealed])
+        sealed = opened or b""
+    try:
+        return read_answer(terms.hash, sealed)
+    except SignatureError:
+        return b"", b""
 
 
 def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
@@ -275,13 +358,6 @@ def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plai
     model.parameters = parameters.astype("<f4").tobytes()
     model.num_answers += 1
     return True
-
-
-def _open_both(suite: str, places: list[tuple[bytes, Label]], sealed: list[bytes]) -> list[bytes | None]:
-    """Opens the release layer and then the analyzer's own; None where either does not open."""
-    (release_key, release_label), (own_key, own_label) = places
-    inner = open_many(suite, release_key, release_label, sealed)
-    return open_many(suite, own_key, own_label, [ciphertext or b"" for ciphertext in inner])
 
 
 def _answer(

@@ -1,8 +1,9 @@
 """A fleet: n users played from one place, each with its own ephemeral key and its own budget.
 
-Sealing runs in worker processes and overlaps with storing, enrolling and sending. A fleet that is started again for
-the same round goes on where it stopped: a sealed submission of one of its users is sent again, and no user is ever
-randomized twice.
+Randomizing and sealing run in worker processes and overlap with enrolling, asking for tickets, storing and sending. A
+fleet that is started again for the same round goes on where it stopped: a sealed submission of one of its users is sent
+again, and no user whose report has left is ever randomized twice. A user whose tickets were given and whose submission
+was not stored yet sits the round out (`client.tickets`), if its key is known.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TypeVar
 import grpc.aio
 
 from client.outbox import Outbox
-from client.submission import Participant, Sealed, per_call, seal_all, send
+from client.submission import Participant, Sealed, per_call, prepare_all, seal_all, send
+from client.tickets import get_tickets
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.workers import WorkerPool
@@ -35,7 +37,8 @@ class FleetReport:
     """What a fleet did: codes by count, how many users had answered before and were not sent again, and what it cost.
 
     `seal_wall_s` runs until the last submission is sealed, `submit_wall_s` from the first call to the last
-    acknowledgement; they overlap, `wall_s` is both together.
+    acknowledgement; they overlap, `wall_s` is both together. `ticket_wall_s` adds up all calls for tickets, of which
+    several are under way at once.
     """
 
     codes: Counter[str] = field(default_factory=Counter)
@@ -43,6 +46,7 @@ class FleetReport:
     wall_s: float = 0.0
     seal_wall_s: float = 0.0
     seal_cpu_s: float = 0.0
+    ticket_wall_s: float = 0.0
     submit_wall_s: float = 0.0
     bytes_sent: int = 0
 
@@ -54,6 +58,7 @@ class FleetReport:
 
 async def run_fleet(
     channel: grpc.aio.Channel,
+    accountant: grpc.aio.Channel,
     terms: RoundTerms,
     users: Mapping[str, Participant],
     *,
@@ -66,16 +71,18 @@ async def run_fleet(
 
     Args:
         channel: to hop 1.
+        accountant: channel to the accountant's public address.
         terms: the round's, verified.
         users: what each takes part with, by name.
         outbox: stores every sealed submission before it is sent.
         pool: the processes that randomize and seal.
-        enrol: registers client keys with hop 1; called before their submissions are sent.
+        enrol: registers client keys; called before tickets are asked for with them.
         progress: called with the number of users whose fate is known since the last call.
 
     Raises:
         ValueError: a user's value or `max_local_epsilon` cannot be used; no user of that chunk is randomized.
-        grpc.aio.AioRpcError: hop 1 stayed out of reach; the outbox keeps what is not acknowledged.
+        TicketError: the accountant's tickets do not verify under the key of the manifest.
+        grpc.aio.AioRpcError: hop 1 or accountant stayed out of reach; the outbox keeps what is not acknowledged.
     """
     report = FleetReport(answered_before=len(users.keys() & outbox.acknowledged(terms.round_id).keys()))
     started = time.perf_counter()
@@ -83,17 +90,36 @@ async def run_fleet(
 
     most = per_call(terms)
     chunk = min(most, _CHUNK)
+    under_way = asyncio.Semaphore(pool.processes + 2)
+
+    async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
+        async with under_way:
+            found, cpu_s = await pool.run(prepare_all, terms.payload, list(part.values()))
+            report.seal_cpu_s += cpu_s
+            prepared = dict(zip(part, found, strict=True))
+            await enrol([one.client_key for one in found])
+            asked = time.perf_counter()
+            tickets = await get_tickets(accountant, terms, prepared)
+            report.ticket_wall_s += time.perf_counter() - asked
+            report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
+            progress(len(tickets.refused))
+            granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]
+            sealed, cpu_s = await pool.run(seal_all, terms.payload, granted)
+            report.seal_cpu_s += cpu_s
+            return dict(zip(tickets.granted, sealed, strict=True))
 
     async def seal_everyone() -> None:
         known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
         for part in _parts({user: raw for user, raw in pending.items() if user in users}, chunk):
+            await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = [asyncio.create_task(_seal_part(part, terms, pool, report)) for part in _parts(fresh, chunk)]
+        jobs = [asyncio.create_task(seal_part(part)) for part in _parts(fresh, chunk)]
         for job in jobs:
             made = await job
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
-            await sealed.put({user: one.submission for user, one in made.items()})
+            if made:
+                await sealed.put({user: one.submission for user, one in made.items()})
         report.seal_wall_s = time.perf_counter() - started
         await sealed.put(None)
 
@@ -105,7 +131,6 @@ async def run_fleet(
                 following = sealed.get_nowait()
                 more = following is not None
                 part = part | (following or {})
-            await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             codes = await send(channel, terms.round_id, part)
             accepted = [user for user, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
             await asyncio.to_thread(outbox.acknowledge, terms.round_id, accepted)
@@ -124,11 +149,3 @@ async def run_fleet(
 def _parts(items: Mapping[str, T], size: int) -> list[dict[str, T]]:
     pairs = list(items.items())
     return [dict(pairs[start : start + size]) for start in range(0, len(pairs), size)]
-
-
-async def _seal_part(
-    part: Mapping[str, Participant], terms: RoundTerms, pool: WorkerPool, report: FleetReport
-) -> dict[str, Sealed]:
-    submissions, cpu_s = await pool.run(seal_all, terms.payload, list(part.values()))
-    report.seal_cpu_s += cpu_s
-    return dict(zip(part, submissions, strict=True))

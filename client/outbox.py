@@ -26,6 +26,7 @@ _submissions = sa.Table(
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("submission", sa.LargeBinary, nullable=False),
     sa.Column("trail", sa.LargeBinary, nullable=False),
+    sa.Column("answer_key", sa.LargeBinary, nullable=False),
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
@@ -52,7 +53,9 @@ class Outbox:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
         old &= (_submissions.c.submission != b"") | (_submissions.c.trail != b"")
         with self._engine.begin() as db:
-            forgotten = db.execute(_submissions.update().where(old).values(submission=b"", trail=b"")).rowcount
+            forgotten = db.execute(
+                _submissions.update().where(old).values(submission=b"", trail=b"", answer_key=b"")
+            ).rowcount
         if forgotten:
             with self._engine.connect() as db:  # what the log holds is overwritten, too
                 db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -68,6 +71,10 @@ class Outbox:
     def trails(self, round_id: str) -> dict[str, bytes]:
         """Returns the trails of the acknowledged submissions, by user."""
         return self._read(round_id, _submissions.c.acknowledged & (_submissions.c.trail != b""), _submissions.c.trail)
+
+    def answer_keys(self, round_id: str) -> dict[str, bytes]:
+        """Returns the keys that sign the answers in a sequential round, by user."""
+        return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
     def submission(self, round_id: str, user: str) -> bytes:
         """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
@@ -105,6 +112,7 @@ class Outbox:
                 "user": user,
                 "submission": sealed.submission,
                 "trail": sealed.trail,
+                "answer_key": sealed.answer_key,
                 "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
                 "kept_at_unix_s": int(self._now()),

@@ -91,7 +91,8 @@ async def answer_sequentially(
         terms: the round's, verified.
         deployment: with the keys that the certificate and the models are checked against.
         users: by name; one without a submitted budget in this round is not let in, and the others go on.
-        outbox: stores every answer before it is sent.
+        outbox: holds the users' submissions, by the same names, with the keys that sign their answers; stores every
+            answer before it is sent.
         patience_s: how long hop 1 may be out of reach, or let no user in.
         progress: called with 1 after every answer.
 
@@ -118,10 +119,17 @@ class _Taking:
         outbox: Outbox,
         progress: Callable[[int], None],
     ) -> None:
-        self.taken = SequentialAnswers()
+        self.taken = SequentialAnswers(refused=dict.fromkeys(users, "its submission is not in the outbox"))
         self._terms, self._onion = terms, Onion(terms)
         self._deployment = deployment
-        self._users = {_public(user.private_key): (name, user) for name, user in users.items()}
+        self._answer_keys = outbox.answer_keys(terms.round_id)
+        self._users = {
+            _public(user.private_key): (name, user) for name, user in users.items() if name in self._answer_keys
+        }
+        for name, _ in self._users.values():
+            del self.taken.refused[name]
+        if not self._users:
+            raise Refusal(Code.UNKNOWN_CLIENT, f"no submission of these {len(users)} users is in the outbox")
         self._outbox = outbox
         self._answers = f"answers/{terms.round_id}"
         self._progress = progress
@@ -220,14 +228,15 @@ class _Taking:
             return self._outbox.submission(self._answers, name)
         except KeyError:
             pass
+        key = self._answer_keys[name]
         try:
             vector = user.gradient(parameters)
-            envelope = seal_answer(self._terms, self._onion, vector, user.max_local_epsilon)
+            envelope = seal_answer(self._terms, self._onion, vector, user.max_local_epsilon, key)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             mechanism = self._terms.question.mechanism
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
-            envelope = seal_answer(self._terms, self._onion, zero, user.max_local_epsilon)
+            envelope = seal_answer(self._terms, self._onion, zero, user.max_local_epsilon, key)
         try:
             self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster

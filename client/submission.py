@@ -1,11 +1,13 @@
 """From a user's value and largest acceptable budget to a signed, sealed submission, and from there to hop 1.
 
 Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
-order that is safe: choose the budget, randomize once, seal, sign, store, send.
+order that is safe: choose the budget, randomize once, seal, get tickets (`client.tickets`), seal again, sign, store,
+send.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,10 +17,10 @@ import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.randomizers import randomize
-from protocol.identity import sign_submission
+from protocol.identity import sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
-from protocol.onion import Onion, encode_budget
-from protocol.questions import JOINING, Question, choose_budget
+from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
+from protocol.questions import Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
@@ -27,9 +29,12 @@ from runtime.transport import retrying
 __all__ = [
     "MAX_PER_CALL",
     "Participant",
+    "Prepared",
     "Sealed",
     "new_client_key",
     "per_call",
+    "prepare_all",
+    "prepare_one",
     "seal_all",
     "seal_answer",
     "seal_one",
@@ -67,38 +72,89 @@ def new_client_key() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
+class Prepared(NamedTuple):
+    """A randomized report and its budget, with everything but their tickets.
+
+    Attributes:
+        sealed: the report under the release key; in a sequential round, the key that will sign the answer.
+        record: the local budget, with random bytes.
+        private_key: Ed25519, 32 bytes: signs the submission.
+        token: a one-use token, 32 bytes; empty for a registered key.
+        answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
+    """
+
+    sealed: bytes
+    record: BudgetRecord
+    private_key: bytes
+    token: bytes
+    answer_key: bytes
+
+    @property
+    def client_key(self) -> bytes:
+        """The public half of the key that signs the submission."""
+        return _public(self.private_key)
+
+    def __repr__(self) -> str:
+        return "Prepared()"
+
+    def messages(self, manifest_hash: bytes) -> tuple[bytes, bytes]:
+        """Returns what the tickets are for: the report lane's, then the parameter lane's."""
+        sealed_hash = hashlib.sha256(self.sealed).digest()
+        return report_message(manifest_hash, sealed_hash), self.record.message(manifest_hash)
+
+
 class Sealed(NamedTuple):
-    """A serialised submission, its trail (`protocol.onion.Wrapped`), and the local epsilon that it spends."""
+    """What a user keeps of a submission.
+
+    Attributes:
+        submission: serialised.
+        trail: of its envelope; see `protocol.onion.Wrapped`.
+        local_epsilon: what it spends.
+        answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
+    """
 
     submission: bytes
     trail: bytes
     local_epsilon: float = 0.0
+    answer_key: bytes = b""
 
 
-def seal_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Sealed:
-    """Returns one user's sealed submission; every call spends the user's budget once.
+def prepare_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Prepared:
+    """Returns one user's randomized report, ready for its tickets; every call spends the user's budget once.
 
     Raises:
         ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
-    report = JOINING if terms.question.sequential else _report(terms.question, participant.value, epsilon)
-    envelope, trail = onion.wrap(report, encode_budget(epsilon, terms.question.mechanism.budget_delta))
-    key = participant.private_key or new_client_key()
-    submission = sign_submission(terms.round_id, envelope, key, participant.token)
-    return Sealed(submission.SerializeToString(), trail, epsilon)
+    answer_key = new_client_key() if terms.question.sequential else b""
+    report = _public(answer_key) if answer_key else _report(terms.question, participant.value, epsilon)
+    record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), SystemRandom().block(16))
+    private_key = participant.private_key or new_client_key()
+    return Prepared(onion.seal_report(report), record, private_key, participant.token, answer_key)
 
 
-def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float) -> bytes:
-    """Returns the envelope around one user's randomized vector, for given when hop 1 asks it.
+def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
+    """Returns the sealed submission of a user who has a ticket for each lane."""
+    envelope, trail = onion.wrap(prepared.sealed, prepared.record, tickets)
+    submission = sign_submission(terms.round_id, envelope, prepared.private_key, prepared.token)
+    epsilon, _ = decode_budget(prepared.record.budget)
+    return Sealed(submission.SerializeToString(), trail, epsilon, prepared.answer_key)
 
-    Spends the budget that was submitted for the same `max_local_epsilon`.
+
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float, answer_key: bytes) -> bytes:
+    """Returns the envelope around one user's randomized vector, for when hop 1 asks it.
+
+    Spends the budget that was submitted for the same `max_local_epsilon`; `answer_key` is that submission's.
 
     Raises:
         ValueError: the value is not a vector of the round's dimension.
     """
-    epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
-    return onion.wrap_answer(_report(terms.question, value, epsilon))
+    report = _report(terms.question, value, choose_budget(max_local_epsilon, terms.budget_grid))
+    return onion.wrap_answer(sign_answer(terms.hash, report, answer_key))
+
+
+def _public(private_key: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:
@@ -111,10 +167,16 @@ def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
     return terms, Onion(terms)
 
 
-def seal_all(manifest: bytes, participants: Sequence[Participant]) -> list[Sealed]:
-    """Returns sealed submissions, in order; the work of one chunk of a fleet, made for a worker process."""
+def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
+    """Returns prepared reports, in order; the work of one chunk of a fleet, made for a worker process."""
     terms, onion = _round(manifest)
-    return [seal_one(terms, onion, participant) for participant in participants]
+    return [prepare_one(terms, onion, participant) for participant in participants]
+
+
+def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, bytes]]]) -> list[Sealed]:
+    """Returns sealed submissions, in order, of reports with their tickets; made for a worker process."""
+    terms, onion = _round(manifest)
+    return [seal_one(terms, onion, one, tickets) for one, tickets in prepared]
 
 
 def per_call(terms: RoundTerms) -> int:

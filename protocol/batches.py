@@ -13,7 +13,7 @@ from protocol.identity import Kind, Pinned, read_signed
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["ciphertext_hashes", "digest", "drop_counts", "read_commitments", "unpack"]
+__all__ = ["ciphertext_hashes", "digest", "digest_of_hashes", "drop_counts", "read_commitments", "unpack"]
 
 
 def unpack(packed: bytes, size: int) -> list[bytes]:
@@ -34,7 +34,12 @@ def ciphertext_hashes(ciphertexts: Sequence[bytes]) -> list[bytes]:
 
 def digest(ciphertexts: Sequence[bytes]) -> bytes:
     """Returns the name of a batch, whatever its order."""
-    return hashlib.sha256(b"".join(ciphertext_hashes(ciphertexts))).digest()
+    return digest_of_hashes(ciphertext_hashes(ciphertexts))
+
+
+def digest_of_hashes(hashes: Sequence[bytes]) -> bytes:
+    """The same from the sorted hashes of its ciphertexts."""
+    return hashlib.sha256(b"".join(hashes)).digest()
 
 
 def drop_counts(drops: Mapping[str, int]) -> list[pb.Drop]:

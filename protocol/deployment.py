@@ -94,8 +94,10 @@ class Deployment(_Strict):
         names = [entry.name for entry in self.services]
         if len(set(names)) != len(names) or OPERATOR in names:
             raise ValueError(f"service names are {names}; they must differ, and {OPERATOR!r} is taken")
-        if self.shufflers[0].public_address is None or self.analyzer.public_address is None:
-            raise ValueError("the first shuffler and the analyzer need a public_address: clients call them")
+        if None in (entry.public_address for entry in (self.shufflers[0], self.accountant, self.analyzer)):
+            raise ValueError(
+                "the first shuffler, the accountant and the analyzer need a public_address: clients call them"
+            )
         return self
 
     @property

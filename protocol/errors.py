@@ -3,6 +3,7 @@
     CroupierError
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
+    ├── TicketError              a ticket that does not verify, or cannot be made
     └── Refusal                  an answer "no" that travels: has a code from `Code`
 
 A `Code` maps to one gRPC status and one public message; the codes of single submissions bear the same names. What a
@@ -16,7 +17,16 @@ from dataclasses import dataclass
 
 import grpc
 
-__all__ = ["TRANSIENT", "Code", "CroupierError", "EnvelopeError", "Refusal", "SignatureError", "refusal_of"]
+__all__ = [
+    "TRANSIENT",
+    "Code",
+    "CroupierError",
+    "EnvelopeError",
+    "Refusal",
+    "SignatureError",
+    "TicketError",
+    "refusal_of",
+]
 
 
 TRANSIENT = (
@@ -46,6 +56,10 @@ class SignatureError(CroupierError):
     """A signature is missing, by another signer, or over other bytes."""
 
 
+class TicketError(CroupierError):
+    """A blinded message cannot be evaluated, or evaluations do not verify under the key of the manifest."""
+
+
 @dataclass(frozen=True)
 class _Entry:
     status: grpc.StatusCode
@@ -72,6 +86,10 @@ class Code(enum.Enum):
     TOKEN_USED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token has been used")
     WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope does not have the size of this round")
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
+    TICKETS_GIVEN = _Entry(
+        grpc.StatusCode.ALREADY_EXISTS,
+        "this client has asked for tickets for a submission that is lost; it sits this round out",
+    )
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")

@@ -11,7 +11,7 @@ import enum
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -24,9 +24,12 @@ __all__ = [
     "Identity",
     "Kind",
     "Pinned",
+    "Purpose",
     "attendance_is_authentic",
     "document_hash",
+    "read_answer",
     "read_signed",
+    "sign_answer",
     "sign_attendance",
     "sign_submission",
     "submission_is_authentic",
@@ -38,6 +41,8 @@ __all__ = [
 M = TypeVar("M", bound=Message)
 Pinned = Mapping[str, Collection[bytes]]
 """The Ed25519 public keys that are trusted, by name."""
+Purpose = Literal["submit", "tickets"]
+"""What a client signs a submission for: an envelope for hop 1, or blinded messages for the accountant."""
 
 
 class Kind(enum.StrEnum):
@@ -136,25 +141,27 @@ def _of_round(method: str, round_id: str) -> bytes:
     return _context(method) + struct.pack(">H", len(name)) + name
 
 
-def _submission_bytes(round_id: str, envelope: bytes, token: bytes) -> bytes:
-    signed = _of_round("submit", round_id) + hashlib.sha256(envelope).digest()
+def _submission_bytes(purpose: Purpose, round_id: str, envelope: bytes, token: bytes) -> bytes:
+    signed = _of_round(purpose, round_id) + hashlib.sha256(envelope).digest()
     return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
-def sign_submission(round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"") -> Submission:
-    """Returns the submission of one client: signed over method, round, and hashes of the envelope and the token."""
+def sign_submission(
+    round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
+) -> Submission:
+    """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token."""
     key = Ed25519PrivateKey.from_private_bytes(private_key)
     return Submission(
         client_key=key.public_key().public_bytes_raw(),
         envelope=envelope,
-        signature=key.sign(_submission_bytes(round_id, envelope, token)),
+        signature=key.sign(_submission_bytes(purpose, round_id, envelope, token)),
         token=token,
     )
 
 
-def submission_is_authentic(round_id: str, submission: Submission) -> bool:
-    """Returns whether the client named in the submission signed it for this round."""
-    message = _submission_bytes(round_id, submission.envelope, submission.token)
+def submission_is_authentic(round_id: str, submission: Submission, purpose: Purpose = "submit") -> bool:
+    """Returns whether the client named in the submission signed it for this round and purpose."""
+    message = _submission_bytes(purpose, round_id, submission.envelope, submission.token)
     return _is_by(submission.client_key, submission.signature, message)
 
 
@@ -168,3 +175,21 @@ def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Atte
 def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attendance) -> bool:
     """Returns whether the client named in the attendance signed it for this round and stream."""
     return _is_by(attendance.client_key, attendance.signature, _of_round("attend", round_id) + challenge)
+
+
+def sign_answer(manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:
+    """Returns the answer of one client in a sequential round: its public answer key, its signature, its report."""
+    key = Ed25519PrivateKey.from_private_bytes(answer_key)
+    return key.public_key().public_bytes_raw() + key.sign(_context("answer") + manifest_hash + report) + report
+
+
+def read_answer(manifest_hash: bytes, answer: bytes) -> tuple[bytes, bytes]:
+    """Returns (public answer key, report) of an answer.
+
+    Raises:
+        SignatureError: the answer is not signed by the key that it names.
+    """
+    key, signature, report = answer[:32], answer[32:96], answer[96:]
+    if not _is_by(key, signature, _context("answer") + manifest_hash + report):
+        raise SignatureError("an answer is not signed by the key that it names")
+    return key, report

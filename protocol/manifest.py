@@ -20,6 +20,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
 from protocol.mechanisms import Mechanism
 from protocol.questions import Question
+from protocol.tickets import TICKET_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["RoundTerms", "canonical", "parse_terms"]
@@ -179,6 +180,9 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
             raise ValueError(f"the public key of {keys.service!r} is missing")
     if len({keys.service for keys in everyone}) != len(everyone):
         raise ValueError("a service appears twice in the manifest")
+    tickets = (manifest.accountant.report_ticket_key, manifest.accountant.parameter_ticket_key)
+    if {len(key) for key in tickets} != {TICKET_KEY_BYTES} or tickets[0] == tickets[1]:
+        raise ValueError(f"the accountant's two ticket keys must differ and have {TICKET_KEY_BYTES} bytes each")
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")

@@ -1,12 +1,13 @@
 """The layers of one round: which key seals what, in which order, and the exact size of everything.
 
-    joint envelope ── hop 1 ──┬─ report lane:    hop 2 … hop k, release key, analyzer, report
-                              └─ parameter lane: hop 2 … hop k, accountant, local budget
+    joint envelope ── hop 1 ──┬─ report lane:    hop 2 … hop k, analyzer: (ticket, release key: report)
+                              └─ parameter lane: hop 2 … hop k, accountant: (ticket, local budget, random bytes)
 
-    sequential, an answer: hop 1 … hop k, release key, analyzer, report
+    sequential, an answer: hop 1 … hop k, analyzer, release key: (key, signature, report)
 
-A client calls `wrap`, and in a sequential round `wrap_answer` for its report; a hop or sink asks for its own `Layer`.
-Sizes are the same for every client of a round; any other size is refused before it is opened.
+A client seals its report with `seal_report`, gets tickets for it and for its budget, and calls `wrap`; in a sequential
+round it calls `wrap_answer` later. A hop or sink asks for its own `Layer`. Sizes are the same for every client of a
+round; any other size is refused before it is opened.
 """
 
 from __future__ import annotations
@@ -18,25 +19,96 @@ from typing import NamedTuple
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
 from protocol.manifest import RoundTerms
+from protocol.tickets import TICKET_BYTES, ticket_message
 from protocol.v1.messages_pb2 import Lane
 
-__all__ = ["BUDGET_BYTES", "Layer", "Onion", "Wrapped", "decode_budget", "encode_budget"]
+__all__ = [
+    "BUDGET_BYTES",
+    "BUDGET_RECORD_BYTES",
+    "UNOPENED",
+    "BudgetRecord",
+    "Layer",
+    "Onion",
+    "Wrapped",
+    "decode_budget",
+    "encode_budget",
+    "report_message",
+    "split_report",
+    "ticket_item",
+]
 
 BUDGET_BYTES = 16
+_SALT_BYTES = 16
+BUDGET_RECORD_BYTES = BUDGET_BYTES + _SALT_BYTES
 _BUDGET = struct.Struct(">dd")
 
 
 def encode_budget(epsilon: float, delta: float) -> bytes:
-    """Returns the plaintext of the parameter lane: two IEEE doubles, big-endian."""
+    """Returns a local budget as it travels: two IEEE doubles, big-endian."""
     return _BUDGET.pack(epsilon, delta)
 
 
 def decode_budget(plaintext: bytes) -> tuple[float, float]:
     """Returns (epsilon, delta) as sent; whether they are on the grid is the accountant's to check."""
     if len(plaintext) != BUDGET_BYTES:
-        raise ValueError(f"a budget has {len(plaintext)} bytes; {BUDGET_BYTES} are required")
+        raise ValueError(f"a budget has {len(plaintext)} bytes; it must have {BUDGET_BYTES}")
     epsilon, delta = _BUDGET.unpack(plaintext)
     return epsilon, delta
+
+
+@dataclass(frozen=True)
+class BudgetRecord:
+    """A client's budget as its ticket is for it: with random bytes, so that no ticket fits two clients.
+
+    Attributes:
+        budget: `encode_budget`, 16 bytes.
+        salt: 16 bytes from the operating system's generator.
+    """
+
+    budget: bytes
+    salt: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.budget) != BUDGET_BYTES or len(self.salt) != _SALT_BYTES:
+            raise ValueError(
+                f"budget and salt have {len(self.budget)} and {len(self.salt)} bytes; "
+                f"they must have {BUDGET_BYTES} and {_SALT_BYTES}"
+            )
+
+    @classmethod
+    def split(cls, plaintext: bytes) -> tuple[bytes, BudgetRecord]:
+        """Returns (ticket, record) of an opened parameter message of the right size."""
+        cut = TICKET_BYTES + BUDGET_BYTES
+        return plaintext[:TICKET_BYTES], cls(plaintext[TICKET_BYTES:cut], plaintext[cut:])
+
+    def message(self, manifest_hash: bytes) -> bytes:
+        """Returns what the ticket of the parameter lane is for."""
+        return ticket_message(manifest_hash, Lane.LANE_PARAMETER, self.budget + self.salt)
+
+
+def report_message(manifest_hash: bytes, sealed_hash: bytes) -> bytes:
+    """Returns what the ticket of the report lane is for.
+
+    Args:
+        manifest_hash: `RoundTerms.hash`.
+        sealed_hash: SHA-256 of the report's ciphertext under the release key.
+    """
+    return ticket_message(manifest_hash, Lane.LANE_REPORT, sealed_hash)
+
+
+UNOPENED = bytes(hashlib.sha256().digest_size + TICKET_BYTES)
+"""What the analyzer hands in, instead of hash and ticket, for what arrived and does not open."""
+
+
+def ticket_item(plaintext: bytes) -> bytes:
+    """Returns what the analyzer hands in for a report message that it has opened: hash and ticket."""
+    ticket, sealed = split_report(plaintext)
+    return hashlib.sha256(sealed).digest() + ticket
+
+
+def split_report(plaintext: bytes) -> tuple[bytes, bytes]:
+    """Returns (ticket, ciphertext under the release key) of a report message that the analyzer has opened."""
+    return plaintext[:TICKET_BYTES], plaintext[TICKET_BYTES:]
 
 
 @dataclass(frozen=True)
@@ -68,16 +140,18 @@ class Onion:
         self._terms = terms
         manifest = terms.manifest
         hops = [(index, keys.public_key) for index, keys in enumerate(manifest.hops, start=1)]
-        inner = [(HOP_RELEASE, manifest.accountant.release_public_key), (HOP_ANALYZER, manifest.analyzer.public_key)]
-        self._report = self._layers(Lane.LANE_REPORT, hops[1:] + inner, terms.question.submitted_bytes)
+        analyzer = (HOP_ANALYZER, manifest.analyzer.public_key)
+        question, release = terms.question, (HOP_RELEASE, manifest.accountant.release_public_key)
+        self._release = self._layers(Lane.LANE_REPORT, [release], question.submitted_bytes)
+        held = TICKET_BYTES + self._release[0].sealed_size
+        self._report = self._layers(Lane.LANE_REPORT, [*hops[1:], analyzer], held)
         self._answer = (
-            self._layers(Lane.LANE_ANSWER, hops + inner, terms.question.mechanism.report_bytes)
-            if terms.question.sequential
+            self._layers(Lane.LANE_ANSWER, [*hops, analyzer, release], question.answer_bytes)
+            if question.sequential
             else []
         )
-        self._parameter = self._layers(
-            Lane.LANE_PARAMETER, [*hops[1:], (HOP_ACCOUNTANT, manifest.accountant.public_key)], BUDGET_BYTES
-        )
+        accountant = (HOP_ACCOUNTANT, manifest.accountant.public_key)
+        self._parameter = self._layers(Lane.LANE_PARAMETER, [*hops[1:], accountant], TICKET_BYTES + BUDGET_RECORD_BYTES)
         both = self._report[0].sealed_size + self._parameter[0].sealed_size
         (self.joint,) = self._layers(Lane.LANE_JOINT, hops[:1], both)
 
@@ -95,7 +169,7 @@ class Onion:
         """Returns the layer of a lane that `hop` opens (a number in the chain, or a place behind it)."""
         lanes = {
             Lane.LANE_JOINT: [self.joint],
-            Lane.LANE_REPORT: self._report,
+            Lane.LANE_REPORT: self._report + self._release,
             Lane.LANE_PARAMETER: self._parameter,
             Lane.LANE_ANSWER: self._answer,
         }
@@ -106,31 +180,44 @@ class Onion:
 
     def arriving_size(self, lane: Lane.ValueType, hop: int) -> int:
         """Returns the exact size of this lane's ciphertexts as they arrive at a hop or sink."""
-        return self.layer(lane, HOP_RELEASE if hop == HOP_ANALYZER else hop).sealed_size
+        if lane == Lane.LANE_TICKET:
+            return len(UNOPENED)
+        return self.layer(lane, hop).sealed_size
 
     def split(self, joint_plaintext: bytes) -> tuple[bytes, bytes]:
         """Returns (report, parameter) ciphertexts for the next role from an opened joint envelope."""
         cut = self._report[0].sealed_size
         return joint_plaintext[:cut], joint_plaintext[cut:]
 
-    def wrap(self, report: bytes, budget: bytes) -> Wrapped:
-        """Returns the joint envelope around one randomized report and its local budget, and its trail."""
+    def seal_report(self, report: bytes) -> bytes:
+        """Returns one randomized report under the release key: what the ticket of the report lane is for."""
         needed = self._terms.question.submitted_bytes
-        if len(report) != needed or len(budget) != BUDGET_BYTES:
-            raise ValueError(
-                f"report and budget have {len(report)} and {len(budget)} bytes, not {needed} and {BUDGET_BYTES}"
-            )
-        reports, budgets = self._seal(self._report, report), self._seal(self._parameter, budget)
+        if len(report) != needed:
+            raise ValueError(f"the report has {len(report)} bytes; it must have {needed}")
+        return self._seal(self._release, report)[0]
+
+    def wrap(self, sealed: bytes, record: BudgetRecord, tickets: tuple[bytes, bytes]) -> Wrapped:
+        """Returns the joint envelope around a sealed report and its budget, and its trail.
+
+        Args:
+            sealed: what `seal_report` returned.
+            record: the local budget that the report was made with.
+            tickets: of the report lane, for `report_message`, and of the parameter lane, for `BudgetRecord.message`.
+        """
+        if {len(ticket) for ticket in tickets} != {TICKET_BYTES}:
+            raise ValueError(f"tickets have {[len(ticket) for ticket in tickets]} bytes; each must have {TICKET_BYTES}")
+        reports = self._seal(self._report, tickets[0] + sealed)
+        budgets = self._seal(self._parameter, tickets[1] + record.budget + record.salt)
         (envelope,) = self._seal([self.joint], reports[0] + budgets[0])
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
         return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
 
-    def wrap_answer(self, report: bytes) -> bytes:
-        """Returns the envelope around one randomized report of a client that is asked in a sequential round."""
-        needed = self._terms.question.mechanism.report_bytes
-        if len(report) != needed:
-            raise ValueError(f"the report has {len(report)} bytes, not {needed}")
-        return self._seal(self._answer, report)[0]
+    def wrap_answer(self, answer: bytes) -> bytes:
+        """Returns the envelope around the signed report of a client that is asked in a sequential round."""
+        needed = self._terms.question.answer_bytes
+        if len(answer) != needed:
+            raise ValueError(f"the answer has {len(answer)} bytes; it must have {needed}")
+        return self._seal(self._answer, answer)[0]
 
     def _seal(self, layers: list[Layer], content: bytes) -> list[bytes]:
         """Returns the ciphertext of every layer, outermost first."""

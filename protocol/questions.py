@@ -14,10 +14,11 @@ from typing import Self
 from protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["JOINING", "Question", "choose_budget"]
+__all__ = ["ANSWER_KEY_BYTES", "Question", "choose_budget"]
 
-JOINING = b"\0"
-"""In sequential: what stands in the place of a report when a client submits its budget."""
+ANSWER_KEY_BYTES = 32
+"""Sequential rounds: in the place of a report a client submits a fresh Ed25519 key, which will sign its answer."""
+_SIGNATURE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,13 @@ class Question:
 
     @property
     def submitted_bytes(self) -> int:
-        """The exact size of what a client submits beside its budget: its report, or just that it takes part."""
-        return self.mechanism.report_bytes if self.sequential is None else len(JOINING)
+        """The exact size of what a client submits beside its budget: its report, or the key of a later answer."""
+        return self.mechanism.report_bytes if self.sequential is None else ANSWER_KEY_BYTES
+
+    @property
+    def answer_bytes(self) -> int:
+        """Sequential rounds: the exact size of an answer: key, signature and report."""
+        return ANSWER_KEY_BYTES + _SIGNATURE_BYTES + self.mechanism.report_bytes
 
 
 def choose_budget(max_local_epsilon: float, grid: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import grpc
@@ -46,6 +46,14 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
     def predecessor(self, terms: RoundTerms) -> str:
         """Returns the only service that may deliver lanes to this one."""
         return terms.manifest.hops[-1].service
+
+    def senders(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns which lanes come to this service, and the only service that may deliver each."""
+        return dict.fromkeys(self.lanes_in, self.predecessor(terms))
+
+    def taking(self, lane: pb.Lane.ValueType) -> Collection[pb.RoundState.ValueType]:
+        """Returns the states in which something new of a lane is taken: until the hand-over."""
+        return (pb.ROUND_STATE_OPEN,)
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
@@ -87,13 +95,14 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         """Takes one chunk of a lane; answers after it is durable. The same chunk again changes nothing.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
+            Refusal: NOT_YOUR_CALL (only the lane's sender may), UNKNOWN_ROUND, BAD_REQUEST (lane, chunk number),
                 BAD_BATCH (size, more items than the round can have), CONFLICT (the chunk was delivered with other
                 content), WRONG_STATE (the round has ended here, or the batch has been handed over).
         """
         terms = await self.terms(request.round_id)
-        self.require_caller(context, [self.predecessor(terms)])
-        if request.lane not in self.lanes_in:
+        senders = self.senders(terms)
+        self.require_caller(context, [senders[request.lane]] if request.lane in senders else senders.values())
+        if request.lane not in senders:
             raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
         if not request.chunk_index < request.chunk_count:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
@@ -110,7 +119,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
             is_new = tx.put_chunk(
                 terms.round_id, "in", request.lane, request.chunk_index, request.chunk_count, request.ciphertexts
             )
-            if is_new and row.state != pb.ROUND_STATE_OPEN:
+            if is_new and row.state not in self.taking(request.lane):
                 raise Refusal(Code.WRONG_STATE, "the batch has been handed over")
             if is_new and tx.num_bytes(terms.round_id, "in", request.lane) > most * size:
                 raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")

@@ -38,8 +38,6 @@ _BEFORE_CERTIFICATE = (
 class RoundControl(RoundDriver, stubs.RoundControlServicer):
     """The operator's calls, the same for every role."""
 
-    purposes: tuple[str, ...] = (ENVELOPE_KEY,)
-
     async def Prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:  # noqa: N802
         """Makes this service's key pairs for a round; the same call again answers with the same keys.
 
@@ -52,7 +50,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         if not 1 <= len(round_id.encode()) <= 128:
             raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
         try:
-            fresh = {purpose: generate_key_pair(suite) for purpose in self.purposes}
+            fresh = self.fresh_keys(suite)
         except ValueError as error:
             raise Refusal(Code.BAD_REQUEST, str(error)) from error
 
@@ -66,23 +64,26 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             return tx.keys(round_id)
 
         keys = await self.store.run("prepare the round", prepare)
-        payload = canonical(self._own_keys(round_id, keys))
+        payload = canonical(self.round_keys(round_id, keys))
         return rpc.PrepareResponse(round_keys=self.identity.signed(Kind.ROUND_KEYS, payload))
 
-    def _own_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:
-        release = keys.get(RELEASE_KEY)
-        return pb.RoundKeys(
-            round_id=round_id,
-            service=self.name,
-            public_key=keys[ENVELOPE_KEY].public,
-            release_public_key=release.public if release else b"",
-        )
+    def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
+        """Returns new key pairs for a round, by purpose.
+
+        Raises:
+            ValueError: there is no such HPKE suite.
+        """
+        return {ENVELOPE_KEY: generate_key_pair(suite)}
+
+    def round_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:
+        """Returns the public halves as they stand in the manifest."""
+        return pb.RoundKeys(round_id=round_id, service=self.name, public_key=keys[ENVELOPE_KEY].public)
 
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
         terms.check_place(self.deployment)
         keys = await self.store.run("read the keys to check the terms", lambda tx: tx.keys(terms.round_id))
-        if not keys or terms.keys_of(self.name) != self._own_keys(terms.round_id, keys):
+        if not keys or terms.keys_of(self.name) != self.round_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
         return terms
 

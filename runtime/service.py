@@ -10,4 +10,4 @@ __all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "SEQUENTIAL_REPORT", "RoundService", "
 
 
 class RoundService(RoundControl, Delivery):
-    """What every role inherits. A role says which key pairs it has, which lanes come to it, and what to do next."""
+    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next."""

@@ -60,7 +60,7 @@ _LONGEST_RETRY_AFTER_S = 30.0
 _OURS = "/croupier."
 _LARGE = 64 * 1024
 _LINES_PER_SECOND, _LONGEST_TEXT = 20, 300
-_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend"})
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -27,9 +27,9 @@ from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.admission import MAX_PER_CALL, Admission
 from runtime.service import ENVELOPE_KEY, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
-from shuffler.admission import MAX_PER_CALL, Admission
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import open_layer, permute
 from shuffler.sequential import SequentialHop

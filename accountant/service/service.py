@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import grpc.aio
@@ -28,35 +28,36 @@ from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan, resized
 from accountant.results import Certificate, Grade, round_down, round_up
 from accountant.service.ledger import PROFILE_POINTS, Entry, Ledger, Limit, Profile, profile_of
-from protocol.batches import read_commitments
-from protocol.envelope import HOP_ACCOUNTANT, open_many
+from accountant.service.tickets import BudgetsFound, ReportsFound, TicketService
+from protocol.batches import digest_of_hashes, drop_counts, read_commitments
+from protocol.envelope import HOP_ACCOUNTANT
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import KaryResponse
-from protocol.onion import Onion, decode_budget
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, SEQUENTIAL_REPORT, RoundService, Stopwatch
+from runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
 from runtime.store import RoundRow, Transaction
 
-__all__ = ["GENUINE_MESSAGES", "HONEST_ACCOUNTANT", "AccountantService"]
+__all__ = ["HONEST_ACCOUNTANT", "AccountantService", "genuine_roster"]
 
-GENUINE_MESSAGES = (
-    "no shuffler replaces, adds, alters or drops a client's message, report or budget: nothing prevents that until "
-    "clients have tickets"
-)
 HONEST_ACCOUNTANT = (
-    "the accountant follows the protocol: it certifies the budgets that arrived, as published, and gives the release "
-    "key away only with the certificate"
+    "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
+    "budgets that arrived with one, as published, and gives the release key away only with the certificate"
 )
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
+_REJECTED = "rejected"
+_MAX_REJECTED = 100_000
+"""Hashes of reports without a ticket that fit into the message with the grant."""
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+_MIXTURES = ("rr", "krr", "onebit", "hemisphere")
+"""Kinds of which a report with a smaller budget is one with a larger budget, or else a random one."""
 _NO_MORE = (
     "rounds have shown how many clients used each budget, as many as the privacy limit allows; nothing about the "
     "budgets of this one is said"
@@ -65,11 +66,15 @@ _MOST_GROWTH = 21  # steps of a quarter: a hundred times as many users
 _CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
-class AccountantService(RoundService, stubs.AccountantServicer):
+def genuine_roster(dishonest: int) -> str:
+    """Returns what a certificate assumes of the clients that were given tickets."""
+    return f"the roster is genuine: of the clients with tickets at most {dishonest} are dishonest"
+
+
+class AccountantService(TicketService):
     """The only holder of the release key until it has granted the round."""
 
-    purposes = (ENVELOPE_KEY, RELEASE_KEY)
-    lanes_in = (pb.LANE_PARAMETER,)
+    passing = (_REJECTED,)
     lasting = (_CERTIFICATE, _LAST_CERTIFICATE)
 
     def hop(self, terms: RoundTerms) -> int:
@@ -83,8 +88,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
         """Certifies, grants, or ends a sequential round; see `RoundDriver.advance`."""
         if row.state == pb.ROUND_STATE_CLOSED:
-            await self._certify(terms)
-        elif row.state == pb.ROUND_STATE_CERTIFIED:
+            return await self._certify(terms)
+        if row.state == pb.ROUND_STATE_CERTIFIED:
             await self._grant(terms)
         elif row.state == pb.ROUND_STATE_SEQUENTIAL:
             return await self._end_sequential(terms)
@@ -103,28 +108,45 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     # ------------------------------------------------------------- certify
 
-    async def _certify(self, terms: RoundTerms) -> None:
+    async def _certify(self, terms: RoundTerms) -> bool:
+        """Certifies the round once both lanes are here; returns False until then."""
         watch = Stopwatch()
+        checked = await self.reports_with_tickets(terms)
+        if checked is None:
+            return False
+        reports, cpu_s = checked
+        watch.workers_cpu_s += cpu_s
         handover = await self.store.run(
             "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
-        budgets, invalid, cpu_s = await self._open_budgets(terms)
+        budgets, cpu_s = await self.budgets_with_tickets(terms)
         watch.workers_cpu_s += cpu_s
-        certificate, entries = await asyncio.to_thread(_certificate, terms, chain, budgets, invalid)
+        num_tickets = await self.num_tickets(terms)
+        certificate, entries = await asyncio.to_thread(_certificate, terms, chain, budgets, reports, num_tickets)
         if terms.question.sequential is not None and certificate.granted:
             entries = await asyncio.to_thread(_reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
-            outcome = await self._enter(terms, certificate, entries, watch)
+            outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
         self.metrics.certificate(outcome)
-        self.metrics.invalid_budgets(invalid)
+        self.metrics.invalid_budgets(budgets.off_grid)
+        self.metrics.drops(pb.LANE_TICKET, reports.dropped)
+        self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
         await self.store.erase_log()
+        self.giving.pop(terms.round_id, None)
+        self.requests.forget(terms.round_id)
+        return True
 
     async def _enter(
-        self, terms: RoundTerms, certificate: pb.Certificate, entries: Sequence[Entry], watch: Stopwatch
+        self,
+        terms: RoundTerms,
+        certificate: pb.Certificate,
+        entries: Sequence[Entry],
+        rejected: bytes,
+        watch: Stopwatch,
     ) -> str:
         """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate.
 
@@ -155,8 +177,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 one_record = randomizer_of(terms.question.mechanism).unit == "record"
                 Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
             tx.put_document(terms.round_id, _CERTIFICATE, document)
+            tx.add_cost(terms.round_id, "tickets", *self.giving.get(terms.round_id, (0.0, 0.0)))
             tx.add_cost(terms.round_id, "certify", *watch.read())
-            if not certificate.granted:
+            if certificate.granted:
+                tx.put_document(terms.round_id, _REJECTED, rejected)
+            else:
                 tx.destroy_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
@@ -167,27 +192,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     def _ledger_turn(self) -> asyncio.Lock:
         return asyncio.Lock()
 
-    async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
-        """Returns the count of each grid budget, how many were invalid or repeated, and the workers' CPU seconds."""
-        layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        keys = await self.store.run("read the keys to open budgets", lambda tx: tx.keys(terms.round_id))
-        ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
-        opened, cpu_s = await self.pool.map_chunks(
-            partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label), list(dict.fromkeys(ciphertexts))
-        )
-        grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
-        found = Counter(
-            plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size
-        )
-        decoded = [(decode_budget(plaintext), count) for plaintext, count in found.items()]
-        budgets = Counter({budget[0]: count for budget, count in decoded if budget in grid})
-        return budgets, len(ciphertexts) - budgets.total(), cpu_s
-
     # ------------------------------------------------------------- release
 
     async def _grant(self, terms: RoundTerms) -> None:
-        document = await self.store.run(
-            "read the certificate to grant", lambda tx: tx.document(terms.round_id, _CERTIFICATE)
+        document, rejected = await self.store.run(
+            "read the certificate to grant",
+            lambda tx: (tx.document(terms.round_id, _CERTIFICATE), tx.document(terms.round_id, _REJECTED)),
         )
         signed = pb.Signed.FromString(document or b"")
         keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
@@ -196,6 +206,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             round_id=terms.round_id,
             certificate=signed,
             release_private_key=keys[RELEASE_KEY].private if granted else b"",
+            rejected=rejected or b"",
         )
         analyzer = terms.manifest.analyzer.service
         await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
@@ -205,7 +216,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             if granted and terms.question.sequential is not None:
                 state = pb.ROUND_STATE_SEQUENTIAL
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
-            tx.forget(terms.round_id)
+            self.forget(tx, terms.round_id)
 
         await self.store.run("finish the grant", finish)
 
@@ -282,40 +293,54 @@ def _limit(terms: RoundTerms) -> Limit | None:
 def _certificate(
     terms: RoundTerms,
     chain: Mapping[pb.Lane.ValueType, Sequence[pb.Commitment]],
-    budgets: Counter[float],
-    invalid: int,
+    budgets: BudgetsFound,
+    reports: ReportsFound,
+    num_tickets: int,
 ) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a released batch, with every reason against it, and what it costs each tier."""
-    manifest = terms.manifest
+    """Returns the certificate of a released batch, with every reason against it, and what it costs each tier.
+
+    Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
+    """
+    manifest, num_reports = terms.manifest, len(reports.hashes)
     last = chain[pb.LANE_REPORT][-1]
-    # A client that was dropped in one lane only, or sent a budget off the grid, counts as one more dishonest user.
-    lost = sum(drop.count for lane in chain.values() for commitment in lane[1:] for drop in commitment.drops)
-    dishonest = manifest.dishonest + invalid + lost
-    if terms.question.sequential is not None:
-        # Non-responders add no cover; nor do the answers of clients whose submission hop 1 could not open.
-        unreadable = sum(drop.count for drop in chain[pb.LANE_REPORT][0].drops)
-        dishonest += _most_missing(terms, budgets.total()) + unreadable
+    num_users, off_grid = budgets.counts.total(), budgets.off_grid
+    if reports.num_items != last.num_out:
+        raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items} of {last.num_out} reports")
+    if max(num_reports, num_users + off_grid) > num_tickets:
+        raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
+    released = num_reports
+    if terms.question.sequential is not None:  # only as many need to answer
+        released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(
         round_id=terms.round_id,
         manifest_hash=terms.hash,
         batch_digest=last.digest_out,
         delta=manifest.delta,
-        num_users=budgets.total(),
-        dishonest=dishonest,
-        invalid_budgets=invalid,
+        num_users=num_users,
+        dishonest=manifest.dishonest + num_tickets - released,
+        invalid_budgets=off_grid,
+        num_tickets=num_tickets,
+        num_reports=num_reports,
+        reports_digest=digest_of_hashes(reports.hashes),
+        report_drops=drop_counts(reports.dropped),
+        budget_drops=drop_counts(budgets.dropped),
+        unknown_budgets=num_tickets - num_users - off_grid,
     )
-    if not budgets:
+    if num_reports < manifest.min_batch_size:
+        message.refusals.append(
+            f"{num_reports} reports have a ticket; it must be at least {manifest.min_batch_size} of them"
+        )
+    if len(reports.rejected) > _MAX_REJECTED:
+        message.refusals.append(
+            f"{len(reports.rejected)} reports have no ticket; it must be at most {_MAX_REJECTED} of them"
+        )
+    if not num_users:
         message.epsilon = math.inf
         message.refusals.append("no budget of this batch is on the grid")
         return message, []
-    entries = _certify_into(message, terms, sorted(budgets.items()))
+    entries = _certify_into(message, terms, sorted(budgets.counts.items()))
     message.granted = not message.refusals
     return message, entries
-
-
-def _most_missing(terms: RoundTerms, num_users: int) -> int:
-    """Returns how many clients may fail to answer in a sequential round before hop 1 ends it."""
-    return max(0, num_users - terms.manifest.min_batch_size)
 
 
 def _reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
@@ -339,10 +364,16 @@ def _after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int
         batch_digest=first.batch_digest,
         delta=first.delta,
         num_users=first.num_users,
-        dishonest=first.dishonest - _most_missing(terms, first.num_users) + max(0, first.num_users - num_answers),
+        dishonest=terms.manifest.dishonest + max(0, first.num_tickets - num_answers),
         invalid_budgets=first.invalid_budgets,
         commitments=first.commitments,
         num_answers=num_answers,
+        num_tickets=first.num_tickets,
+        num_reports=first.num_reports,
+        reports_digest=first.reports_digest,
+        report_drops=first.report_drops,
+        budget_drops=first.budget_drops,
+        unknown_budgets=first.unknown_budgets,
     )
     entries = _certify_into(message, terms, [(tier.local_epsilon, tier.count) for tier in first.tiers])
     message.granted = not message.refusals
@@ -376,30 +407,82 @@ def _certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[
         seconds=SHARPER_SECONDS,
     )
     _fill(message, certificate, multiset)
+    entries = _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
+    if message.unknown_budgets:
+        entries = _unknown_budgets_into(message, terms, multiset, randomizer, entries)
+    central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
     if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
         message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
-    message.assumptions.extend((GENUINE_MESSAGES, HONEST_ACCOUNTANT))
+    message.assumptions.extend((genuine_roster(manifest.dishonest), HONEST_ACCOUNTANT))
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
-    if not certificate.delta <= manifest.delta:
+    if not central_delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(certificate.delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
         )
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
-    over = [(tier, limit) for tier, limit in zip(message.tiers, limits, strict=True) if not tier.epsilon <= limit]
+    reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
+    if message.unknown_budgets:  # of which each may be any
+        used = {tier.local_epsilon for tier in message.tiers}
+        reached += [
+            (budget, min(budget, message.unknown_budget_epsilon), limit)
+            for budget, limit in terms.epsilon_max_of.items()
+            if budget not in used
+        ]
+    over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
     if over:
-        tier, limit = max(over, key=lambda one: one[0].epsilon)
+        epsilon, local_epsilon, limit = max(over)
         whose = "certified epsilon"
         if len(set(terms.epsilon_max_of.values())) > 1:
-            whose = f"certified epsilon of clients with local epsilon {tier.local_epsilon:g}"
+            whose = f"certified epsilon of clients with local epsilon {local_epsilon:g}"
+        if message.unknown_budgets:
+            nearest = f"the budgets of {message.unknown_budgets} clients that were given tickets have not arrived"
+        else:
+            nearest = _nearest(multiset, limits, terms, dishonest)
         message.refusals.append(
-            f"{whose} is {round_up(tier.epsilon)}; it must be at most {round_down(limit)} "
-            f"({round_up(tier.epsilon - limit, 3)} too much); {_nearest(multiset, limits, terms, dishonest)}"
+            f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
+            f"({round_up(epsilon - limit, 3)} too much); {nearest}"
         )
-    return _entries(multiset, randomizer, certificate, with_profiles=_limit(terms) is not None)
+    return entries
+
+
+def _unknown_budgets_into(
+    message: pb.Certificate, terms: RoundTerms, known: Budgets, randomizer: Randomizer, entries: Sequence[Entry]
+) -> list[Entry]:
+    """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
+
+    One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
+    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
+    other randomizers each is at worst certified its local budget, if nobody known uses it.
+    """
+    mechanism, grid, used = terms.question.mechanism, terms.budget_grid, set(known.local_epsilon.tolist())
+    at_worst = 0.0
+    if mechanism.kind not in _MIXTURES:
+        at_worst = max([message.epsilon, *(budget for budget in grid[:-1] if budget not in used)])
+    *others, largest = entries
+    if grid[-1] not in used:  # else its users have been certified, with one helper fewer
+        around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, mechanism.budget_delta)])
+        certificate = certify(
+            around,
+            randomizer,
+            delta=message.delta,
+            dishonest=message.dishonest,
+            adaptive_order=terms.question.sequential is not None,
+            seconds=SHARPER_SECONDS,
+        )
+        (*_, extra) = _entries(around, randomizer, certificate, with_profiles=_limit(terms) is not None)
+        others, largest = list(entries), replace(extra, count=message.unknown_budgets)
+        message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
+        if largest.epsilon > message.epsilon:
+            message.method = certificate.method
+    if at_worst > largest.epsilon:
+        largest = replace(largest, epsilon=at_worst, profile=())
+    message.unknown_budget_epsilon = largest.epsilon
+    message.epsilon = max(message.epsilon, largest.epsilon)
+    return [*others, largest]
 
 
 def _withhold(message: pb.Certificate, why: str) -> None:
@@ -413,6 +496,11 @@ def _withhold(message: pb.Certificate, why: str) -> None:
             num_users=message.num_users,
             dishonest=message.dishonest,
             invalid_budgets=message.invalid_budgets,
+            num_tickets=message.num_tickets,
+            num_reports=message.num_reports,
+            reports_digest=message.reports_digest,
+            report_drops=message.report_drops,
+            budget_drops=message.budget_drops,
             commitments=message.commitments,
             num_answers=message.num_answers if message.HasField("num_answers") else None,
             epsilon=math.inf,
@@ -422,7 +510,7 @@ def _withhold(message: pb.Certificate, why: str) -> None:
 
 
 def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:
-    order, users = terms.question.sequential, message.num_users
+    order, users = terms.question.sequential, message.num_reports
     if message.HasField("num_answers"):
         answered = f"{message.num_answers} of {users} clients answered"
     else:

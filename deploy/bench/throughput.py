@@ -1,7 +1,8 @@
 """Throughput of a whole deployment against the number of users, and against the cryptography itself.
 
-The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, straight
-through the library on as many processes as there are cores, with nothing around them.
+The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, and the
+same work for their tickets, straight through the libraries on as many processes as there are cores, with nothing
+around them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import overhead
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import RandomizedResponse
-from protocol.onion import BUDGET_BYTES
+from protocol.onion import BUDGET_RECORD_BYTES
 from protocol.questions import Question
+from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
+from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 from runtime.workers import WorkerPool, peak_memory_bytes
 
@@ -43,16 +46,41 @@ _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 def _plain_sizes(hops: int) -> list[int]:
     """Returns the plaintext size of every layer of one user's onion."""
     extra = overhead(_SUITE)
-    report = [RandomizedResponse().report_bytes + layer * extra for layer in range(hops + 1)]
-    parameter = [BUDGET_BYTES + layer * extra for layer in range(hops)]
-    return [*report, *parameter, report[-1] + parameter[-1] + 2 * extra]
+    innermost = RandomizedResponse().report_bytes
+    report = [innermost + extra + TICKET_BYTES + layer * extra for layer in range(hops)]
+    parameter = [TICKET_BYTES + BUDGET_RECORD_BYTES + layer * extra for layer in range(hops)]
+    return [innermost, *report, *parameter, report[-1] + parameter[-1] + 2 * extra]
 
 
-def _seal_and_open(sizes: Sequence[int], parts: list[int]) -> list[None]:
-    """Seals and opens an envelope of each size for this many users, part by part."""
+def _bare_cryptography(sizes: Sequence[int], parts: list[int]) -> list[tuple[float, float]]:
+    """Does, part by part, what the envelopes and tickets of so many users need; see `_tickets_part`."""
+    costs = []
     for users in parts:
         _seal_and_open_part(sizes, users)
-    return [None] * len(parts)
+        costs.append(_tickets_part(users))
+    return costs
+
+
+def _tickets_part(users: int) -> tuple[float, float]:
+    """Asks for, gives and checks one ticket of each lane for so many users.
+
+    Returns the CPU seconds of the clients and those of the accountant.
+    """
+    clients = accountant = 0.0
+    for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER):
+        issuer, messages = TicketIssuer(os.urandom(32), lane), [os.urandom(32) for _ in range(users)]
+        started = time.process_time()
+        requests = [TicketRequest(message) for message in messages]
+        asked = time.process_time()
+        evaluated = issuer.evaluate([request.blinded for request in requests])
+        given = time.process_time()
+        tickets = collect_tickets(requests, evaluated, issuer.public_key)
+        collected = time.process_time()
+        if not all(issuer.is_valid(message, ticket) for message, ticket in zip(messages, tickets, strict=True)):
+            raise RuntimeError("a ticket is not valid for its own message")
+        clients += asked - started + collected - given
+        accountant += given - asked + time.process_time() - collected
+    return clients, accountant
 
 
 def _seal_and_open_part(sizes: Sequence[int], users: int) -> None:
@@ -65,16 +93,21 @@ def _seal_and_open_part(sizes: Sequence[int], users: int) -> None:
             suite.decrypt(ciphertext, key, info=info)
 
 
-async def _floor_s(pool: WorkerPool, users: int, hops: int) -> float:
-    """Returns the wall seconds that the bare cryptography of `users` users takes on all cores."""
+async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[str, float]]:
+    """Returns the wall seconds that the bare cryptography of `users` users takes on all cores, and what tickets cost.
+
+    The latter: CPU seconds a user of the tickets of both lanes, by role.
+    """
     part = min(_PART, -(-users // pool.processes))
     parts = [min(part, users - start) for start in range(0, users, part)]
     started = time.perf_counter()
-    await pool.map_chunks(partial(_seal_and_open, _plain_sizes(hops)), parts, chunk=1)
-    return time.perf_counter() - started
+    costs, _ = await pool.map_chunks(partial(_bare_cryptography, _plain_sizes(hops)), parts, chunk=1)
+    wall_s = time.perf_counter() - started
+    clients, accountant = (sum(column) / users for column in zip(*costs, strict=True))
+    return wall_s, {"client": clients, "accountant": accountant}
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float) -> dict[str, Any]:
+def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float]) -> dict[str, Any]:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     return {
         "users": users,
@@ -82,6 +115,7 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float) -> dict[str, Any]:
         "users_per_s": users / outcome.wall_s,
         "floor_s": floor_s,
         "ratio_to_floor": floor_s / outcome.wall_s,
+        "ticket_cpu_s_per_user": tickets,
         "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in outcome.stages()},
         "wire_bytes_per_user": outcome.wire_bytes() / users,
         "peak_memory_bytes": {**peaks, "fleet": peak_memory_bytes()},
@@ -116,6 +150,7 @@ async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict
     async with Operator(directory) as operator:
         hops = len(operator.deployment.shufflers)
         channel = public_channel(operator.deployment.shufflers[0])
+        accountant = public_channel(operator.deployment.accountant)
         outbox = Outbox(directory / "fleet" / "outbox.db")
         await pool.warm()
         for users in sizes:
@@ -124,17 +159,20 @@ async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
 
             async def fleet(terms: RoundTerms, drawn: dict[str, Participant] = drawn) -> dict[str, Any]:
-                done = await run_fleet(channel, terms, drawn, outbox=outbox, pool=pool, enrol=operator.enrol)
+                done = await run_fleet(
+                    channel, accountant, terms, drawn, outbox=outbox, pool=pool, enrol=operator.enrol
+                )
                 return fleet_json(done)
 
-            floor_s = await _floor_s(pool, users, hops)
+            floor_s, tickets = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             outcome = await play_round(operator, settings, fleet)
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
-            rows.append(_row(users, outcome, floor_s))
+            rows.append(_row(users, outcome, floor_s, tickets))
             report(rows[-1])
         await channel.close()
+        await accountant.close()
     outbox.close()
     pool.close()
     return {"hops": hops, "cores": os.cpu_count(), "suite": _SUITE, "rows": rows}

@@ -102,6 +102,7 @@ async def submit_file(
     """
     async with Operator(directory) as operator:
         channel = operator.client_channel()
+        accountant = operator.client_channel(operator.deployment.accountant.name)
         outbox = Outbox(directory / "fleet" / "outbox.db")
         pool = WorkerPool()
         try:
@@ -127,12 +128,20 @@ async def submit_file(
                 progress(done, len(users))
 
             report = await run_fleet(
-                channel, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol, progress=report_progress
+                channel,
+                accountant,
+                terms,
+                users,
+                outbox=outbox,
+                pool=pool,
+                enrol=operator.enrol,
+                progress=report_progress,
             )
         finally:
             pool.close()
             outbox.close()
             await channel.close()
+            await accountant.close()
     return FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped), id_column is not None)
 
 

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_publication, fetch_terms
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, new_client_key, send
+from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import public_channel
 
@@ -85,13 +85,16 @@ async def submit_one(
     Raises:
         ValueError: value, budget or key cannot be used; or somebody has answered here under another key or token, so
             that a lost key may be about to have the same person randomize twice.
-        Refusal, SignatureError: the round cannot be trusted.
+        Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     outbox = _outbox(directory)
-    async with public_channel(deployment.shufflers[0]) as channel:
+    async with (
+        public_channel(deployment.shufflers[0]) as channel,
+        public_channel(deployment.accountant) as accountant,
+    ):
         terms = await fetch_terms(channel, deployment, round_id)
         user, known = _known_as(public_key, token, has_key_file=key_file is not None), outbox.users(terms.round_id)
         if not another_person and user not in known and known:
@@ -102,29 +105,40 @@ async def submit_one(
                 )
             (user,) = known
         sealed_before = user in known
+        if enrol and not sealed_before:
+            async with Operator(directory) as operator:
+                await operator.enrol([public_key])
         if not sealed_before:
             participant = Participant(
                 terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
             )
-            outbox.keep(terms.round_id, {user: seal_one(terms, Onion(terms), participant)})
+            sealed, refused = await seal_with_tickets(accountant, terms, {user: participant})
+            outbox.keep(terms.round_id, sealed)
+            if user in refused:
+                outbox.close()
+                return Answered(terms.round_id, _name(refused[user]), 0.0, sealed_before)
         if user in outbox.acknowledged(terms.round_id):
             code = ALREADY_ANSWERED
         else:
-            sealed = outbox.submission(terms.round_id, user)
-            if not sealed:
+            kept = outbox.submission(terms.round_id, user)
+            if not kept:
                 raise ValueError(
                     f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent"
                 )
-            if enrol:
+            if enrol and sealed_before:
                 async with Operator(directory) as operator:
-                    await operator.enrol([pb.Submission.FromString(sealed).client_key])
-            sent = (await send(channel, terms.round_id, {user: sealed}))[user]
+                    await operator.enrol([pb.Submission.FromString(kept).client_key])
+            sent = (await send(channel, terms.round_id, {user: kept}))[user]
             if sent == pb.SUBMISSION_CODE_ACCEPTED:
                 outbox.acknowledge(terms.round_id, [user])
-            code = pb.SubmissionCode.Name(sent).removeprefix("SUBMISSION_CODE_")
+            code = _name(sent)
         spent = outbox.spent(terms.round_id, user)
     outbox.close()
     return Answered(terms.round_id, code, spent, sealed_before)
+
+
+def _name(code: pb.SubmissionCode.ValueType) -> str:
+    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
 
 
 async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:

@@ -163,8 +163,8 @@ def temporary_deployment(hops: int, limit: PrivacyLimit | None = None) -> Iterat
 def _make(directory: Path, name: str, hops: int) -> None:
     """Makes a deployment whose services have their admin and metrics ports on loopback too."""
     num_services = hops + 2
-    where = free_addresses(num_services + 2 + 2 * num_services)  # all at once, so that they differ
-    deployment = make_deployment(directory, name, hops, where[: num_services + 2])
+    where = free_addresses(num_services + 3 + 2 * num_services)  # all at once, so that they differ
+    deployment = make_deployment(directory, name, hops, where[: num_services + 3])
     for entry in deployment.services:
         settings = f'admin_listen = "{where.pop()}"\nmetrics_listen = "{where.pop()}"\n'
         (directory / entry.name / SETTINGS_FILE).write_text(settings)

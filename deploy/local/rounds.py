@@ -39,10 +39,15 @@ class RoundOutcome:
     wall_s: float
 
     def stages(self) -> list[tuple[str, float, float]]:
-        """Returns (stage, wall seconds, CPU seconds) in the order of a round; seal and admit overlap."""
+        """Returns (stage, wall seconds, CPU seconds) of a round; seal, tickets and admit overlap.
+
+        The wall seconds of tickets are those of all calls together, of which several are under way at once.
+        """
         rows = [("seal", self.fleet["seal_wall_s"], self.fleet["seal_cpu_s"])]
         for service in self.services:
             costs = service["rounds"][0]["stages"]
+            if "tickets" in costs:
+                rows.append(("tickets", self.fleet["ticket_wall_s"], costs["tickets"]["cpu_s"]))
             if "admit" in costs:
                 rows.append(("admit", self.fleet["submit_wall_s"], costs["admit"]["cpu_s"]))
             if "mix" in costs:

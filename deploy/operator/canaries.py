@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
 from client.rounds import fetch_terms
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, new_client_key, send
+from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.operator.rounds import Operator
 from deploy.operator.tokens import take_tokens
 from protocol.deployment import OPERATOR
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
 
@@ -96,7 +96,11 @@ async def _come(
         if canary is not None:
             if not canary.token:
                 await operator.enrol([_public(canary)])
-            outbox.keep(terms.round_id, {name: seal_one(terms, Onion(terms), canary)})
+            async with operator.client_channel(operator.deployment.accountant.name) as accountant:
+                sealed, _ = await seal_with_tickets(accountant, terms, {name: canary})
+            if not sealed:  # the round has closed meanwhile, or is full
+                return
+            outbox.keep(terms.round_id, sealed)
         code = (await send(channel, terms.round_id, {name: outbox.submission(terms.round_id, name)}))[name]
         if code == pb.SUBMISSION_CODE_ACCEPTED:
             outbox.acknowledge(terms.round_id, [name])

@@ -56,7 +56,7 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
         directory: for the deployment file, and a directory below it for each service and for the operator.
         name: of the deployment: lower-case letters, digits and "-".
         hops: the number of shufflers, 1..32.
-        addresses: host:port for every service and then the public ones of hop 1 and analyzer; free
+        addresses: host:port for every service and then the public ones of hop 1, accountant and analyzer; free
             loopback ports if not given. Edit the file to move a service to another machine.
 
     Raises:
@@ -71,12 +71,11 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
         raise ValueError(f"{file} exists; choose another directory, or delete it to make new keys")
     roles = [(f"shuffler-{hop}", "shuffler") for hop in range(1, hops + 1)]
     roles += [("accountant", "accountant"), ("analyzer", "analyzer")]
-    where = list(addresses or free_addresses(len(roles) + 2))
-    if len(where) != len(roles) + 2:
-        raise ValueError(
-            f"there are {len(where)} addresses; {len(roles)} services and 2 public ports need {len(roles) + 2}"
-        )
-    public = {"shuffler-1": where[-2], "analyzer": where[-1]}
+    needed = len(roles) + 3
+    where = list(addresses or free_addresses(needed))
+    if len(where) != needed:
+        raise ValueError(f"there are {len(where)} addresses; {len(roles)} services and 3 public ports need {needed}")
+    public = {"shuffler-1": where[-3], "accountant": where[-2], "analyzer": where[-1]}
     services = []
     for (service, role), address in zip(roles, where, strict=False):
         identity, certificate = _make_secrets(directory / service, service)

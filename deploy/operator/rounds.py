@@ -207,11 +207,14 @@ class Operator:
         return {name: await ask(name) for name in self.deployment.chain}
 
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
-        """Registers clients' public keys with hop 1."""
+        """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
 
     async def issue_tokens(self, count: int) -> list[bytes]:
-        """Returns fresh one-use tokens, whose hashes are registered with hop 1; each admits one client to one round."""
+        """Returns fresh one-use tokens, each of which admits one client to one round.
+
+        Their hashes are registered with hop 1 and the accountant.
+        """
         tokens = [secrets.token_bytes(32) for _ in range(count)]
         for start in range(0, count, _TOKENS_PER_CALL):
             hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _TOKENS_PER_CALL]]
@@ -219,8 +222,11 @@ class Operator:
         return tokens
 
     async def _register(self, request: pb.RegisterClientsRequest) -> None:
-        stub = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
-        await retrying(lambda: stub.RegisterClients(request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        accountant = stubs.AccountantStub(self._channels[self.deployment.accountant.name])
+        calls = (accountant.RegisterClients, hop_1.RegisterClients)  # hop 1 last: whom it knows can get tickets
+        for call in calls:
+            await retrying(lambda: call(request, timeout=60.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
 
     async def status(self, round_id: str = "") -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
         """Returns every service's answer in the order of the chain; an error stands for one that is out of reach."""
@@ -260,6 +266,8 @@ def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
             service=name,
             public_key=secrets.token_bytes(32),
             release_public_key=secrets.token_bytes(32),
+            report_ticket_key=secrets.token_bytes(32),
+            parameter_ticket_key=secrets.token_bytes(32),
         )
         for name in chain
     }

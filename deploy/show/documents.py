@@ -38,6 +38,12 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "method": certificate.method,
         "assumptions": list(certificate.assumptions),
         "num_users": certificate.num_users,
+        "num_tickets": certificate.num_tickets,
+        "num_reports": certificate.num_reports,
+        "unknown_budgets": certificate.unknown_budgets,
+        "unknown_budget_epsilon": certificate.unknown_budget_epsilon
+        if certificate.HasField("unknown_budget_epsilon")
+        else None,
         "dishonest": certificate.dishonest,
         "numerical_slack": certificate.numerical_slack,
         "tiers": [

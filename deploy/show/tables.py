@@ -100,7 +100,7 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
 
 def stage_seconds_table(result: dict[str, Any]) -> Table:
     """Returns the wall and CPU seconds of every stage of every question of a demonstration."""
-    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal and admit overlap")
+    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
     table.add_column("stage")
     for question in result["questions"]:
         table.add_column(question["name"], justify="right")
@@ -128,6 +128,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
+    if certificate.get("unknown_budget_epsilon") is not None:
+        clients = counted(certificate["unknown_budgets"], "client")
+        table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
     table.add_section()
     table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
@@ -153,7 +156,7 @@ def _trust(certificate: dict[str, Any]) -> str:
         return "one RECORD of one client, whatever order is known"
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     order = "an honest first shuffler" if first else "one shuffler's order secret"
-    genuine = ", no forged messages" if any(line.startswith("no shuffler replaces") for line in lines) else ""
+    genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
     return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
 
 

@@ -112,8 +112,8 @@ class Checkpoint:
             [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
             stored["round_id"],
             {
-                round_id: Batch(tuple((local, count) for local, count in tiers), dishonest)
-                for round_id, tiers, dishonest in stored["answered"]
+                round_id: Batch(tuple((local, count) for local, count in tiers), *more)
+                for round_id, tiers, *more in stored["answered"]
             },
             [EpochRecord(*record) for record in stored["history"]],
             stored["disposed"],
@@ -125,7 +125,9 @@ class Checkpoint:
             "setting": self._setting,
             "identities": self._identities,
             "round_id": progress.round_id,
-            "answered": [(name, batch.tiers, batch.dishonest) for name, batch in progress.answered.items()],
+            "answered": [
+                (name, batch.tiers, batch.dishonest, batch.unknown) for name, batch in progress.answered.items()
+            ],
             "history": [(one.epoch, one.steps, one.loss, one.accuracy) for one in progress.history],
             "disposed": progress.disposed,
         }

@@ -284,8 +284,11 @@ class DeployedRun:
             str(index): Participant(value, float(self.max_local_epsilons[index]), progress.keys[index])
             for index, value in zip(chosen.tolist(), values, strict=True)
         }
-        async with operator.client_channel() as channel:
-            return await run_fleet(channel, terms, users, outbox=outbox, pool=self.pool, enrol=enrol)
+        async with (
+            operator.client_channel() as channel,
+            operator.client_channel(operator.deployment.accountant.name) as accountant,
+        ):
+            return await run_fleet(channel, accountant, terms, users, outbox=outbox, pool=self.pool, enrol=enrol)
 
     async def _close(
         self, operator: Operator, terms: RoundTerms, progress: Progress, checkpoint: Checkpoint, fleet: FleetReport

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accountant.bounds.profile import smallest_epsilon
 from accountant.budgets import Budgets
@@ -90,16 +90,20 @@ class Batch:
     Attributes:
         tiers: (local epsilon, how many), ascending.
         dishonest: how many of the others may be dishonest.
+        unknown: the most that a client may have spent whose report was released and whose budget did not arrive; 0
+            where there is none.
     """
 
     tiers: tuple[tuple[float, int], ...]
     dishonest: int = 0
+    unknown: float = 0.0
 
     @classmethod
     def of(cls, certificate: pb.Certificate) -> Batch:
         """Returns what a step's certificate says."""
         tiers = sorted((tier.local_epsilon, int(tier.count)) for tier in certificate.tiers)
-        return cls(tuple(tiers), int(certificate.dishonest))
+        unknown = certificate.everyone_else_colludes_epsilon if certificate.unknown_budgets else 0.0
+        return cls(tuple(tiers), int(certificate.dishonest), unknown)
 
     @property
     def budgets(self) -> Budgets:
@@ -177,7 +181,9 @@ class UserSpending(TrainingCost):
                 long as the accountant and the analyzer do not collude.
         """
         alike = Counter(frozenset(epoch) for epoch in epochs)
-        locals_ = sorted({local for epoch in alike for batch in epoch for local, _ in batch.tiers})
+        batches = [batch for epoch in alike for batch in epoch]
+        known = {local for batch in batches for local, _ in batch.tiers}
+        locals_ = sorted(known | {batch.unknown for batch in batches if batch.unknown})
         tiers = tuple((local, self._composed(local, alike)) for local in locals_)
         return Spending(
             epsilon=max(epsilon for _, epsilon in tiers),
@@ -187,7 +193,7 @@ class UserSpending(TrainingCost):
             "the epochs",
             tiers=tiers,
             everyone_else_colludes=locals_[-1] * (len(epochs) + unreleased),
-            assumptions=self._assumptions(max(batch.dishonest for epoch in alike for batch in epoch)),
+            assumptions=self._assumptions(max(batch.dishonest for batch in batches)),
             asymptotic=self._asymptotic(alike),
         )
 
@@ -205,9 +211,11 @@ class UserSpending(TrainingCost):
     def _composed(self, local: float, alike: Counter[frozenset[Batch]]) -> float:
         rounds: Counter[frozenset[_Profile]] = Counter()
         for epoch, count in alike.items():
-            # Users with this budget lose nothing in epochs that none of them answered.
+            # Users with this budget lose nothing in epochs that none of them answered, as far as budgets are known.
             profiles = frozenset(
-                self._profiles(batch)[local] for batch in epoch if any(tier == local for tier, _ in batch.tiers)
+                self._profile(batch, local)
+                for batch in epoch
+                if batch.unknown >= local or any(tier == local for tier, _ in batch.tiers)
             )
             if profiles:
                 rounds[profiles] += count
@@ -225,6 +233,12 @@ class UserSpending(TrainingCost):
         except OutOfRangeError:  # a batch of one user
             return None
         return gaussian_epsilon(math.sqrt(sum(count * mu**2 for mu, count in mus)), self.delta)
+
+    def _profile(self, batch: Batch, local: float) -> _Profile:
+        """Returns the profile of a budget in a batch, or beside it: of one more user, whom all of it helps."""
+        if all(tier != local for tier, _ in batch.tiers):
+            batch = replace(batch, tiers=tuple(sorted((*batch.tiers, (local, 1)))))
+        return self._profiles(batch)[local]
 
     def _profiles(self, batch: Batch) -> dict[float, _Profile]:
         """Returns the certified profile of every local budget in a batch."""

@@ -68,6 +68,8 @@ class _SubmissionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Submis
     SUBMISSION_CODE_UNKNOWN_TOKEN: _SubmissionCode.ValueType  # 8
     SUBMISSION_CODE_TOKEN_USED: _SubmissionCode.ValueType  # 9
     """The token has admitted another key, or its key to another round."""
+    SUBMISSION_CODE_TICKETS_GIVEN: _SubmissionCode.ValueType  # 10
+    """This client has asked for tickets for other messages in this round."""
 
 class SubmissionCode(_SubmissionCode, metaclass=_SubmissionCodeEnumTypeWrapper):
     """Why a submission was not accepted, or that it was. One code per cause."""
@@ -87,6 +89,8 @@ SUBMISSION_CODE_ROUND_FULL: SubmissionCode.ValueType  # 7
 SUBMISSION_CODE_UNKNOWN_TOKEN: SubmissionCode.ValueType  # 8
 SUBMISSION_CODE_TOKEN_USED: SubmissionCode.ValueType  # 9
 """The token has admitted another key, or its key to another round."""
+SUBMISSION_CODE_TICKETS_GIVEN: SubmissionCode.ValueType  # 10
+"""This client has asked for tickets for other messages in this round."""
 Global___SubmissionCode: _TypeAlias = SubmissionCode  # noqa: Y015
 
 class _Lane:
@@ -101,6 +105,10 @@ class _LaneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lane.ValueType],
     LANE_PARAMETER: _Lane.ValueType  # 3
     LANE_ANSWER: _Lane.ValueType  # 4
     """The report of one client in a sequential round; it passes the hops alone."""
+    LANE_TICKET: _Lane.ValueType  # 5
+    """From the analyzer to the accountant, before the certificate: for everything that arrived in the report lane the
+    hash of the ciphertext under the release key and its ticket, 96 bytes; zeros for what does not open.
+    """
 
 class Lane(_Lane, metaclass=_LaneEnumTypeWrapper):
     """---------------------------------------------------------------- mixing
@@ -114,6 +122,10 @@ LANE_REPORT: Lane.ValueType  # 2
 LANE_PARAMETER: Lane.ValueType  # 3
 LANE_ANSWER: Lane.ValueType  # 4
 """The report of one client in a sequential round; it passes the hops alone."""
+LANE_TICKET: Lane.ValueType  # 5
+"""From the analyzer to the accountant, before the certificate: for everything that arrived in the report lane the
+hash of the ciphertext under the release key and its ticket, 96 bytes; zeros for what does not open.
+"""
 Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 class _RoundState:
@@ -577,6 +589,8 @@ class RoundKeys(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     RELEASE_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    REPORT_TICKET_KEY_FIELD_NUMBER: _builtins.int
+    PARAMETER_TICKET_KEY_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     service: _builtins.str
     """Name of the service in the deployment file."""
@@ -586,6 +600,11 @@ class RoundKeys(_message.Message):
     """Accountant only: the key that the outer of the two innermost report layers is sealed to.
     Its private half leaves the accountant only inside the grant.
     """
+    report_ticket_key: _builtins.bytes
+    """Accountant only: the keys under which it evaluates tickets for this round, 32 bytes each (RFC 9497,
+    ristretto255-SHA512): one for the report lane, one for the parameter lane.
+    """
+    parameter_ticket_key: _builtins.bytes
     def __init__(
         self,
         *,
@@ -593,10 +612,12 @@ class RoundKeys(_message.Message):
         service: _builtins.str = ...,
         public_key: _builtins.bytes = ...,
         release_public_key: _builtins.bytes = ...,
+        report_ticket_key: _builtins.bytes = ...,
+        parameter_ticket_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "release_public_key", b"release_public_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -731,7 +752,8 @@ Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 class Submission(_message.Message):
     """---------------------------------------------------------------- submission
 
-    One client's contribution to one round. Both lanes are inside, so it is atomic.
+    What one client hands in once a round: to the accountant its request for tickets, then to hop 1 its contribution, in
+    which both lanes are inside, so that it is atomic.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -743,10 +765,12 @@ class Submission(_message.Message):
     client_key: _builtins.bytes
     """The client's registered Ed25519 public key, 32 bytes."""
     envelope: _builtins.bytes
-    """The joint envelope, sealed to hop 1. Exactly the round's size."""
+    """At hop 1 the joint envelope, sealed to it; exactly the round's size. At the accountant the blinded messages that
+    tickets are for, 32 bytes each: the report lane's and the parameter lane's.
+    """
     signature: _builtins.bytes
-    """Ed25519 by client_key over "croupier/v1/submit" + 0x00 + round id length + round id
-    + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
+    """Ed25519 by client_key over "croupier/v1/submit" (hop 1) or "croupier/v1/tickets" (accountant) + 0x00 + round id
+    length + round id + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
     """
     token: _builtins.bytes
     """Instead of a registered key: a one-use token, 32 bytes, which admits any key to one round."""
@@ -812,6 +836,62 @@ class SubmitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
+
+@_typing.final
+class GetTicketsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___Submission]:
+        """At most 2000; a gateway or fleet asks for many at once."""
+
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        requests: _abc.Iterable[Global___Submission] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTicketsRequest: _TypeAlias = GetTicketsRequest  # noqa: Y015
+
+@_typing.final
+class GetTicketsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    REPORT_EVALUATIONS_FIELD_NUMBER: _builtins.int
+    PARAMETER_EVALUATIONS_FIELD_NUMBER: _builtins.int
+    report_evaluations: _builtins.bytes
+    """For the requests that are ACCEPTED, in order: a proof of 64 bytes for all of them, then an evaluation of 32 bytes
+    for each. Empty if none is.
+    """
+    parameter_evaluations: _builtins.bytes
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[Global___SubmissionCode.ValueType]:
+        """One per request, in order."""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[Global___SubmissionCode.ValueType] | None = ...,
+        report_evaluations: _builtins.bytes = ...,
+        parameter_evaluations: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes", "parameter_evaluations", b"parameter_evaluations", "report_evaluations", b"report_evaluations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTicketsResponse: _TypeAlias = GetTicketsResponse  # noqa: Y015
 
 @_typing.final
 class RegisterClientsRequest(_message.Message):
@@ -1121,6 +1201,13 @@ class Certificate(_message.Message):
     LOWER_BOUND_ATTACK_FIELD_NUMBER: _builtins.int
     COMMITMENTS_FIELD_NUMBER: _builtins.int
     NUM_ANSWERS_FIELD_NUMBER: _builtins.int
+    NUM_TICKETS_FIELD_NUMBER: _builtins.int
+    NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    REPORTS_DIGEST_FIELD_NUMBER: _builtins.int
+    REPORT_DROPS_FIELD_NUMBER: _builtins.int
+    BUDGET_DROPS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_BUDGETS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1132,16 +1219,18 @@ class Certificate(_message.Message):
     grade: _builtins.str
     method: _builtins.str
     num_users: _builtins.int
-    """Users whose budget was opened and is on the grid."""
+    """Users whose budget has a ticket and is on the grid."""
     dishonest: _builtins.int
-    """Dishonest users certified against: the manifest's f, and every drop and invalid budget."""
+    """Dishonest users certified against: the manifest's f, and every ticket that no released report has: so many of the
+    budgets may belong to nobody whose report is released.
+    """
     numerical_slack: _builtins.float
     everyone_else_colludes_epsilon: _builtins.float
     """Central epsilon if everyone but the victim colludes: the victim's local budget, at most the largest of the grid,
     which stands here. (Of the budgets that arrived a shuffler could have forged some.)
     """
     invalid_budgets: _builtins.int
-    """Budgets that did not open or are not on the grid."""
+    """Budgets that have a ticket and are not on the grid."""
     lower_bound_epsilon: _builtins.float
     """The strongest attack found on this batch; absent where none was run."""
     lower_bound_attack: _builtins.str
@@ -1149,6 +1238,16 @@ class Certificate(_message.Message):
     """In a sequential round, at the end: how many clients answered, for which this certificate is. Absent before: then it is for every
     outcome in which at least min_batch_size of num_users answer.
     """
+    num_tickets: _builtins.int
+    """Clients that were given tickets, one for each lane; nothing else can be in a lane."""
+    num_reports: _builtins.int
+    """Reports with a ticket: those that may be opened."""
+    reports_digest: _builtins.bytes
+    """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
+    unknown_budgets: _builtins.int
+    """Of so many clients the budget is not known, and the report may be released: they help nobody."""
+    unknown_budget_epsilon: _builtins.float
+    """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why not, in plain words. Empty if granted."""
@@ -1165,6 +1264,12 @@ class Certificate(_message.Message):
         client checks that its own ciphertexts are among those that a hop has passed on.
         """
 
+    @_builtins.property
+    def report_drops(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drop]:
+        """What arrived in either lane and was left out: "does-not-open", "no-ticket" or "repeated"."""
+
+    @_builtins.property
+    def budget_drops(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drop]: ...
     def __init__(
         self,
         *,
@@ -1189,19 +1294,30 @@ class Certificate(_message.Message):
         lower_bound_attack: _builtins.str = ...,
         commitments: _abc.Iterable[Global___Signed] | None = ...,
         num_answers: _builtins.int | None = ...,
+        num_tickets: _builtins.int = ...,
+        num_reports: _builtins.int = ...,
+        reports_digest: _builtins.bytes = ...,
+        report_drops: _abc.Iterable[Global___Drop] | None = ...,
+        budget_drops: _abc.Iterable[Global___Drop] | None = ...,
+        unknown_budgets: _builtins.int = ...,
+        unknown_budget_epsilon: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_answers", b"num_answers", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "round_id", b"round_id", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofReturnType__num_answers: _TypeAlias = _typing.Literal["num_answers"]  # noqa: Y015
     _WhichOneofArgType__num_answers: _TypeAlias = _typing.Literal["_num_answers", b"_num_answers"]  # noqa: Y015
+    _WhichOneofReturnType__unknown_budget_epsilon: _TypeAlias = _typing.Literal["unknown_budget_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__unknown_budget_epsilon: _TypeAlias = _typing.Literal["_unknown_budget_epsilon", b"_unknown_budget_epsilon"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lower_bound_epsilon) -> _WhichOneofReturnType__lower_bound_epsilon | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_answers) -> _WhichOneofReturnType__num_answers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unknown_budget_epsilon) -> _WhichOneofReturnType__unknown_budget_epsilon | None: ...
 
 Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
@@ -1214,9 +1330,12 @@ class GrantRequest(_message.Message):
     ROUND_ID_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     RELEASE_PRIVATE_KEY_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     release_private_key: _builtins.bytes
     """Private half of Manifest.accountant.release_public_key. Empty if refused."""
+    rejected: _builtins.bytes
+    """Concatenated SHA-256 hashes of the ciphertexts under the release key that have no ticket; they are not opened."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """Signed Certificate."""
@@ -1227,10 +1346,11 @@ class GrantRequest(_message.Message):
         round_id: _builtins.str = ...,
         certificate: Global___Signed | None = ...,
         release_private_key: _builtins.bytes = ...,
+        rejected: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "release_private_key", b"release_private_key", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "rejected", b"rejected", "release_private_key", b"release_private_key", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1287,7 +1407,9 @@ class Answer(_message.Message):
     ENVELOPE_FIELD_NUMBER: _builtins.int
     client_key: _builtins.bytes
     envelope: _builtins.bytes
-    """The report, sealed to hop 1, the hops behind it, the release key and the analyzer. Exactly the round's size."""
+    """The report, signed with the key that was submitted for it, and sealed to hop 1, the hops behind it, the analyzer
+    and the release key. Exactly the round's size.
+    """
     def __init__(
         self,
         *,

@@ -801,6 +801,16 @@ class AccountantStub(object):
                 request_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
                 _registered_method=True)
+        self.GetTickets = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/GetTickets',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+                _registered_method=True)
+        self.RegisterClients = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/RegisterClients',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+                _registered_method=True)
 
 
 class AccountantServicer(object):
@@ -813,6 +823,20 @@ class AccountantServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTickets(self, request, context):
+        """For clients: a ticket for each lane. The same request again is answered with the same tickets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterClients(self, request, context):
+        """Operator only: the same clients and tokens as at hop 1.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccountantServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -820,6 +844,16 @@ def add_AccountantServicer_to_server(servicer, server):
                     servicer.GetCertificate,
                     request_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateResponse.SerializeToString,
+            ),
+            'GetTickets': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTickets,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.SerializeToString,
+            ),
+            'RegisterClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterClients,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -850,6 +884,60 @@ class Accountant(object):
             '/croupier.protocol.v1.Accountant/GetCertificate',
             protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
             protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTickets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/GetTickets',
+            protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/RegisterClients',
+            protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -280,6 +280,10 @@ class AccountantStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AccountantAsyncStub: ...
     GetCertificate: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]
+    GetTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]
+    """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+    RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
+    """Operator only: the same clients and tokens as at hop 1."""
 
 @_typing.type_check_only
 class AccountantAsyncStub(AccountantStub):
@@ -287,6 +291,10 @@ class AccountantAsyncStub(AccountantStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetCertificate: _aio.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]  # type: ignore[assignment]
+    GetTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]  # type: ignore[assignment]
+    """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+    RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
+    """Operator only: the same clients and tokens as at hop 1."""
 
 class AccountantServicer(metaclass=_abc_1.ABCMeta):
     """Certifies a round from its shuffled budgets, then releases it."""
@@ -297,6 +305,22 @@ class AccountantServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.GetCertificateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.GetCertificateResponse, _abc.Awaitable[_services_pb2.GetCertificateResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetTickets(
+        self,
+        request: _messages_pb2.GetTicketsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.GetTicketsResponse, _abc.Awaitable[_messages_pb2.GetTicketsResponse]]:
+        """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+
+    @_abc_1.abstractmethod
+    def RegisterClients(
+        self,
+        request: _messages_pb2.RegisterClientsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.RegisterClientsResponse, _abc.Awaitable[_messages_pb2.RegisterClientsResponse]]:
+        """Operator only: the same clients and tokens as at hop 1."""
 
 def add_AccountantServicer_to_server(servicer: AccountantServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -17,31 +17,22 @@ import grpc.aio
 import pytest
 
 import deploy.node.serve
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, send
 from deploy.operator.rounds import Operator
 from protocol.deployment import Deployment
 from protocol.errors import refusal_of
-from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion, encode_budget
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RoundService, ServiceSetup
-from tests.support import InProcess, encode_report, in_memory, in_process
+from tests.support import InProcess, in_memory, in_process
+from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 
-__all__ = ["WAIT_S", "Arena", "Cast", "arena", "crafted"]
+__all__ = ["WAIT_S", "Arena", "Cast", "arena"]
 
 WAIT_S = 120.0
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
-
-
-def crafted(
-    terms: RoundTerms, report: int, epsilon: float, delta: float = 0.0, key: bytes = b"", onion: Onion | None = None
-) -> pb.Submission:
-    """Returns what a dishonest client may send: any report beside any budget, well sealed."""
-    envelope, _ = (onion or Onion(terms)).wrap(encode_report(report), encode_budget(epsilon, delta))
-    return sign_submission(terms.round_id, envelope, key or new_client_key())
 
 
 @dataclass
@@ -59,13 +50,19 @@ class Arena:
     def service(self, name: str) -> RoundService:
         return self.inside.running[name].service
 
-    def seal(
+    async def seal(
         self, terms: RoundTerms, count: int, *, value: float = 1, max_local_epsilon: float = 1.0
     ) -> list[pb.Submission]:
-        """Returns submissions of honest clients."""
-        onion = Onion(terms)
-        sealed = [seal_one(terms, onion, Participant(value, max_local_epsilon)) for _ in range(count)]
-        return [pb.Submission.FromString(one.submission) for one in sealed]
+        """Returns submissions of honest clients, which are enrolled."""
+        users = [Participant(value, max_local_epsilon)] * count
+        return submissions_of(await seal_all_of(self.operator, terms, users))
+
+    async def craft(
+        self, terms: RoundTerms, report: int, epsilon: float, delta: float = 0.0, *, count: int = 1
+    ) -> list[pb.Submission]:
+        """Returns what dishonest clients may send, that are enrolled: any report beside any budget, with tickets."""
+        dishonest = [crafted(terms, report, epsilon, delta) for _ in range(count)]
+        return submissions_of(await seal_prepared(self.operator, terms, dishonest))
 
     async def submit(
         self, terms: RoundTerms, submissions: Sequence[pb.Submission], *, enrol: bool = True

@@ -21,6 +21,7 @@ from protocol.errors import Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Layer, Onion, encode_budget
+from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
@@ -46,13 +47,15 @@ async def refused(call: Awaitable[object]) -> Refusal | None:
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
     """Returns a report of a hop's own, sealed as if it had come out of an envelope that the hop has opened."""
     onion = Onion(terms)
-    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], encode_report(report))[0]
+    content = os.urandom(TICKET_BYTES) + onion.seal_report(encode_report(report))
+    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], content)[0]
 
 
 def own_budget(terms: RoundTerms, hop: int, epsilon: float) -> bytes:
     """Returns a budget of a hop's own, sealed like `own_report`."""
     onion = Onion(terms)
-    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], encode_budget(epsilon, 0.0))[0]
+    content = os.urandom(TICKET_BYTES) + encode_budget(epsilon, 0.0) + os.urandom(16)
+    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], content)[0]
 
 
 class CheatingShuffler(ShufflerService):

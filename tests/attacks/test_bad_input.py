@@ -16,8 +16,9 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
 from tests.attacks import cheaters
-from tests.attacks.arena import arena, crafted
+from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.clients import stranger
 
 
 @pytest.mark.asyncio
@@ -39,11 +40,10 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         bad = pb.Submission(client_key=bytes(32), envelope=bytes(2000), signature=bytes(64))
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
-        stranger = crafted(terms, 1, 1.0)
-        assert await deployment.submit(terms, [stranger], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
+        assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
         assert jobs == ["_authentic"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 
@@ -62,7 +62,7 @@ async def test_who_does_not_hold_a_key_learns_nothing_about_it(tmp_path: Path, m
             return await really(work, *arguments)
 
         monkeypatch.setattr(pool, "run", counted)
-        registered, unknown, taken = (crafted(terms, 1, 1.0) for _ in range(3))
+        registered, unknown, taken = (stranger(terms) for _ in range(3))
         await deployment.admit(terms, [taken])
         await deployment.operator.enrol([registered.client_key])
         checked.clear()
@@ -95,7 +95,7 @@ async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tm
             raw = channel.unary_unary("/croupier.protocol.v1.Shuffler/Submit")
             with pytest.raises(grpc.aio.AioRpcError):
                 await raw(b"\xff" * 1000)
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 
@@ -131,7 +131,7 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
         assert answer.code.name == "BAD_BATCH"
         store = deployment.service("shuffler-2").store
         assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
-        await deployment.admit(terms, deployment.seal(terms, 20))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
 

@@ -12,21 +12,22 @@ import pytest
 import sqlalchemy as sa
 
 from accountant.service.service import AccountantService
+from accountant.service.tickets import BudgetsFound
 from client.fleet import run_fleet
 from client.outbox import Outbox
-from client.submission import Participant, new_client_key, seal_one
+from client.submission import Participant, new_client_key, prepare_one
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.envelope import HOP_ACCOUNTANT, open_many
 from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion, decode_budget
+from protocol.onion import BudgetRecord, Onion, decode_budget
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY
 from runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.attacks.arena import arena, crafted
-from tests.support import BIT, encode_report, make_kit, settings
+from tests.attacks.arena import arena
+from tests.support import BIT, make_kit, settings
+from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
@@ -34,40 +35,33 @@ OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf
 class BelievesEverybody(AccountantService):
     """An accountant without its defence: every positive number is a budget."""
 
-    async def _open_budgets(self, terms: RoundTerms) -> tuple[Counter[float], int, float]:
+    async def budgets_with_tickets(self, terms: RoundTerms) -> tuple[BudgetsFound, float]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
         keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
         opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
-        return Counter(decode_budget(plain)[0] for plain in opened if plain is not None), 0, 0.0
+        records = [BudgetRecord.split(plain)[1] for plain in opened if plain is not None]
+        return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {}), 0.0
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_budget_off_the_grid_makes_its_client_dishonest(
+async def test_a_budget_off_the_grid_helps_nobody(
     tmp_path: Path,
 ) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
-        await deployment.admit(terms, [crafted(terms, 1, epsilon) for epsilon in OFF_THE_GRID])
-        wrong_delta = [crafted(terms, 1, 1.0, delta) for delta in (0.1, math.nan)]
-        onion = Onion(terms)
-        scrap = struct.pack(">d", 1.0) + b"\xff" * 8
-        await deployment.admit(
-            terms,
-            [
-                *wrong_delta,
-                sign_submission(terms.round_id, onion.wrap(encode_report(1), scrap).envelope, new_client_key()),
-            ],
-        )
+        await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
+        for epsilon in OFF_THE_GRID:
+            await deployment.admit(terms, await deployment.craft(terms, 1, epsilon))
+        for delta in (0.1, math.nan, *struct.unpack(">d", b"\xff" * 8)):
+            await deployment.admit(terms, await deployment.craft(terms, 1, 1.0, delta))
         _, certificate = await deployment.finish(terms)
         liars = len(OFF_THE_GRID) + 3
-        assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (60, liars, liars)
+        assert (certificate.num_users, certificate.invalid_budgets, certificate.num_reports) == (60, liars, 60 + liars)
+        assert (certificate.dishonest, certificate.unknown_budgets) == (0, 0)  # they count for nothing
         assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(2.0, 60)]
-        expected = certify(
-            Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=liars
-        ).epsilon
+        expected = certify(Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
         assert certificate.epsilon == expected
 
 
@@ -80,8 +74,8 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
     for accountant in (BelievesEverybody, AccountantService):
         async with arena(tmp_path / accountant.__name__, 1, {"accountant": accountant}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
-            await deployment.admit(terms, [crafted(terms, 1, 0.01) for _ in range(170)])
+            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.craft(terms, 1, 0.01, count=170))
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
     assert certified[0] < true / 2
@@ -97,8 +91,8 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
         certified = []
         for f in (0, 20):
             terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=f))
-            await deployment.admit(terms, deployment.seal(terms, 60, max_local_epsilon=2.0))
-            await deployment.admit(terms, [crafted(terms, 1, 0.5) for _ in range(20)])
+            await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.craft(terms, 1, 0.5, count=20))
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
         assert certified[0] < 0.9 * true
@@ -109,7 +103,7 @@ def test_an_honest_client_never_spends_more_than_its_maximum() -> None:
     terms = make_kit().terms
     for epsilon in (0.4999, 0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="max_local_epsilon is"):
-            seal_one(terms, Onion(terms), Participant(1, epsilon))
+            prepare_one(terms, Onion(terms), Participant(1, epsilon))
 
 
 @pytest.mark.asyncio
@@ -122,7 +116,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
         async with arena(tmp_path / name, 1, more=limit) as deployment:
             for number in range(3):
                 terms = await deployment.operator.open_round(settings(), f"round-{number}")
-                await deployment.admit(terms, deployment.seal(terms, 150))
+                await deployment.admit(terms, await deployment.seal(terms, 150))
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
@@ -160,9 +154,16 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
         victim = {"victim": Participant(1, 0.5)}
         for _ in range(2):
             outbox = Outbox(tmp_path / "outbox.db")
-            await run_fleet(
-                deployment.channel, terms, victim, outbox=outbox, pool=pool, enrol=deployment.operator.enrol
-            )
+            async with deployment.operator.client_channel("accountant") as accountant:
+                await run_fleet(
+                    deployment.channel,
+                    accountant,
+                    terms,
+                    victim,
+                    outbox=outbox,
+                    pool=pool,
+                    enrol=deployment.operator.enrol,
+                )
             with outbox._engine.begin() as db:  # as if the client had died before it noted the answer
                 db.execute(sa.text("UPDATE sealed SET acknowledged = 0"))
             outbox.close()
@@ -170,7 +171,7 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
         assert isinstance(hop, LosesAnswers)
         assert len(hop.bodies) == 6
         assert len(set(hop.bodies)) == 1
-        without_a_memory = {seal_one(terms, Onion(terms), victim["victim"]).submission for _ in range(5)}
+        without_a_memory = {without_tickets(terms, victim["victim"]).submission for _ in range(5)}
         assert len(without_a_memory) == 5
     pool.close()
 
@@ -181,8 +182,9 @@ async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Pa
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         key = new_client_key()
-        first, second = crafted(terms, 0, 0.5, key=key), crafted(terms, 1, 2.0, key=key)
-        await deployment.admit(terms, [first, *deployment.seal(terms, 25)])
+        (first,) = submissions_of(await seal_prepared(deployment.operator, terms, [crafted(terms, 0, 0.5, key=key)]))
+        second = stranger(terms, key)
+        await deployment.admit(terms, [first, *await deployment.seal(terms, 25)])
         assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
         assert await deployment.submit(terms, [first, second]) == [
             pb.SUBMISSION_CODE_ACCEPTED,

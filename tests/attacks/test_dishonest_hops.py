@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from analyzer.service import AnalyzerService
-from client.submission import Participant, seal_one
+from client.submission import Participant
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from deploy.operator.canaries import check_canaries, send_canaries
@@ -20,7 +20,6 @@ from deploy.operator.tokens import issue_token_file
 from protocol.batches import ciphertext_hashes
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import RoundService, ServiceSetup
 from runtime.store import Transaction
@@ -28,6 +27,7 @@ from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.clients import seal_all_of, submissions_of
 
 Cheat = Callable[[ServiceSetup], RoundService]
 
@@ -60,7 +60,7 @@ async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
 ) -> None:
     async with arena(tmp_path, 2, {at: cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
         assert await deployment.problem(at, terms)
         cheater = deployment.service(at)
@@ -71,24 +71,23 @@ async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_budgets_without_their_reports_would_shrink_the_certificate(tmp_path: Path) -> None:
-    """The certificate would speak of 120 users, the result of 20: hop 1 has to pass on both lanes or neither."""
-    claimed, true = (
-        certify(Budgets.from_tiers([(1.0, n)]), BinaryRandomizedResponse(), delta=1e-4).epsilon for n in (120, 20)
-    )
+async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_path: Path) -> None:
+    """Hop 1 has to pass on both lanes or neither. Were that not checked, 100 tickets without a report would show it."""
+    true = certify(Budgets.from_tiers([(1.0, 20)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("protocol.batches._check_joint", lambda report, parameter: None)
         async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 120))
+            await deployment.admit(terms, await deployment.seal(terms, 120))
             publication, certificate = await deployment.finish(terms)
             assert (publication.num_reports, certificate.num_users, certificate.granted) == (20, 120, True)
-            assert certificate.epsilon == claimed < true / 2
+            assert (certificate.num_tickets, certificate.dishonest) == (120, 100)
+            assert certificate.epsilon >= true
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
+async def test_forged_reports_are_not_published_even_by_an_analyzer_that_trusts_the_last_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class ForgesAll(cheaters.AfterCommitting):
@@ -102,10 +101,11 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, max_local_epsilon=2.0))
+            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
             if trusting:
-                publication, _ = await deployment.finish(terms)
-                assert publication.values[0].estimate < 0
+                publication, certificate = await deployment.finish(terms)
+                assert (certificate.granted, certificate.num_reports, len(publication.values)) == (False, 0, 0)
+                assert "0 reports have a ticket" in certificate.refusals[0]
             else:
                 await deployment.operator.close_round(terms.round_id)
                 assert "not what hop 2 committed to" in await deployment.problem("shuffler-2", terms)
@@ -117,7 +117,7 @@ async def test_a_receiver_that_trusts_the_last_hop_would_publish_forged_reports(
 async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
         assert "for another batch than the one held here" in await deployment.problem("analyzer", terms)
         assert await deployment.nothing_is_published(terms)
@@ -129,18 +129,21 @@ async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: P
 async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp_path: Path, at: str) -> None:
     async with arena(tmp_path, 2, {at: cheaters.DropsAndSaysItDidNotOpen}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        onion = Onion(terms)
-        sealed = {str(user): seal_one(terms, onion, Participant(1, 1.0)) for user in range(30)}
-        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 30)
+        await deployment.admit(terms, submissions_of(sealed))
         publication, certificate = await deployment.finish(terms)
-        charged = 0 if at == "shuffler-1" else 2  # hop 1 drops whole clients; later the lanes are apart
-        assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 29, charged)
-        expected = certify(Budgets.from_tiers([(1.0, 29)]), BinaryRandomizedResponse(), delta=1e-4, dishonest=charged)
-        assert certificate.epsilon == expected.epsilon
+        assert (publication.num_reports, certificate.num_users, certificate.num_tickets) == (29, 29, 30)
+        assert (certificate.dishonest, certificate.unknown_budgets) == (1, 1)  # the lanes may have lost two people
+        known, any_budget = (
+            certify(Budgets.from_tiers(tiers), BinaryRandomizedResponse(), delta=1e-4, dishonest=1)
+            for tiers in ([(1.0, 29)], [(1.0, 29), (2.0, 1)])
+        )
+        assert certificate.tiers[0].epsilon == known.epsilon
+        assert certificate.epsilon == certificate.unknown_budget_epsilon == any_budget.epsilon
         chain = certified_chain(certificate, terms, deployment.deployment)
         hop = 1 if at == "shuffler-1" else 2
         assert [drop.reason for drop in chain[pb.LANE_REPORT][hop - 1].drops] == ["does-not-open"]
-        trails = {user: one.trail for user, one in sealed.items()}
+        trails = {str(user): one.trail for user, one in enumerate(sealed)}
         assert await missing_at_hop(deployment.operator.channel_to(at), terms, chain, hop, trails)  # the victim knows
 
 
@@ -151,16 +154,16 @@ async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Pat
     """Half of the batch is thrown away, the other half stands there twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
         few = await deployment.operator.open_round(settings(), "few")
-        await deployment.admit(few, deployment.seal(few, 30))
+        await deployment.admit(few, await deployment.seal(few, 30))
         await deployment.operator.close_round("few")
         assert "the round needs 20" in await deployment.problem(at, few)
         assert await deployment.nothing_is_published(few)
         many = await deployment.operator.open_round(settings(), "many")
-        await deployment.admit(many, deployment.seal(many, 40))
+        await deployment.admit(many, await deployment.seal(many, 40))
         publication, certificate = await deployment.finish(many)
         assert (publication.num_reports, certificate.num_users) == (20, 20)
         assert certificate.dishonest >= 20
-        assert certificate.epsilon == max(tier.local_epsilon for tier in certificate.tiers)
+        assert certificate.epsilon == many.budget_grid[-1]
 
 
 @pytest.mark.asyncio
@@ -170,12 +173,11 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
     """No other party can: both lanes and all commitments agree. A client that verifies gets a proof signed by hop 1."""
     async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        onion = Onion(terms)
-        sealed = {str(user): seal_one(terms, onion, Participant(1, 2.0)) for user in range(30)}
-        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed.values()])
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 2.0)] * 30)
+        await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        trails = {user: one.trail for user, one in sealed.items()}
+        trails = {str(user): one.trail for user, one in enumerate(sealed)}
         missing = await missing_at_hop(deployment.channel, terms, chain, 1, trails)
         assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
 
@@ -204,8 +206,8 @@ class ShowsAnotherList(cheaters.ReplacesReports):
 async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": ShowsAnotherList}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        sealed = seal_one(terms, Onion(terms), Participant(1, 2.0))
-        await deployment.admit(terms, [*deployment.seal(terms, 30), pb.Submission.FromString(sealed.submission)])
+        (sealed,) = await seal_all_of(deployment.operator, terms, [Participant(1, 2.0)])
+        await deployment.admit(terms, [*await deployment.seal(terms, 30), *submissions_of([sealed])])
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
         with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
@@ -219,7 +221,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
 async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
     async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await send_canaries(deployment.inside.directory, terms.round_id, 3, deployment.inside.transport)
         await deployment.finish(terms)
         report = await check_canaries(deployment.inside.directory, terms.round_id, deployment.inside.transport)
@@ -273,8 +275,8 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
     """Clients could see hop 1's list only, and a hop behind it was the operator's to find."""
     async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        sealed = [seal_one(terms, Onion(terms), Participant(1, 1.0)) for _ in range(30)]
-        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 30)
+        await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
         trails = {str(number): one.trail for number, one in enumerate(sealed)}
@@ -291,12 +293,12 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path: Path) -> None:
-    """Hop 1 spoils all reports but one so that only the analyzer notices: the certificate is for thirty users."""
+    """Hop 1 spoils all reports but one so that only the analyzer notices, which tells the accountant beforehand."""
     async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, certificate = await deployment.finish(terms)
-        assert (publication.num_reports, certificate.num_users, certificate.granted) == (1, 30, True)
-        assert [(drop.reason, drop.count) for drop in publication.drops] == [("does-not-open", 29)]
+        assert (certificate.num_reports, certificate.num_users, certificate.granted) == (1, 30, False)
+        assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]
         assert not publication.values
-        assert "1 reports could be read; the round needs 20" in publication.notes[0]
+        assert "1 reports have a ticket; it must be at least 20 of them" in certificate.refusals[0]

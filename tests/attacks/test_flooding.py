@@ -8,24 +8,27 @@ from pathlib import Path
 import pytest
 
 from client.submission import new_client_key
+from client.tickets import get_tickets
 from protocol.errors import Code
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena, crafted
+from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.clients import crafted, stranger
 
 FAKES = 19
 
 
 async def surround(
     deployment: Arena, terms: RoundTerms, victims_report: int, fakes: int = FAKES, *, enrol: bool
-) -> list[int]:
+) -> list[pb.SubmissionCode.ValueType]:
     """One victim, and as many fakes as the minimum batch needs, whose reports the attacker knows."""
-    await deployment.admit(terms, [crafted(terms, victims_report, 1.0)])
-    codes = await deployment.submit(terms, [crafted(terms, 0, 1.0) for _ in range(fakes)], enrol=enrol)
-    return list(codes)
+    await deployment.admit(terms, await deployment.craft(terms, victims_report, 1.0))
+    if enrol:
+        return await deployment.submit(terms, await deployment.craft(terms, 0, 1.0, count=fakes))
+    return await deployment.submit(terms, [stranger(terms) for _ in range(fakes)], enrol=False)
 
 
 @pytest.mark.asyncio
@@ -69,7 +72,7 @@ async def test_registered_fakes_uncover_a_report_unless_f_counts_them(
 async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        (victim,) = deployment.seal(terms, 1)
+        (victim,) = await deployment.seal(terms, 1)
         copies = [sign_submission(terms.round_id, victim.envelope, new_client_key()) for _ in range(FAKES)]
         await deployment.admit(terms, [victim, *copies])
         answer = await deployment.operator.close_round(terms.round_id)
@@ -84,10 +87,10 @@ async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_pa
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         key = new_client_key()
-        codes = await deployment.submit(terms, [crafted(terms, 0, 1.0, key=key) for _ in range(20)])
+        codes = await deployment.submit(terms, [stranger(terms, key) for _ in range(20)])
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_ALREADY_EXISTS] * 19
         (token,) = await deployment.operator.issue_tokens(1)
-        many = [crafted(terms, 0, 1.0) for _ in range(20)]
+        many = [stranger(terms) for _ in range(20)]
         with_token = [sign_submission(terms.round_id, one.envelope, new_client_key(), token) for one in many]
         codes = await deployment.submit(terms, with_token, enrol=False)
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_TOKEN_USED] * 19
@@ -111,7 +114,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
 async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 19))
+        await deployment.admit(terms, await deployment.seal(terms, 19))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-1", terms)
         cheater = deployment.service("shuffler-1")
@@ -125,8 +128,14 @@ async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> N
 async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))
-        await deployment.admit(terms, deployment.seal(terms, 20))
-        codes = await deployment.submit(terms, [crafted(terms, 0, 1.0) for _ in range(50)])
+        await deployment.admit(terms, await deployment.seal(terms, 20))
+        flood = {str(number): crafted(terms, 0, 1.0) for number in range(50)}
+        await deployment.operator.enrol([one.client_key for one in flood.values()])
+        async with deployment.operator.client_channel("accountant") as accountant:
+            tickets = await get_tickets(accountant, terms, flood)
+        assert len(tickets.granted) == 5
+        assert set(tickets.refused.values()) == {pb.SUBMISSION_CODE_ROUND_FULL}
+        codes = await deployment.submit(terms, [stranger(terms) for _ in range(50)])  # with tickets made up
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] * 5 + [pb.SUBMISSION_CODE_ROUND_FULL] * 45
         _, certificate = await deployment.finish(terms)
-        assert certificate.num_users == 25
+        assert (certificate.num_tickets, certificate.num_reports, certificate.num_users) == (25, 20, 20)

@@ -9,12 +9,12 @@ import grpc.aio
 import pytest
 
 from analyzer.estimators import decoder
-from client.submission import Participant, seal_one
+from client.submission import Participant
 from deploy.operator.rounds import RoundSettings
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse
-from protocol.onion import Onion, decode_budget
+from protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from protocol.questions import Question
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
@@ -22,8 +22,9 @@ from runtime.service import ENVELOPE_KEY, RELEASE_KEY
 from shuffler.mixing import permute
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena, crafted
+from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 
 GRID = (0.5, 1.0, 2.0)
 LETTERS = Question("letters", KaryResponse(k=3))
@@ -45,11 +46,13 @@ async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
 def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop: int) -> list[int]:
     """Returns the reports in their order, opened with the keys of hop `from_hop` and of everybody behind it."""
     places = [(f"shuffler-{hop}", ENVELOPE_KEY, hop) for hop in range(from_hop, terms.num_hops + 1)]
-    places += [("accountant", RELEASE_KEY, HOP_RELEASE), ("analyzer", ENVELOPE_KEY, HOP_ANALYZER)]
+    places += [("analyzer", ENVELOPE_KEY, HOP_ANALYZER), ("accountant", RELEASE_KEY, HOP_RELEASE)]
     opened = list(reports)
     for name, purpose, hop in places:
         label = Onion(terms).layer(pb.LANE_REPORT, hop).label
         opened = [plain or b"" for plain in open_many(terms.suite, keys[name, purpose], label, opened)]
+        if hop == HOP_ANALYZER:
+            opened = [split_report(plain)[1] for plain in opened]
     decode = decoder(terms.question, terms.budget_grid[0])
     return [decode(plain) for plain in opened]
 
@@ -60,7 +63,7 @@ def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_
     for name, hop in [*places, ("accountant", HOP_ACCOUNTANT)]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, hop).label
         opened = [plain or b"" for plain in open_many(terms.suite, keys[name, ENVELOPE_KEY], label, opened)]
-    return [decode_budget(plain)[0] for plain in opened]
+    return [decode_budget(BudgetRecord.split(plain)[1].budget)[0] for plain in opened]
 
 
 class CuriousHop(ShufflerService):
@@ -92,7 +95,8 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
     async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
-        await deployment.admit(terms, [crafted(terms, index % 3, GRID[index % 3]) for index in range(CLIENTS)])
+        people = [crafted(terms, index % 3, GRID[index % 3]) for index in range(CLIENTS)]
+        await deployment.admit(terms, submissions_of(await seal_prepared(deployment.operator, terms, people)))
         await deployment.finish(terms)
         hop = deployment.service("shuffler-2")
         assert isinstance(hop, CuriousHop)
@@ -129,7 +133,8 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
-        await deployment.admit(terms, [crafted(terms, index % 3, 1.0) for index in range(CLIENTS)])
+        people = [crafted(terms, index % 3, 1.0) for index in range(CLIENTS)]
+        await deployment.admit(terms, submissions_of(await seal_prepared(deployment.operator, terms, people)))
         await deployment.finish(terms)
         hop, analyzer = deployment.service("shuffler-1"), deployment.service("analyzer")
         assert isinstance(hop, RemembersWhoIsWho)
@@ -149,11 +154,10 @@ async def test_a_clients_maximum_does_not_travel_only_grid_budgets_do(tmp_path: 
     """Thirty people with thirty maxima: the accountant sees one tier."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        onion = Onion(terms)
         maxima = [0.5 + index / 100 for index in range(30)]
-        sealed = [seal_one(terms, onion, Participant(1, maximum)) for maximum in maxima]
-        await deployment.admit(terms, [pb.Submission.FromString(one.submission) for one in sealed])
-        await deployment.admit(terms, [crafted(terms, 1, 0.7319)])
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, maximum) for maximum in maxima])
+        await deployment.admit(terms, submissions_of(sealed))
+        await deployment.admit(terms, await deployment.craft(terms, 1, 0.7319))
         _, certificate = await deployment.finish(terms)
         assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(0.5, 30)]
         assert certificate.invalid_budgets == 1

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from client.rounds import accept_manifest, fetch_terms
-from client.submission import Participant, seal_one
+from client.submission import Participant
 from protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Kind
@@ -20,6 +20,7 @@ from runtime.service import ServiceSetup
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.clients import without_tickets
 
 
 class TagsAVictim(cheaters.CheatingShuffler):
@@ -75,21 +76,21 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
 async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
 ) -> None:
-    """Its layers name the other manifest. Without that name in them, the unprotected report would go all the way."""
+    """Its layers name the other manifest. Without that name in them, its tickets would still be for the other one."""
     if not bound:
         monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, TagsAVictim)
         believed = parse_terms(hop.altered(terms))
-        sealed = seal_one(believed, Onion(believed), Participant(1, 20.0))
+        sealed = without_tickets(believed, Participant(1, 20.0))
         hop.victim = believed, pb.Submission.FromString(sealed.submission).envelope
         publication, certificate = await deployment.finish(terms)
-    assert publication.num_reports == (29 if bound else 30)
-    assert certificate.dishonest == (2 if bound else 1)  # a drop in each lane; or a budget off the grid
-    assert certificate.invalid_budgets == (0 if bound else 1)
+    assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 29, 1)
+    late = [(drop.reason, drop.count) for drop in (*certificate.report_drops, *certificate.budget_drops)]
+    assert late == ([] if bound else [("no-ticket", 1)] * 2)
 
 
 @pytest.mark.asyncio

@@ -18,12 +18,13 @@ import sqlalchemy as sa
 from accountant.service.service import AccountantService
 from analyzer.service import AnalyzerService
 from deploy.operator.rounds import RoundSettings
+from protocol.batches import digest, unpack
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import Laplace
-from protocol.onion import Onion
+from protocol.onion import Onion, split_report
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -49,7 +50,7 @@ def labels(terms: RoundTerms) -> list[Label]:
     """Every place of the round that anything can be sealed for."""
     onion = Onion(terms)
     hops = range(2, terms.num_hops + 1)
-    report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_RELEASE, HOP_ANALYZER]]
+    report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_ANALYZER, HOP_RELEASE]]
     parameter = [onion.layer(pb.LANE_PARAMETER, hop) for hop in [*hops, HOP_ACCOUNTANT]]
     return [layer.label for layer in [onion.joint, *report, *parameter]]
 
@@ -63,7 +64,9 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
     while fresh:
         opened = {out for key, label in tries for out in open_many(terms.suite, key, label, fresh) if out is not None}
         joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}
-        fresh = (opened | {lane for plain in joint for lane in onion.split(plain)}) - found
+        held = {plain for plain in opened if len(plain) == onion.layer(pb.LANE_REPORT, HOP_ANALYZER).plain_size}
+        fresh = opened | {lane for plain in joint for lane in onion.split(plain)}
+        fresh = (fresh | {split_report(plain)[1] for plain in held}) - found
         found |= fresh
     return found
 
@@ -76,6 +79,13 @@ async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> by
     return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
 
 
+async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]:
+    """Returns the reports as the analyzer holds them: under the release key."""
+    chunks = await analyzer.store.run("look", lambda tx: tx.chunks(terms.round_id, "out", pb.LANE_REPORT)) or []
+    size = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).sealed_size
+    return [report for chunk in chunks for report in unpack(chunk, size)]
+
+
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
     """Returns every private round key that stands in a store now, by service and purpose."""
     found = {}
@@ -85,8 +95,13 @@ async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str]
     return found
 
 
+def reports_in(opened: Iterable[bytes]) -> set[bytes]:
+    """Returns what is a report, of everything that was opened."""
+    return {plain for plain in opened if len(plain) == FINE.mechanism.report_bytes}
+
+
 class GreedyAnalyzer(AnalyzerService):
-    """Keeps every report batch, and opens what it can with all that it has, as soon as it has something."""
+    """Keeps every report batch, and reads what it can with all that it has, as soon as it has something."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
@@ -98,7 +113,8 @@ class GreedyAnalyzer(AnalyzerService):
         terms = await self.terms(request.round_id)
         self.sealed = await self.lane_in(terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
-        self.read |= open_all(terms, self.sealed, [*own, self._secrets.storage_key, self._secrets.identity_key])
+        keys = [*own, self._secrets.storage_key, self._secrets.identity_key]
+        self.read |= reports_in(open_all(terms, self.sealed, keys))
         return answer
 
 
@@ -117,7 +133,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         release = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
@@ -128,7 +144,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         assert await deployment.nothing_is_published(terms)
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         with_the_key = open_all(terms, analyzer.sealed, [*own, release])  # what the release key holds back
-        assert len({plain for plain in with_the_key if len(plain) == 8}) == 30
+        assert len(reports_in(with_the_key)) == 30
         accountant = deployment.service("accountant")
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
@@ -148,9 +164,17 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
         raise Refusal(Code.WRONG_STATE, "has done what it wanted")
 
 
-def forged_grant(terms: RoundTerms, signer: ShufflerService, digest: bytes) -> pb.GrantRequest:
+def forged_grant(
+    terms: RoundTerms, signer: ShufflerService, batch_digest: bytes, reports_digest: bytes = b""
+) -> pb.GrantRequest:
     certificate = pb.Certificate(
-        round_id=terms.round_id, manifest_hash=terms.hash, batch_digest=digest, granted=True, epsilon=0.1, num_users=30
+        round_id=terms.round_id,
+        manifest_hash=terms.hash,
+        batch_digest=batch_digest,
+        reports_digest=reports_digest,
+        granted=True,
+        epsilon=0.1,
+        num_users=30,
     )
     certificate.tiers.add(local_epsilon=1.0, count=30)
     signed = signer.identity.signed(Kind.CERTIFICATE, canonical(certificate))
@@ -163,7 +187,7 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-2", terms)
         hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -204,15 +228,16 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
             terms = await deployment.operator.open_round(fine_settings())
-            await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+            await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
             await deployment.operator.close_round(terms.round_id)
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
             assert isinstance(hop, DeliversReportsOnly)
             document = await document_of(hop, terms, "commitments-out")
             commitments = pb.HandOverRequest.FromString(document).commitments
-            digest = pb.Commitment.FromString(commitments[-2].payload).digest_out
-            grant = forged_grant(terms, hop, digest)
+            batch = pb.Commitment.FromString(commitments[-2].payload).digest_out
+            await deployment.reached("analyzer", terms, pb.ROUND_STATE_MIXED)
+            grant = forged_grant(terms, hop, batch, digest(await held_reports(analyzer, terms)))
             if with_the_key:  # an accountant that gives its key away is the one who could
                 grant.release_private_key = (await keys_of(deployment.service("accountant"), terms))[
                     RELEASE_KEY
@@ -252,7 +277,7 @@ def live_secrets(digests: set[bytes]) -> int:
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 20, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 20, value=0.5))
         held = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
@@ -266,8 +291,8 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         analyzer = deployment.service("analyzer")
         assert isinstance(analyzer, GreedyAnalyzer)
         # All keys that any service ever had, but for the release key, read no report of the batch that was kept.
-        assert not {plain for plain in open_all(terms, analyzer.sealed, before.values()) if len(plain) == 8}
-        assert len(open_all(terms, analyzer.sealed, [*before.values(), release_private])) == 40
+        assert not reports_in(open_all(terms, analyzer.sealed, before.values()))
+        assert len(reports_in(open_all(terms, analyzer.sealed, [*before.values(), release_private]))) == 20
         del release_private
         assert await all_keys(deployment, terms) == {}
         assert live_secrets(release_key) == 0
@@ -285,10 +310,10 @@ class WillNotHear(AnalyzerService):
 async def test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
         accountant = deployment.inside.directory / "accountant"
-        assert occurrences(accountant, wrapped) == {"wrapped": 2}
+        assert occurrences(accountant, wrapped) == {"wrapped": 4}
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
         assert await keys_of(deployment.service("accountant"), terms) == {}
@@ -312,7 +337,7 @@ class Tap:
         async def heard_deliver(service: RoundService, request: pb.DeliverRequest, context: object) -> object:
             terms = await service.terms(request.round_id)
             size = Onion(terms).arriving_size(request.lane, service.hop(terms))
-            packed = request.ciphertexts
+            packed = b"" if request.lane == pb.LANE_TICKET else request.ciphertexts
             self.ciphertexts.update(packed[start : start + size] for start in range(0, len(packed), size))
             return await deliver(service, request, context)  # type: ignore[arg-type]
 
@@ -352,21 +377,18 @@ async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
         monkeypatch.setattr(Transaction, "forget", lambda self, round_id: None)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_RELEASED)
         assert len(tap.ciphertexts) == 30 * 5  # submissions, two lanes to hop 2, one to each of the two sinks
         keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, deployment.deployment.chain)
-    reports = {plain for plain in open_all(terms, tap.ciphertexts, keys) if len(plain) == 8}
-    assert len(reports) == (0 if forgetting else 30)
+    assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if forgetting else 30)
     if forgetting:
-        assert open_all(terms, tap.ciphertexts, keys) == set()
         heard = [grant.release_private_key for grant in tap.grants]
-        opened = open_all(terms, tap.ciphertexts, [*keys, *heard])
-        assert opened
-        assert {len(plain) for plain in opened} == {Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).sealed_size}
+        assert len(heard) == 1
+        assert open_all(terms, tap.ciphertexts, [*keys, *heard]) == set()
 
 
 def occurrences(directory: Path, needles: Mapping[str, Iterable[bytes]]) -> dict[str, int]:
@@ -402,13 +424,13 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
     async with arena(tmp_path, 2) as deployment:
         directory, chain = deployment.inside.directory, deployment.deployment.chain
         terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
-        submissions = deployment.seal(terms, 30, value=0.5)
+        submissions = await deployment.seal(terms, 30, value=0.5)
         await deployment.admit(terms, submissions)
         envelopes = [one.envelope for one in submissions]
         keys, wrapped = await all_keys(deployment, terms), wrapped_keys(directory, chain)
-        assert (len(keys), len(wrapped)) == (5, 5)
+        assert (len(keys), len(wrapped)) == (7, 7)
         identities = [load_secrets(directory / name).identity_key for name in chain]
-        assert occurrences(directory, {"envelopes": envelopes, "wrapped": wrapped}) == {"envelopes": 30, "wrapped": 5}
+        assert occurrences(directory, {"envelopes": envelopes, "wrapped": wrapped}) == {"envelopes": 30, "wrapped": 7}
         await deployment.inside.stop("accountant")
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_MIXED)
@@ -422,10 +444,10 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
         await deployment.reached("accountant", terms, end)
         opened = open_all(terms, tap.ciphertexts, keys.values())
-        reports = {plain for plain in opened if len(plain) == 8}
+        reports = reports_in(opened)
         assert len(reports) == 30
         needles = {
-            "ciphertexts": tap.ciphertexts | opened - reports - {p for p in opened if len(p) == 16},
+            "ciphertexts": tap.ciphertexts | opened - reports,
             "reports": reports,
             "keys": keys.values(),
             "wrapped": wrapped,
@@ -441,7 +463,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
         terms = await deployment.operator.open_round(
             RoundSettings(FINE, (1.0,), min_batch_size=20, short_batch_policy="dispose")
         )
-        submissions = deployment.seal(terms, 19, value=0.5)
+        submissions = await deployment.seal(terms, 19, value=0.5)
         await deployment.admit(terms, submissions)
         first = deployment.inside.directory / "shuffler-1"
         needles = {
@@ -459,7 +481,7 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, deployment.seal(terms, 30))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.finish(terms)
         await deployment.inside.stop("accountant")
         await deployment.inside.start("accountant")
@@ -485,7 +507,7 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
         needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
         analyzer = deployment.inside.directory / "analyzer"
         assert occurrences(analyzer, needles) == {"wrapped": 1}
@@ -496,7 +518,7 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
             lambda: occurrences(analyzer, {**needles, "reports": tap.ciphertexts}) == {"wrapped": 0, "reports": 0}
         )
         keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, ["analyzer"])
-        assert not {plain for plain in open_all(terms, tap.ciphertexts, keys) if len(plain) == 8}
+        assert not reports_in(open_all(terms, tap.ciphertexts, keys))
 
 
 class ShowsAnotherRound(AnalyzerService):
@@ -512,11 +534,11 @@ class ShowsAnotherRound(AnalyzerService):
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), "liked")
-        await deployment.admit(liked, deployment.seal(liked, 60))
+        await deployment.admit(liked, await deployment.seal(liked, 60))
         publication, certificate = await deployment.finish(liked)
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
-        await deployment.admit(strict, deployment.seal(strict, 30))
+        await deployment.admit(strict, await deployment.seal(strict, 30))
         with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
             await deployment.finish(strict)
         assert answer.value.code is Code.BAD_BATCH

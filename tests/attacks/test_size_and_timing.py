@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client.submission import Participant, seal_one
+from client.submission import Participant
 from protocol.batches import ciphertext_hashes
 from protocol.envelope import SUITES
 from protocol.manifest import RoundTerms
@@ -20,8 +20,9 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.store import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena, crafted
+from tests.attacks.arena import WAIT_S, arena
 from tests.support import make_kit, settings
+from tests.support.clients import seal_all_of, stranger, without_tickets
 
 QUESTIONS = [
     Question("bit", RandomizedResponse()),
@@ -47,7 +48,7 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
     sizes = set()
     for value in extremes(question):
         for max_local_epsilon in (0.5, 1.9, 1e6):
-            raw = seal_one(terms, onion, Participant(value, max_local_epsilon))
+            raw = without_tickets(terms, Participant(value, max_local_epsilon))
             sizes.add((len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.trail)))
     assert len(sizes) == 1
     assert sizes.pop()[0] == onion.joint.sealed_size
@@ -59,7 +60,7 @@ async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         for change in (b"", b"\0", b"\0" * 1000):
-            odd = crafted(terms, 1, 1.0)
+            odd = stranger(terms)
             odd.envelope = odd.envelope[:-1] if not change else odd.envelope + change
             assert await deployment.submit(terms, [odd]) == [pb.SUBMISSION_CODE_WRONG_SIZE]
         await deployment.operator.close_round(terms.round_id)
@@ -111,11 +112,11 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert isinstance(watcher, Listener)
         assert isinstance(first, StopsHalfway)
         for _ in range(3):
-            await deployment.admit(terms, deployment.seal(terms, 6))
+            await deployment.admit(terms, await deployment.seal(terms, 6))
             answer = await deployment.operator.close_round(terms.round_id)
             assert answer.state == pb.ROUND_STATE_OPEN  # fewer than 20: held
         assert watcher.arrived == 0
-        await deployment.admit(terms, deployment.seal(terms, 12))
+        await deployment.admit(terms, await deployment.seal(terms, 12))
         await deployment.operator.close_round(terms.round_id)
         await deployment.until(lambda: hasattr(first, "early"))
         assert watcher.arrived == 2
@@ -170,8 +171,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
         monkeypatch.setattr(Transaction, "envelopes", in_the_order_of_arrival)
     async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        onion = Onion(terms)
-        sealed = [seal_one(terms, onion, Participant(1, 1.0)) for _ in range(100)]
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 100)
         for one in range(0, 100, 10):
             some = [pb.Submission.FromString(each.submission) for each in sealed[one : one + 10]]
             await deployment.admit(terms, some)

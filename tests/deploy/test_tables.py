@@ -11,7 +11,7 @@ from rich.console import Console
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.results import round_up
-from accountant.service.service import GENUINE_MESSAGES
+from accountant.service.service import genuine_roster
 from croupier import Budgets, certify
 from deploy.show.tables import certificate_table
 
@@ -27,7 +27,7 @@ def shown(certificate: dict[str, Any]) -> str:
     [
         ("", "one shuffler's order secret, at most 3"),
         ("the first shuffler is honest: it", "an honest first shuffler, at most 3"),
-        (GENUINE_MESSAGES, "no forged messages, at most 3"),
+        (genuine_roster(3), "a genuine roster, at most 3"),
     ],
 )
 def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:

@@ -10,6 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from client.submission import Prepared, seal_one
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.tickets import TicketRequest, collect_tickets
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["LETTERS", "Attempt", "Violation", "check_answers", "check_counted", "check_forgotten", "check_order"]
@@ -24,14 +29,42 @@ class Violation(AssertionError):
 
 @dataclass
 class Attempt:
-    """One submission as its client made it, and every definite answer that it ever got."""
+    """One submission as its client made it, and every definite answer that it ever got.
+
+    Without tickets there is nothing to submit, and the answer is the accountant's.
+    """
 
     client: int
     letter: int
-    submission: pb.Submission
+    prepared: Prepared
+    submission: pb.Submission | None = None
     trail: bytes = b""
     authentic: bool = True
     answers: list[pb.SubmissionCode.ValueType] = field(default_factory=list)
+    _requests: tuple[TicketRequest, TicketRequest] | None = None
+
+    def tickets_request(self, terms: RoundTerms) -> pb.GetTicketsRequest:
+        """Returns what this attempt asks the accountant for, the same bytes every time."""
+        if self._requests is None:
+            report, budget = self.prepared.messages(terms.hash)
+            self._requests = TicketRequest(report), TicketRequest(budget)
+        blinded = b"".join(one.blinded for one in self._requests)
+        signed = sign_submission(terms.round_id, blinded, self.prepared.private_key, purpose="tickets")
+        return pb.GetTicketsRequest(round_id=terms.round_id, requests=[signed])
+
+    def tickets(self, terms: RoundTerms, answer: pb.GetTicketsResponse) -> tuple[bytes, bytes]:
+        """Returns the tickets that the accountant has given."""
+        if self._requests is None:
+            raise Violation(f"not asked for: {self}")
+        keys = terms.manifest.accountant
+        (report,) = collect_tickets(self._requests[:1], answer.report_evaluations, keys.report_ticket_key)
+        (budget,) = collect_tickets(self._requests[1:], answer.parameter_evaluations, keys.parameter_ticket_key)
+        return report, budget
+
+    def seal(self, terms: RoundTerms, tickets: tuple[bytes, bytes]) -> None:
+        """Makes the submission."""
+        sealed = seal_one(terms, Onion(terms), self.prepared, tickets)
+        self.submission, self.trail = pb.Submission.FromString(sealed.submission), sealed.trail
 
     @property
     def accepted(self) -> bool:
@@ -54,7 +87,8 @@ def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
             raise Violation(f"a tampered submission was not recognised: {attempt}")
         if pb.SUBMISSION_CODE_ROUND_CLOSED in attempt.answers and not may_be_closed:
             raise Violation(f"the round was not closed: {attempt}")
-    allowed = {pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ALREADY_EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED}
+    another = {pb.SUBMISSION_CODE_ALREADY_EXISTS, pb.SUBMISSION_CODE_TICKETS_GIVEN}
+    allowed = another | {pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_ROUND_CLOSED}
     for mine in by_client.values():
         authentic = [attempt for attempt in mine if attempt.authentic]
         accepted = [attempt for attempt in authentic if attempt.accepted]
@@ -63,21 +97,23 @@ def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
         for attempt in authentic:
             if set(attempt.answers) - allowed:
                 raise Violation(f"no reason for this answer: {attempt}")
-            exists = pb.SUBMISSION_CODE_ALREADY_EXISTS in attempt.answers
+            exists = bool(another & set(attempt.answers))
             if exists and len(authentic) < 2:
                 raise Violation(f"the client has sent nothing else: {attempt}")
-            if accepted and attempt.answers and attempt is not accepted[0] and not exists:
+            asked = attempt.answers and attempt.submission is not None  # hop 1
+            if accepted and asked and attempt is not accepted[0] and not exists:
                 raise Violation(f"{accepted[0]} stands there already: {attempt}")
 
 
 def check_counted(
-    attempts: Iterable[Attempt], publication: pb.Publication, certificate: pb.Certificate, lists: Sequence[list[bytes]]
+    attempts: Sequence[Attempt], publication: pb.Publication, certificate: pb.Certificate, lists: Sequence[list[bytes]]
 ) -> None:
     """Exactly what was acknowledged was counted, each once, and stands in the lists of what hop 1 has passed on.
 
     lists: of hashes in the report lane and in the parameter lane.
     """
     accepted = [attempt for attempt in attempts if attempt.accepted]
+    num_clients = len({attempt.client for attempt in attempts})
     expected = Counter(attempt.letter for attempt in accepted)
     found: Counter[int] = Counter()
     for letter, value in enumerate(publication.values):
@@ -91,8 +127,13 @@ def check_counted(
         raise Violation(
             f"{len(accepted)} acknowledged, {publication.num_reports} reports, {certificate.num_users} users"
         )
-    if publication.drops or certificate.invalid_budgets or certificate.dishonest:
-        raise Violation(f"something was dropped: {publication.drops}, {certificate.dishonest} taken for dishonest")
+    if publication.drops or certificate.invalid_budgets or certificate.budget_drops:
+        raise Violation(f"something was dropped: {publication.drops}, {certificate.budget_drops}")
+    lost = certificate.num_tickets - len(accepted)
+    if not certificate.dishonest == certificate.unknown_budgets == lost >= 0:
+        raise Violation(f"{certificate.dishonest} taken for dishonest, {lost} have tickets and sent nothing")
+    if certificate.num_tickets > num_clients:
+        raise Violation(f"{certificate.num_tickets} were given tickets, of {num_clients} clients")
     for lane, included in enumerate(lists):
         if included != sorted(attempt.trail[32 * lane : 32 * lane + 32] for attempt in accepted):
             raise Violation("hop 1's list is not what was acknowledged")

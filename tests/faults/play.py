@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc.aio
 
@@ -13,10 +14,8 @@ from client.rounds import read_publication
 from client.submission import new_client_key
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.errors import Refusal
-from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse
-from protocol.onion import Onion, encode_budget
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -43,7 +42,7 @@ from tests.faults.schedules import (
     Trouble,
 )
 from tests.faults.worlds import World
-from tests.support import encode_report
+from tests.support.clients import crafted, forged_tickets
 
 __all__ = ["play"]
 
@@ -67,6 +66,7 @@ class _Game:
     connections: AsyncExitStack
     operator: Operator = field(init=False)
     clients: grpc.aio.Channel = field(init=False)
+    accountant: grpc.aio.Channel = field(init=False)
     terms: RoundTerms = field(init=False)
     keys: list[bytes] = field(default_factory=list)
     enrolled: set[int] = field(default_factory=set)
@@ -78,8 +78,12 @@ class _Game:
     async def connect(self) -> None:
         """Has operator and clients connect with the deployment file of now; calls under way go on as they are."""
         self.operator = await self.connections.enter_async_context(Operator(self.world.desk, self.world.transport))
-        channel = self.world.transport.public_channel(self.world.entrance)
-        self.clients = await self.connections.enter_async_context(channel)
+        ways_in = [
+            self.world.entrance(of) for of in (self.world.deployment.shufflers[0], self.world.deployment.accountant)
+        ]
+        self.clients, self.accountant = [
+            await self.connections.enter_async_context(self.world.transport.public_channel(entry)) for entry in ways_in
+        ]
 
     # ------------------------------------------------------------- clients
 
@@ -87,9 +91,9 @@ class _Game:
     def shuffler(self) -> stubs.ShufflerAsyncStub:
         return stubs.ShufflerStub(self.clients)
 
-    @property
-    def enrolment(self) -> stubs.ShufflerAsyncStub:
-        return stubs.ShufflerStub(self.operator._channels[self.world.deployment.shufflers[0].name])
+    def enrolment(self, service: str) -> stubs.ShufflerAsyncStub | stubs.AccountantAsyncStub:
+        channel = self.operator._channels[service]
+        return stubs.AccountantStub(channel) if service == "accountant" else stubs.ShufflerStub(channel)
 
     def attempt(self, client: int | None = None) -> Attempt:
         """Returns a new attempt, of a new client if none is named. It tells the truth: nothing is left to chance."""
@@ -99,21 +103,45 @@ class _Game:
         letter = len(self.attempts)
         if letter >= LETTERS:
             raise ValueError(f"a schedule with more than {LETTERS} attempts")
-        envelope, trail = Onion(self.terms).wrap(encode_report(letter), encode_budget(_LOCAL_EPSILON, 0.0))
-        made = Attempt(client, letter, sign_submission(self.terms.round_id, envelope, self.keys[client]), trail)
+        made = Attempt(client, letter, crafted(self.terms, letter, _LOCAL_EPSILON, key=self.keys[client]))
         self.attempts.append(made)
         return made
 
+    def different(self, client: int) -> Attempt:
+        """Returns another attempt of a client; with tickets made up if it can have none any more."""
+        made = self.attempt(client)
+        if any(one.accepted for one in self.attempts if one.client == client):
+            made.seal(self.terms, forged_tickets())
+        return made
+
+    async def get_tickets(self, attempt: Attempt, timeout_s: float, patience_s: float) -> bool:
+        """Asks for an attempt's tickets, always with the same bytes, and seals it; returns whether it has them."""
+        stub, request = stubs.AccountantStub(self.accountant), attempt.tickets_request(self.terms)
+        answer = await retrying(lambda: stub.GetTickets(request, timeout=timeout_s), give_up_after_s=patience_s)
+        if attempt.submission is not None:  # a call at the same time was faster
+            return True
+        if answer.codes[0] != pb.SUBMISSION_CODE_ACCEPTED:
+            attempt.answers.append(answer.codes[0])
+            return False
+        attempt.seal(self.terms, attempt.tickets(self.terms, answer))
+        return True
+
     async def ask(self, attempt: Attempt, timeout_s: float = _CALL_S, patience_s: float = 0.0) -> None:
         """Enrols the client if need be, submits, and writes down the answer; without one, nothing is known."""
+        if attempt.submission is None and attempt.answers:  # the accountant has given it no tickets
+            return
         try:
             if attempt.client not in self.enrolled:
-                register = pb.RegisterClientsRequest(client_keys=[attempt.submission.client_key])
-                await retrying(
-                    lambda: self.enrolment.RegisterClients(register, timeout=_CALL_S), give_up_after_s=patience_s
-                )
+                register = pb.RegisterClientsRequest(client_keys=[attempt.prepared.client_key])
+                for service in ("accountant", "shuffler-1"):
+                    call = partial(self.enrolment(service).RegisterClients, register, timeout=_CALL_S)
+                    await retrying(call, give_up_after_s=patience_s)
                 self.enrolled.add(attempt.client)
-            request = pb.SubmitRequest(round_id=self.terms.round_id, submissions=[attempt.submission])
+            if attempt.submission is None and not await self.get_tickets(attempt, timeout_s, patience_s):
+                return
+            request = pb.SubmitRequest(round_id=self.terms.round_id)
+            if attempt.submission is not None:
+                request.submissions.append(attempt.submission)
             answer = await retrying(
                 lambda: self.shuffler.Submit(request, timeout=timeout_s), give_up_after_s=patience_s
             )
@@ -150,6 +178,7 @@ class _Game:
     async def step(self, number: int, step: Step) -> None:
         world = self.world
         known = [attempt for attempt in self.attempts if attempt.authentic]
+        sealed = [attempt for attempt in known if attempt.submission is not None]
         match step:
             case Submit(clients, hang_up_ms, patiently):
                 timeout_s, patience_s = hang_up_ms / 1000 or _CALL_S, self.patience_s(patiently)
@@ -158,9 +187,9 @@ class _Game:
             case Repeat(which) if known:
                 await self.at_once(self.ask(known[which % len(known)]))
             case Different(which) if known:
-                await self.at_once(self.ask(self.attempt(known[which % len(known)].client)))
-            case Tamper(which, part, bit) if known:
-                await self.at_once(self.ask(self.tampered(known[which % len(known)], part, bit)))
+                await self.at_once(self.ask(self.different(known[which % len(known)].client)))
+            case Tamper(which, part, bit) if sealed:
+                await self.at_once(self.ask(self.tampered(sealed[which % len(sealed)], part, bit)))
             case Close(patiently):
                 await self.at_once(self.close_round(self.patience_s(patiently)), patiently=patiently)
             case Fault() as fault:
@@ -197,11 +226,13 @@ class _Game:
         self.world.order(fault.service, trap=Trap(number, fault.point, fault.action, fault.nth))
 
     def tampered(self, of: Attempt, part: str, bit: int) -> Attempt:
-        submission = pb.Submission.FromString(of.submission.SerializeToString())
+        submission = pb.Submission()
+        if of.submission is not None:
+            submission.CopyFrom(of.submission)
         content = bytearray(getattr(submission, part))
         content[bit // 8 % len(content)] ^= 1 << bit % 8
         setattr(submission, part, bytes(content))
-        attempt = Attempt(of.client, len(self.attempts), submission, authentic=False)
+        attempt = Attempt(of.client, len(self.attempts), of.prepared, submission, authentic=False)
         self.attempts.append(attempt)
         return attempt
 
@@ -223,7 +254,8 @@ class _Game:
         await self.world.settle()
         for service in self.world.deployment.chain:
             self.world.order(service, trap=None, delay_s=0.0, disk_full=False)
-        self.world.order(self.world.deployment.shufflers[0].name, clock_offset_s=0.0)
+        for service in (self.world.deployment.shufflers[0].name, self.world.deployment.accountant.name):
+            self.world.order(service, clock_offset_s=0.0)
         await self.world.settle()
         for service in sorted(self.world.down):
             await self.world.start(service)

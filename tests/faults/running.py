@@ -40,7 +40,7 @@ def deployed(hosts: tuple[str, ...]) -> Path:
     root = tempfile.mkdtemp(prefix="croupier-")
     atexit.register(shutil.rmtree, root)
     directory = Path(root) / "deployment"
-    places = [*hosts, hosts[-1], hosts[-1], hosts[0], hosts[-1]]
+    places = [*hosts, hosts[-1], hosts[-1], hosts[0], hosts[-1], hosts[-1]]
     addresses = [f"{host}:{_FIRST_PORT + 50 * len(hosts) + number}" for number, host in enumerate(places)]
     make_deployment(directory, "local", len(hosts), addresses)
     return directory

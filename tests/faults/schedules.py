@@ -63,17 +63,25 @@ _SHUFFLER = (
     "read a lane to send",
     "finish the delivery",
 )
-_HOP_1 = (
-    "read the terms",
+_ADMISSION = (
     "read the roster",
     "register clients",
     "read who has submitted",
     "admit submissions",
+)
+_HOP_1 = (
+    "read the terms",
+    *_ADMISSION,
     "close admission",
     "read the envelopes",
     ERASE_LOG,
 )
 _ACCOUNTANT = (
+    *_ADMISSION,
+    "read the ticket keys",
+    "read the tickets of the reports",
+    "read the keys to check tickets",
+    "count the tickets",
     "read the commitments",
     "read the keys to open budgets",
     "enter the certificate",
@@ -82,6 +90,10 @@ _ACCOUNTANT = (
     "finish the grant",
 )
 _ANALYZER = (
+    "read the keys to open the batch",
+    "keep the opened batch",
+    "read a lane to send",
+    "read the opened batch",
     "keep the grant",
     "read the certificate",
     "read the keys to open reports",
@@ -110,8 +122,8 @@ def services(hops: int) -> tuple[str, ...]:
 def links(hops: int) -> tuple[tuple[str, str], ...]:
     """Returns (caller, callee) for every pair that talks during a round."""
     chain = [f"shuffler-{hop}" for hop in range(1, hops + 1)]
-    ends = [(chain[-1], "analyzer"), (chain[-1], "accountant"), ("accountant", "analyzer")]
-    return ((CLIENTS, chain[0]), *itertools.pairwise(chain), *ends)
+    ends = [(chain[-1], "analyzer"), (chain[-1], "accountant"), ("analyzer", "accountant"), ("accountant", "analyzer")]
+    return ((CLIENTS, "accountant"), (CLIENTS, chain[0]), *itertools.pairwise(chain), *ends)
 
 
 @dataclass(frozen=True)

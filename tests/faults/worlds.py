@@ -101,11 +101,9 @@ class World(abc.ABC):
             (site / DEPLOYMENT_FILE).write_text(text)
         await asyncio.gather(*(self.start(name) for name in entries))
 
-    @property
-    def entrance(self) -> ServiceEntry:
-        """Hop 1 as clients reach it."""
-        hop_1 = self.deployment.shufflers[0]
-        return hop_1.model_copy(update={"public_address": self.links[CLIENTS, hop_1.name].address})
+    def entrance(self, of: ServiceEntry) -> ServiceEntry:
+        """Returns a service as clients reach it."""
+        return of.model_copy(update={"public_address": self.links[CLIENTS, of.name].address})
 
     async def rotate(self, name: str) -> None:
         """Changes the keys of a service as its operator does: pending everywhere first, and then in use."""

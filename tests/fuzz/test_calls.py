@@ -23,11 +23,11 @@ import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from client.submission import Participant, new_client_key, seal_one
+from client.submission import new_client_key
 from protocol.batches import digest
 from protocol.deployment import OPERATOR
 from protocol.errors import Code
-from protocol.identity import Identity, Kind, sign_attendance
+from protocol.identity import Identity, Kind, sign_attendance, sign_submission
 from protocol.manifest import RoundTerms, canonical
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -39,6 +39,7 @@ from tests.fuzz.hostile import Vocabulary, effort, hostile, noted
 from tests.sequential.support import settings as turns_settings
 from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
+from tests.support.clients import stranger
 from tests.support.rounds import Table, people, table
 
 pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
@@ -135,7 +136,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     grants = [
         identity(at, "accountant").signed(Kind.CERTIFICATE, raw) for raw in (canonical(certificate), b"\xff", b"")
     ]
-    submission = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 2.0)).submission)
+    submission = stranger(terms)
     here = terms.round_id
     attendance = sign_attendance(here, bytes(32), new_client_key())
     signed_end = hop.signed(
@@ -151,7 +152,8 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "Deliver": [
             pb.DeliverRequest(round_id=here, lane=lane, chunk_index=0, chunk_count=2, ciphertexts=sealed[lane])
             for lane in lanes
-        ],
+        ]
+        + [pb.DeliverRequest(round_id=here, lane=pb.LANE_TICKET, chunk_index=0, chunk_count=1, ciphertexts=bytes(96))],
         "HandOver": [
             pb.HandOverRequest(round_id=here, commitments=commitments),
             pb.HandOverRequest(round_id=here, commitments=[hop.signed(Kind.COMMITMENT, b"\xff")] * 2),
@@ -160,6 +162,11 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "Submit": [pb.SubmitRequest(round_id=here, submissions=[submission] * count) for count in (1, 3)],
         "GetInclusion": [rpc.GetInclusionRequest(round_id=here, offset=1)],
         "RegisterClients": [pb.RegisterClientsRequest(client_keys=[bytes(32), submission.client_key])],
+        "GetTickets": [
+            pb.GetTicketsRequest(round_id=here, requests=[asked] * count)
+            for asked in (submission, sign_submission(here, bytes(64), new_client_key(), purpose="tickets"))
+            for count in (1, 3)
+        ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
         "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],
         "GetResult": [rpc.GetResultRequest(round_id=here)],

@@ -304,7 +304,7 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
     measured = answer("bench", "--users", "20,50", "--hops", "1", "--out", tmp_path)
     assert [row["users"] for row in measured["rows"]] == [20, 50]
     for row in measured["rows"]:
-        assert set(row["stages"]) == {"seal", "admit", "mix, hop 1", "certify", "analyze"}
+        assert set(row["stages"]) == {"seal", "tickets", "admit", "mix, hop 1", "certify", "analyze"}
         assert row["ratio_to_floor"] > 0
     assert json.loads((tmp_path / "bench.json").read_text())["rows"] == measured["rows"]
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accountant.service.ledger import Ledger
 from client.rounds import fetch_terms, read_publication
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, new_client_key, prepare_one, send
+from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal, SignatureError
+from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
@@ -25,6 +28,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from tests.support import BIT, settings
+from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 
 
@@ -184,11 +188,14 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
         assert publication.num_reports == 20
 
 
-async def seal_and_send(at: Table, terms: RoundTerms, user: Participant, *, enrol: bool = True) -> int:
-    raw = seal_one(terms, Onion(terms), user).submission
-    if enrol:
-        await at.operator.enrol([pb.Submission.FromString(raw).client_key])
-    return (await send(at.channel, terms.round_id, {"one": raw}))["one"]
+async def seal_and_send(at: Table, terms: RoundTerms, user: Participant) -> int:
+    """Returns what an enrolled client is told, by the accountant or by hop 1."""
+    key = user.private_key or new_client_key()
+    await at.operator.enrol([Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()])
+    sealed, refused = await seal_with_tickets(at.accountant, terms, {"one": replace(user, private_key=key)})
+    if refused:
+        return refused["one"]
+    return (await send(at.channel, terms.round_id, {"one": sealed["one"].submission}))["one"]
 
 
 @pytest.mark.asyncio
@@ -201,7 +208,7 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         await at.operator.close_round(terms.round_id)
         for _ in range(600):  # the analyzer has the batch, the accountant does not answer
             held = at.inside.running["analyzer"].service.store
-            if (await held.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_CLOSED:
+            if (await held.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_MIXED:
                 break
             await asyncio.sleep(0.05)
         states = await at.operator.withdraw(terms.round_id)
@@ -267,7 +274,7 @@ async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> N
                 "a budget was used by fewer than 5 clients, the smallest number that may be shown; "
                 "which one, and how many they are, is not said"
             ]
-            for field in ("round_id", "manifest_hash", "batch_digest", "commitments", "num_users"):
+            for field in ("round_id", "manifest_hash", "batch_digest", "reports_digest", "commitments", "num_users"):
                 certificate.ClearField(field)  # the number of all clients is public
             shown.append(certificate)
         assert shown[0] == shown[1]
@@ -282,19 +289,26 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         key = new_client_key()
-        assert await seal_and_send(at, terms, Participant(1, 1.0), enrol=False) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+        _, refused = await seal_with_tickets(at.accountant, terms, {"one": Participant(1, 1.0)})
+        assert refused == {"one": pb.SUBMISSION_CODE_UNKNOWN_CLIENT}
+        stranger = without_tickets(terms, Participant(1, 1.0)).submission
+        answer = await send(at.channel, terms.round_id, {"one": stranger})
+        assert answer["one"] == pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         assert await seal_and_send(at, terms, Participant(1, 1.0, key)) == pb.SUBMISSION_CODE_ACCEPTED
-        assert await seal_and_send(at, terms, Participant(0, 1.0, key)) == pb.SUBMISSION_CODE_ALREADY_EXISTS
-        truncated = pb.Submission.FromString(seal_one(terms, Onion(terms), Participant(1, 1.0)).submission)
+        assert await seal_and_send(at, terms, Participant(0, 1.0, key)) == pb.SUBMISSION_CODE_TICKETS_GIVEN
+        another = without_tickets(terms, Participant(0, 1.0, key)).submission
+        answer = await send(at.channel, terms.round_id, {"one": another})
+        assert answer["one"] == pb.SUBMISSION_CODE_ALREADY_EXISTS
+        truncated = pb.Submission.FromString(stranger)
         truncated.envelope = truncated.envelope[:-1]
         answer = await send(at.channel, terms.round_id, {"one": truncated.SerializeToString()})
         assert answer["one"] == pb.SUBMISSION_CODE_WRONG_SIZE
         for value, epsilon, message in ((2, 1.0, "value is 2"), (1, 0.1, "must be at least 0.5")):
             with pytest.raises(ValueError, match=message):
-                seal_one(terms, Onion(terms), Participant(value, epsilon))
-        with pytest.raises(Refusal, match="no such round") as refused:
+                prepare_one(terms, Onion(terms), Participant(value, epsilon))
+        with pytest.raises(Refusal, match="no such round") as unknown:
             await send(at.channel, "another", {"one": truncated.SerializeToString()})
-        assert refused.value.code is Code.UNKNOWN_ROUND
+        assert unknown.value.code is Code.UNKNOWN_ROUND
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (31, 31)
         assert await seal_and_send(at, terms, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED
@@ -303,26 +317,20 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(tmp_path: Path) -> None:
-    """One envelope that hop 1 cannot open, and one whose budget is off the grid."""
+    """One envelope that hop 1 cannot open, one whose budget is off the grid, and one whose report is not a bit."""
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
-        from protocol.identity import sign_submission
-        from protocol.onion import encode_budget
-        from tests.support import encode_report
-
-        onion = Onion(terms)
-        noise = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), new_client_key())
-        off_grid = onion.wrap(encode_report(1), encode_budget(0.123, 0.0)).envelope
-        liar = sign_submission(terms.round_id, off_grid, new_client_key())
-        no_bit = onion.wrap(encode_report(77), encode_budget(1.0, 0.0)).envelope
-        wild = sign_submission(terms.round_id, no_bit, new_client_key())
+        noise = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), new_client_key())
+        await at.operator.enrol([noise.client_key])
+        liars = [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)]
+        liar, wild = submissions_of(await seal_prepared(at.operator, terms, liars))
         bad = {"noise": noise, "liar": liar, "wild": wild}
-        await at.operator.enrol([one.client_key for one in bad.values()])
         codes = await send(at.channel, terms.round_id, {name: one.SerializeToString() for name, one in bad.items()})
         assert set(codes.values()) == {pb.SUBMISSION_CODE_ACCEPTED}
         publication, certificate = await at.finish(terms)
-        assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (31, 1, 1)
+        assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (31, 1, 0)
+        assert (certificate.num_tickets, certificate.num_reports, certificate.unknown_budgets) == (32, 32, 0)
         assert publication.num_reports == 31
         assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 1)]
 
@@ -351,7 +359,7 @@ async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path)
         chain, trails = certified_chain(certificate, terms, at.deployment), at.outbox.trails(terms.round_id)
         assert len(trails) == 30
         assert await missing_at_hop(at.channel, terms, chain, 1, trails) == []
-        stranger = seal_one(terms, Onion(terms), Participant(1, 1.0)).trail
+        stranger = without_tickets(terms, Participant(1, 1.0)).trail
         half = trails["0"][:32] + stranger[32:]
         assert await missing_at_hop(at.channel, terms, chain, 1, trails | {"s": stranger, "h": half}) == ["s", "h"]
         async with at.peer_channel("shuffler-2", OPERATOR) as second:
@@ -440,4 +448,4 @@ async def test_who_was_refused_is_not_taken_for_acknowledged(tmp_path: Path) -> 
             report = await at.submit(terms, users)
             assert report.codes == {f"SUBMISSION_CODE_{name}": count for name, count in codes.items()}
             assert len(at.outbox.acknowledged(terms.round_id)) == 3
-            assert len(at.outbox.pending(terms.round_id)) == 2
+            assert len(at.outbox.users(terms.round_id)) == 3  # the others have got no tickets

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from accountant.numerics.gaussian import gaussian_epsilon
-from client.submission import Participant, new_client_key, seal_one, send
+from client.submission import Participant, prepare_one, send
 from protocol.calibration import unit_sigma
-from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
-from protocol.onion import Onion, encode_budget
+from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from tests.support import settings
+from tests.support.clients import crafted, seal_prepared
 from tests.support.rounds import Table, table
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
@@ -45,10 +45,8 @@ def true_mean(data: Sequence[Matrix]) -> Matrix:
 
 async def send_report(at: Table, terms: RoundTerms, report: bytes, epsilon: float) -> None:
     """Plays a client that sends what it likes."""
-    envelope = Onion(terms).wrap(report, encode_budget(epsilon, DELTA)).envelope
-    submission = sign_submission(terms.round_id, envelope, new_client_key())
-    await at.operator.enrol([submission.client_key])
-    codes = await send(at.channel, terms.round_id, {"one": submission.SerializeToString()})
+    (sealed,) = await seal_prepared(at.operator, terms, [crafted(terms, report, epsilon, DELTA)])
+    codes = await send(at.channel, terms.round_id, {"one": sealed.submission})
     assert codes == {"one": pb.SUBMISSION_CODE_ACCEPTED}
 
 
@@ -148,13 +146,8 @@ async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: 
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings(Question("arrow", Hemisphere(vector=task))))
         await at.submit(terms, [Participant(np.array([1.0, 0.0]), 2.0)] * 60)
-        onion = Onion(terms)
-        liars = [
-            sign_submission(terms.round_id, onion.wrap(bytes(8), encode_budget(2.0, 0.0)).envelope, new_client_key())
-            for _ in range(60)
-        ]
-        await at.operator.enrol([one.client_key for one in liars])
-        await send(at.channel, terms.round_id, {str(i): one.SerializeToString() for i, one in enumerate(liars)})
+        liars = await seal_prepared(at.operator, terms, [crafted(terms, bytes(8), 2.0) for _ in range(60)])
+        await send(at.channel, terms.round_id, {str(i): one.submission for i, one in enumerate(liars)})
         publication, certificate = await at.finish(terms)
     assert (certificate.num_users, publication.num_reports) == (120, 60)
     assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 60)]
@@ -184,4 +177,4 @@ async def test_a_silo_that_cannot_answer_is_told_why(records: Any, message: str)
 
     terms = make_kit(question=QUESTION).terms
     with pytest.raises(ValueError, match=message):
-        seal_one(terms, Onion(terms), Participant(records, 1.0))
+        prepare_one(terms, Onion(terms), Participant(records, 1.0))

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from client.rounds import fetch_terms
-from client.submission import Participant, seal_one, send
+from client.submission import Participant, send
 from deploy.local.processes import LocalDeployment
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.limits import ROOM_BYTES
 from runtime.transport import public_channel
 from tests.load.bad_peers import bad_peers, relay
 from tests.load.http2 import calling
 from tests.support import settings
+from tests.support.clients import seal_all_of
 from tests.support.rounds import Table, table
 
 NUM_GOOD = 500
@@ -37,9 +37,7 @@ async def good_client(at: Table, terms: RoundTerms, raw: bytes) -> int:
 
 
 async def five_hundred(at: Table, terms: RoundTerms) -> None:
-    onion = Onion(terms)
-    sealed = [seal_one(terms, onion, Participant(number % 2, 1.0)) for number in range(NUM_GOOD)]
-    await at.operator.enrol([pb.Submission.FromString(one.submission).client_key for one in sealed])
+    sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(NUM_GOOD)])
     codes = await asyncio.gather(*(good_client(at, terms, one.submission) for one in sealed))
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 

@@ -17,14 +17,14 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from client.submission import Participant, seal_one, send
+from client.submission import Participant, send
 from deploy.local.processes import LocalDeployment
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.service_directory import Settings, load_settings
 from runtime.transport import public_channel
+from tests.support.clients import seal_all_of, submissions_of
 
 PIECE = 12
 PATIENCE_S = 60.0
@@ -54,13 +54,11 @@ async def deployed(
         await asyncio.to_thread(local.down)
 
 
-def seal(terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
-    onion = Onion(terms)
-    return {str(number): seal_as(terms, onion, Participant(number % 2, 1.0)) for number in range(count)}
-
-
-def seal_as(terms: RoundTerms, onion: Onion, participant: Participant) -> pb.Submission:
-    return pb.Submission.FromString(seal_one(terms, onion, participant).submission)
+async def seal(operator: Operator, terms: RoundTerms, count: int) -> dict[str, pb.Submission]:
+    """Returns the submissions of people who are enrolled."""
+    users = [Participant(number % 2, 1.0) for number in range(count)]
+    submissions = submissions_of(await seal_all_of(operator, terms, users))
+    return {str(number): one for number, one in enumerate(submissions)}
 
 
 async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:

@@ -17,11 +17,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
-from client.submission import Participant, send
+from client.submission import send
 from deploy.operator.keys import free_addresses
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
-from protocol.onion import Onion, encode_budget
+from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -40,14 +40,14 @@ from tests.operations.support import (
     scrape,
     scrape_text,
     seal,
-    seal_as,
     settings_of,
     status_of,
     submit,
     until,
 )
 from tests.postgresql import Server
-from tests.support import encode_report, settings
+from tests.support import settings
+from tests.support.clients import crafted, seal_prepared, stranger, submissions_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -56,8 +56,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = seal(terms, 600)
-        await operator.enrol([one.client_key for one in people.values()])
+        people = await seal(operator, terms, 600)
         assert await operator.readiness() == ["SERVING"] * 3
         with full_disk(local.pids()["shuffler-1"]):
             with pytest.raises(Refusal, match="cannot store anything now"):
@@ -122,19 +121,17 @@ async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
 async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path: Path) -> None:
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        onion, people = Onion(terms), seal(terms, 30)
-        keys = [bytes([number]) * 32 for number in (1, 2, 3)]
-        people["noise"] = sign_submission(terms.round_id, bytes(onion.joint.sealed_size), keys[0])
-        liar = onion.wrap(encode_report(1), encode_budget(0.123, 0.0)).envelope
-        people["liar"] = sign_submission(terms.round_id, liar, keys[1])
-        wild = onion.wrap(encode_report(77), encode_budget(1.0, 0.0)).envelope
-        people["wild"] = sign_submission(terms.round_id, wild, keys[2])
-        await operator.enrol([one.client_key for one in people.values()])
-        stranger = seal_as(terms, onion, Participant(1, 1.0))
-        short = pb.Submission(client_key=stranger.client_key, envelope=b"short")
+        people = await seal(operator, terms, 30)
+        people["noise"] = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), bytes(32))
+        bad = await seal_prepared(operator, terms, [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)])
+        people["liar"], people["wild"] = submissions_of(bad)
+        people["forger"] = stranger(terms)  # whose tickets are made up
+        await operator.enrol([people["noise"].client_key, people["forger"].client_key])
+        somebody = stranger(terms)
+        short = pb.Submission(client_key=somebody.client_key, envelope=b"short")
         forged = pb.Submission.FromString(people["0"].SerializeToString())
         forged.signature = bytes(64)
-        await submit(operator, terms.round_id, people | {"stranger": stranger, "short": short})
+        await submit(operator, terms.round_id, people | {"stranger": somebody, "short": short})
         await submit(operator, terms.round_id, {"forged": forged})
         async with public_channel(operator.deployment.shufflers[0]) as channel:
             with pytest.raises(Refusal, match="no such round"):
@@ -144,8 +141,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         assert (publication.num_reports, certificate.num_users, certificate.invalid_budgets) == (31, 31, 1)
 
         strict = await operator.open_round(settings(min_batch_size=20, epsilon_max=0.001))
-        others = seal(strict, 20)
-        await operator.enrol([one.client_key for one in others.values()])
+        others = await seal(operator, strict, 20)
         assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
         await operator.close_round(strict.round_id)
         assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
@@ -156,7 +152,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         await until(counted)
         first, second, accountant, analyzer = (scrape(local.directory, name) for name in operator.deployment.chain)
         assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
-            "ACCEPTED": 33 + 20,
+            "ACCEPTED": 34 + 20,
             "UNKNOWN_CLIENT": 1,
             "WRONG_SIZE": 1,
             "BAD_SIGNATURE": 1,
@@ -166,6 +162,8 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
         assert first["croupier_drops_total", "joint", "repeated"] == 0
         assert second["croupier_drops_total", "report", "does-not-open"] == 0
         assert analyzer["croupier_drops_total", "report", "malformed"] == 1
+        assert analyzer["croupier_drops_total", "report", "no-ticket"] == 1
+        assert accountant["croupier_drops_total", "parameter", "no-ticket"] == 1
         assert accountant["croupier_invalid_budgets_total",] == 1
         assert accountant["croupier_certificates_total", "granted"] == 1
         assert accountant["croupier_certificates_total", "policy"] == 1
@@ -176,11 +174,11 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
             for key, value in sample.items()
             if key[0] == "croupier_stage_seconds_count" and value
         }
-        assert stages == {"admit", "mix", "deliver", "certify", "analyze"}
+        assert stages == {"admit", "mix", "deliver", "tickets", "open", "certify", "analyze"}
         assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
         assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
 
-        secrets = [one.client_key for one in [*people.values(), *others.values(), stranger]]
+        secrets = [one.client_key for one in [*people.values(), *others.values(), somebody]]
         secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
         for name in operator.deployment.chain:
             text = scrape_text(local.directory, name)
@@ -192,8 +190,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path
 async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(tmp_path: Path) -> None:
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = seal(terms, 20)
-        await operator.enrol([one.client_key for one in people.values()])
+        people = await seal(operator, terms, 20)
         await submit(operator, terms.round_id, people)
         await asyncio.to_thread(local.down, ["shuffler-2"])
         await operator.close_round(terms.round_id)
@@ -217,7 +214,7 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(tmp_path: Path) -
     """25 submissions, of which hop 1 can open 5."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people, size = seal(terms, 5), Onion(terms).joint.sealed_size
+        people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
         for number in range(20):
             people[f"noise-{number}"] = sign_submission(
                 terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32

@@ -27,8 +27,10 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.logs import JsonFormatter
 from runtime.store import Store
-from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, seal_as, status_of, submit, until
+from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, status_of, submit, until
 from tests.support import settings
+from tests.support.clients import seal_all_of, submissions_of, without_tickets
+from tests.support.clients import stranger as made_up
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -49,12 +51,13 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
     """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        onion, people = Onion(terms), seal(terms, 400)
-        people["noise"] = sign_submission(terms.round_id, os.urandom(onion.joint.sealed_size), bytes(32))
-        await operator.enrol([one.client_key for one in people.values()])
+        people = await seal(operator, terms, 400)
+        people["noise"] = sign_submission(terms.round_id, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
+        await operator.enrol([people["noise"].client_key])
         tokens = await operator.issue_tokens(2)
-        people["token"] = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
-        stranger = seal_as(terms, onion, Participant(1, 1.0))
+        bearer = Participant(1, 1.0, token=tokens[0])
+        people["token"], *_ = submissions_of(await seal_all_of(operator, terms, [bearer]))
+        stranger = made_up(terms)
         forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
         with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
             await submit(operator, terms.round_id, people)
@@ -66,8 +69,8 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
                 return False
 
         await until(stored)
-        reused = seal_as(terms, onion, Participant(1, 1.0, token=tokens[0]))
-        unknown = seal_as(terms, onion, Participant(1, 1.0, token=bytes(32)))
+        users = [bearer, Participant(1, 1.0, token=bytes(32))]
+        reused, unknown = submissions_of([without_tickets(terms, user) for user in users])
         await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
         second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
         assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
@@ -107,7 +110,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
             "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
             "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
             "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
-            "analyzer": ["OPEN", "CLOSED", "PUBLISHED"],
+            "analyzer": ["OPEN", "CLOSED", "MIXED", "PUBLISHED"],
         }
 
 

@@ -25,12 +25,15 @@ UNIT = DEPLOY / "systemd" / "croupier@.service"
 OPERATIONS = DEPLOY.parent / "docs" / "operations.md"
 CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
-# Which services call which in a deployment of two hops: each lane's next place, and the accountant's grant.
+# Which services call which in a deployment of two hops: each lane's next place, tickets and grant, and hop 1 for the
+# certificate of a sequential round.
 CALLS = {
     ("shuffler-1", "shuffler-2"),
     ("shuffler-2", "accountant"),
     ("shuffler-2", "analyzer"),
     ("accountant", "analyzer"),
+    ("analyzer", "accountant"),
+    ("shuffler-1", "accountant"),
 }
 
 
@@ -88,7 +91,7 @@ def test_all_stateful_sets_are_alike_but_for_the_name_and_the_public_port() -> N
     for name, one in sets.items():
         (container,) = one["spec"]["template"]["spec"]["containers"]
         public = [port for port in container["ports"] if port["name"] == "public"]
-        assert bool(public) == (name in ("shuffler-1", "analyzer"))
+        assert bool(public) == (name in ("shuffler-1", "accountant", "analyzer"))
         container["ports"] = [port for port in container["ports"] if port["name"] != "public"]
         alike.add(yaml.safe_dump(one).replace(name, "NAME"))
     assert len(alike) == 1
@@ -147,7 +150,7 @@ def allowed(direction: str, peer: str) -> set[tuple[str, str, int]]:
 def test_the_network_lets_only_the_predecessor_reach_a_hop() -> None:
     expected = {(caller, callee, PEERS) for caller, callee in CALLS}
     operator = {("operator", callee, PEERS) for callee in CHAIN}
-    clients = {("outside", callee, PUBLIC) for callee in ("shuffler-1", "analyzer")}
+    clients = {("outside", callee, PUBLIC) for callee in ("shuffler-1", "accountant", "analyzer")}
     assert allowed("ingress", "from") == expected | operator | clients | {("outside", "any", METRICS)}
     names = {("any", "outside", 53)}
     assert allowed("egress", "to") == expected | names | {("operator", "any", PEERS), ("operator", "any", PUBLIC)}

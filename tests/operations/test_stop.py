@@ -23,8 +23,7 @@ BATCH = 20
 async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = seal(terms, 1000)
-        await operator.enrol([one.client_key for one in people.values()])
+        people = await seal(operator, terms, 1000)
         names = list(people)
         batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
         acknowledged: set[str] = set()
@@ -77,8 +76,7 @@ async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_pa
     """Without anything being sent again."""
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = seal(terms, 100)
-        await operator.enrol([one.client_key for one in people.values()])
+        people = await seal(operator, terms, 100)
         assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
         own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
         assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()

@@ -30,7 +30,7 @@ def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
 def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_deployment(tmp_path / "d", name, hops)
-    with pytest.raises(ValueError, match="2 addresses; 4 services and 2 public ports need 6"):
+    with pytest.raises(ValueError, match="2 addresses; 4 services and 3 public ports need 7"):
         make_deployment(tmp_path / "d", "c", 2, ["a:1", "b:2"])
 
 

@@ -38,14 +38,16 @@ def golden() -> pb.Manifest:
     for index, keys in enumerate((*manifest.hops, manifest.accountant, manifest.analyzer), start=1):
         keys.public_key = bytes([index]) * 32
     manifest.accountant.release_public_key = b"\xff" * 32
+    manifest.accountant.report_ticket_key = b"\x11" * 32
+    manifest.accountant.parameter_ticket_key = b"\x12" * 32
     return manifest
 
 
 def test_the_encoding_and_its_hash_are_golden() -> None:
     terms = parse_terms(canonical(golden()))
-    assert len(terms.payload) == 374
+    assert len(terms.payload) == 443
     assert hashlib.sha256(b"croupier/v1/manifest\0" + terms.payload).digest() == terms.hash
-    assert terms.hash.hex() == "8a431aefa791fd68d0a0ac2fc78ebd6b12b55a1b8a6e7fbdb9ce3e7af643be2c"
+    assert terms.hash.hex() == "1c560b8feb7385b5b78002b699cdc3263721233a7bb8018bc710a2dc3c833c94"
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -108,6 +110,14 @@ def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
 
 def _double_release(manifest: pb.Manifest) -> None:
     manifest.accountant.release_public_key = manifest.analyzer.public_key
+
+
+def _no_ticket_key(manifest: pb.Manifest) -> None:
+    manifest.accountant.ClearField("parameter_ticket_key")
+
+
+def _one_ticket_key(manifest: pb.Manifest) -> None:
+    manifest.accountant.parameter_ticket_key = manifest.accountant.report_ticket_key
 
 
 def _no_hops(manifest: pb.Manifest) -> None:
@@ -179,6 +189,8 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_other_round, "are for round 'another'"),
         (_no_key, "public key of 'shuffler-1' is missing"),
         (_double_release, "two round keys are equal"),
+        (_no_ticket_key, "the accountant's two ticket keys must differ and have 32 bytes each"),
+        (_one_ticket_key, "the accountant's two ticket keys must differ"),
     ],
 )
 def test_every_field_is_checked(change: Callable[[pb.Manifest], None], message: str) -> None:
@@ -233,6 +245,7 @@ def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
         mechanism_from("gaussian_vector", parts | {"lattice": 10})
 
 
-def test_in_a_sequential_round_a_client_submits_only_that_it_takes_part() -> None:
+def test_in_a_sequential_round_a_client_submits_the_key_of_its_answer() -> None:
     is_sequential = Question("q", GaussianVector(replace(TASK, sequential=SequentialOrder(100, 0.1)), 10, 1e-6))
-    assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 1)
+    assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 32)
+    assert is_sequential.answer_bytes == 32 + 64 + 8

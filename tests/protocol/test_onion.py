@@ -7,9 +7,16 @@ import hashlib
 import pytest
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, SUITES, open_many, open_sealed
-from protocol.onion import Onion, decode_budget, encode_budget
+from protocol.onion import BudgetRecord, Onion, Wrapped, decode_budget, encode_budget, split_report, ticket_item
 from protocol.v1.messages_pb2 import Lane
 from tests.support import RoundKit, encode_report, make_kit
+
+SALT = bytes(range(16))
+
+
+def wrapped(onion: Onion, report: int) -> Wrapped:
+    record = BudgetRecord(encode_budget(1.0, 0.0), SALT)
+    return onion.wrap(onion.seal_report(encode_report(report)), record, (bytes(64), bytes(64)))
 
 
 def peel(kit: RoundKit, lane: Lane.ValueType, hop: int, owner: str, ciphertext: bytes) -> bytes:
@@ -25,7 +32,9 @@ def peel(kit: RoundKit, lane: Lane.ValueType, hop: int, owner: str, ciphertext: 
 def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
     kit = make_kit(hops=hops, suite=suite)
     onion = Onion(kit.terms)
-    envelope, trail = onion.wrap(encode_report(1), encode_budget(0.5, 0.0))
+    record, tickets = BudgetRecord(encode_budget(0.5, 0.0), SALT), (b"r" * 64, b"p" * 64)
+    sealed = onion.seal_report(encode_report(1))
+    envelope, trail = onion.wrap(sealed, record, tickets)
     report, parameter = onion.split(peel(kit, Lane.LANE_JOINT, 1, "shuffler-1", envelope))
     passed_on = [report, parameter]
     for hop in range(2, hops + 1):
@@ -36,32 +45,42 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
         passed_on += [report, parameter]
     assert trail == b"".join(hashlib.sha256(one).digest() for one in passed_on)
     assert len(report) == onion.arriving_size(Lane.LANE_REPORT, HOP_ANALYZER)
-    inner = peel(kit, Lane.LANE_REPORT, HOP_RELEASE, "release", report)
-    assert peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", inner) == encode_report(1)
-    assert decode_budget(peel(kit, Lane.LANE_PARAMETER, HOP_ACCOUNTANT, "accountant", parameter)) == (0.5, 0.0)
+    held = peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", report)
+    assert split_report(held) == (tickets[0], sealed)
+    assert ticket_item(held) == hashlib.sha256(sealed).digest() + tickets[0]
+    assert len(ticket_item(held)) == onion.arriving_size(Lane.LANE_TICKET, HOP_ACCOUNTANT)
+    assert peel(kit, Lane.LANE_REPORT, HOP_RELEASE, "release", sealed) == encode_report(1)
+    opened = peel(kit, Lane.LANE_PARAMETER, HOP_ACCOUNTANT, "accountant", parameter)
+    assert BudgetRecord.split(opened) == (tickets[1], record)
+    assert decode_budget(record.budget) == (0.5, 0.0)
 
 
-def test_the_analyzer_alone_opens_nothing_and_neither_does_the_accountant() -> None:
+def test_the_analyzer_alone_opens_no_report_and_neither_does_the_accountant() -> None:
     kit = make_kit(hops=1)
     onion = Onion(kit.terms)
-    joint = onion.wrap(encode_report(0), encode_budget(1.0, 0.0)).envelope
+    joint = wrapped(onion, 0).envelope
     report, _ = onion.split(peel(kit, Lane.LANE_JOINT, 1, "shuffler-1", joint))
-    own = onion.layer(Lane.LANE_REPORT, HOP_ANALYZER).label
-    assert open_many(kit.terms.suite, kit.keys["analyzer"].private, own, [report]) == [None]
-    inner = peel(kit, Lane.LANE_REPORT, HOP_RELEASE, "release", report)
-    for name in ("accountant", "release", "shuffler-1"):
-        assert open_many(kit.terms.suite, kit.keys[name].private, own, [inner]) == [None]
+    _, sealed = split_report(peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", report))
+    release = onion.layer(Lane.LANE_REPORT, HOP_RELEASE).label
+    assert open_many(kit.terms.suite, kit.keys["release"].private, release, [report]) == [None]
+    for name in ("analyzer", "accountant", "shuffler-1"):
+        assert open_many(kit.terms.suite, kit.keys[name].private, release, [sealed]) == [None]
 
 
 def test_all_envelopes_of_a_round_have_one_size() -> None:
     onion = Onion(make_kit().terms)
-    sizes = {len(onion.wrap(encode_report(report), encode_budget(2.0, 0.0)).envelope) for report in (0, 1, -5, 2**62)}
+    sizes = {len(wrapped(onion, report).envelope) for report in (0, 1, -5, 2**62)}
     assert sizes == {onion.joint.sealed_size}
 
 
 def test_wrong_sizes_and_places_are_refused() -> None:
     onion = Onion(make_kit().terms)
-    with pytest.raises(ValueError, match="have 7 and 16 bytes, not 8 and 16"):
-        onion.wrap(b"1234567", encode_budget(1.0, 0.0))
+    with pytest.raises(ValueError, match="the report has 7 bytes; it must have 8"):
+        onion.seal_report(b"1234567")
+    with pytest.raises(ValueError, match="budget and salt have 15 and 16 bytes"):
+        BudgetRecord(bytes(15), SALT)
+    record, sealed = BudgetRecord(bytes(16), SALT), onion.seal_report(bytes(8))
+    with pytest.raises(ValueError, match=r"tickets have \[64, 63\] bytes"):
+        onion.wrap(sealed, record, (bytes(64), bytes(63)))
     with pytest.raises(ValueError, match="hop 7 has no layer"):
         onion.layer(Lane.LANE_REPORT, 7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +12,15 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from client.fleet import run_fleet
+from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from client.submission import Participant, new_client_key
 from deploy.operator.rounds import Operator, RoundSettings
+from protocol.identity import sign_answer
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from runtime.workers import WorkerPool
@@ -70,6 +72,7 @@ class Table:
     inside: InProcess
     operator: Operator
     channel: grpc.aio.Channel
+    accountant: grpc.aio.Channel
     pool: WorkerPool
     outbox: Outbox
 
@@ -77,12 +80,14 @@ class Table:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
         users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
-        report = await run_fleet(
-            self.channel, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
-        )
-        assert report.accepted == len(group)
+        assert (await self.submit(terms, users)).accepted == len(group)
         await self.operator.close_round(terms.round_id)
         return terms
+
+    async def submit(self, terms: RoundTerms, users: Mapping[str, Participant]) -> FleetReport:
+        return await run_fleet(
+            self.channel, self.accountant, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+        )
 
     async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
         attendees = {name: one.attendee for name, one in group.items()}
@@ -92,6 +97,12 @@ class Table:
 
     async def result(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         return await self.operator.result(terms.round_id, WAIT_S)
+
+
+def signed_answer(table: Table, terms: RoundTerms, name: str, report: Sequence[float]) -> bytes:
+    """Returns the answer that a user may give who does not follow the protocol: any report, signed."""
+    content = np.array(report, dtype="<f4").tobytes()
+    return Onion(terms).wrap_answer(sign_answer(terms.hash, content, table.outbox.answer_keys(terms.round_id)[name]))
 
 
 @asynccontextmanager
@@ -111,7 +122,12 @@ async def laid(
         if over_tls
         else in_memory(place, hops, more, settings_of=settings_of)
     )
-    async with around as inside, inside.operator() as operator, operator.client_channel() as channel:
-        yield Table(inside, operator, channel, pool, outbox)
+    async with (
+        around as inside,
+        inside.operator() as operator,
+        operator.client_channel() as channel,
+        operator.client_channel("accountant") as accountant,
+    ):
+        yield Table(inside, operator, channel, accountant, pool, outbox)
     outbox.close()
     pool.close()

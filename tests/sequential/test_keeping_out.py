@@ -20,7 +20,7 @@ from client.submission import Sealed, new_client_key
 from deploy.operator.canaries import check_canaries, send_canaries
 from protocol.envelope import open_many
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Identity, Kind, sign_attendance
+from protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import GaussianVector, Hemisphere
 from protocol.onion import Onion
@@ -31,7 +31,7 @@ from runtime.service import ENVELOPE_KEY
 from runtime.service_directory import load_secrets
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, task
+from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 from tests.support import BIT
 from tests.support import settings as bit_settings
 
@@ -64,7 +64,7 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
         group = people(8)
         terms = await table.gather(group, settings(task()))
         stranger = Person(np.zeros(DIMENSION), 2.0)
-        with pytest.raises(Refusal, match="none of 1 users is let in; stranger: UNKNOWN_CLIENT"):
+        with pytest.raises(Refusal, match="no submission of these 1 users is in the outbox"):
             await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
@@ -84,7 +84,7 @@ async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) ->
         group = people(8)
         terms = await table.gather(group, settings(task()))
         taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
-        assert taken.refused == {"stranger": "UNKNOWN_CLIENT"}
+        assert taken.refused == {"stranger": "its submission is not in the outbox"}
         assert taken.answered == set(group)
         await table.result(terms)
 
@@ -144,7 +144,7 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=7))
         attacker, *others = list(group)
-        junk = Onion(terms).wrap_answer(np.array([0, 0, -1], dtype="<f4").tobytes())
+        junk = signed_answer(table, terms, attacker, [0, 0, -1])
         keys = [sign_attendance("", b"", group[name].key).client_key for name in others]
         async with attending(table, terms.round_id) as (call, challenge):
             await call.write(
@@ -172,8 +172,8 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=6))
         bad = [
-            Onion(terms).wrap_answer(np.array([1e6, 0, 0], dtype="<f4").tobytes()),
-            Onion(terms).wrap_answer(np.array([np.nan, 0, 1], dtype="<f4").tobytes()),
+            signed_answer(table, terms, "user 0", [1e6, 0, 0]),
+            signed_answer(table, terms, "user 1", [np.nan, 0, 1]),
         ]
         for name, envelope in zip(list(group)[:2], bad, strict=True):
             table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(envelope, b"")})
@@ -182,6 +182,28 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
         publication, certificate = await table.result(terms)
         assert np.isfinite(np.frombuffer(publication.vector, dtype="<f4")).all()
         assert certificate.dishonest == 2
+
+
+async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second answer that hop 2 passes on is its own, well sealed and signed: with a key that has no ticket."""
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task(), needed=4))
+        onion, original, count = Onion(terms), open_many, 0
+        junk = sign_answer(terms.hash, np.array([0, 0, -1], dtype="<f4").tobytes(), new_client_key())
+        behind = [layer for layer in onion._answer if layer.label.hop > 2]
+
+        def forging(*arguments: Any) -> list[bytes | None]:
+            nonlocal count
+            count += 1
+            return original(*arguments) if count % 2 else [onion._seal(behind, junk)[0]]
+
+        monkeypatch.setattr("shuffler.sequential.open_many", forging)
+        taken = await table.take(terms, group)
+        assert (taken.report.num_answers, taken.report.num_skipped) == (4, 4)
+        publication, certificate = await table.result(terms)
+        assert publication.num_reports == certificate.num_answers == 4
+        assert (certificate.num_tickets, certificate.dishonest) == (8, 4)
 
 
 async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(

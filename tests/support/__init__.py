@@ -7,6 +7,7 @@ processes. `in_process` has real gRPC over TLS, for what is about that.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,6 +23,7 @@ from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.mechanisms import RandomizedResponse
 from protocol.questions import Question
+from protocol.tickets import TicketIssuer
 from protocol.v1 import messages_pb2 as pb
 from runtime.clock import Clock, SystemClock
 from runtime.service_directory import SETTINGS_FILE
@@ -43,6 +45,7 @@ class RoundKit:
 
     manifest: pb.Manifest
     keys: dict[str, KeyPair] = field(default_factory=dict)
+    issuers: dict[pb.Lane.ValueType, TicketIssuer] = field(default_factory=dict)
 
     @property
     def terms(self) -> RoundTerms:
@@ -54,6 +57,9 @@ def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_
     keys = {name: generate_key_pair(suite) for name in [*names, "release"]}
     public = {name: pb.RoundKeys(round_id=round_id, service=name, public_key=keys[name].public) for name in names}
     public["accountant"].release_public_key = keys["release"].public
+    issuers = {lane: TicketIssuer(os.urandom(32), lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)}
+    public["accountant"].report_ticket_key = issuers[pb.LANE_REPORT].public_key
+    public["accountant"].parameter_ticket_key = issuers[pb.LANE_PARAMETER].public_key
     manifest = pb.Manifest(
         protocol_version=PROTOCOL_VERSION,
         deployment="local",
@@ -71,7 +77,7 @@ def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_
         accountant=public["accountant"],
         analyzer=public["analyzer"],
     )
-    return RoundKit(manifest, keys)
+    return RoundKit(manifest, keys, issuers)
 
 
 def settings(question: Question = BIT, *, min_batch_size: int = 20, epsilon_max: float = 4.0) -> RoundSettings:

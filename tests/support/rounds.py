@@ -52,6 +52,7 @@ class Table:
     inside: InProcess
     operator: Operator
     channel: grpc.aio.Channel
+    accountant: grpc.aio.Channel
     pool: WorkerPool
     outbox: Outbox
 
@@ -67,7 +68,7 @@ class Table:
     async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
         named = {str(index): user for index, user in enumerate(users)}
         return await run_fleet(
-            self.channel, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+            self.channel, self.accountant, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
         )
 
     async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
@@ -91,8 +92,13 @@ async def table(
         if over_tls
         else in_memory(place, hops, more, settings_of=settings_of)
     )
-    async with around as inside, inside.operator() as operator, operator.client_channel() as channel:
+    async with (
+        around as inside,
+        inside.operator() as operator,
+        operator.client_channel() as channel,
+        operator.client_channel("accountant") as accountant,
+    ):
         outbox = Outbox(directory / "outbox.db")
-        yield Table(inside, operator, channel, pool, outbox)
+        yield Table(inside, operator, channel, accountant, pool, outbox)
         outbox.close()
     pool.close()

@@ -54,6 +54,18 @@ def test_epochs_that_fewer_answer_cost_more() -> None:
     assert any("at most 600 of the other users" in line for line in spending.after([[lying]]).assumptions)
 
 
+def test_who_may_have_been_there_with_any_budget_may_have_lost_something() -> None:
+    """A budget was lost: a user of local ε 1 may have answered the second epoch, and one of local ε 4 either."""
+    lost = Batch(((2.0, 500),), dishonest=1, unknown=4.0)
+    spending = UserSpending(10, 1e-5)
+    found, alone = spending.after([[EVERYONE], [lost]]), spending.after([[EVERYONE]])
+    assert [local for local, _ in found.tiers] == [1.0, 2.0, 4.0]
+    assert found.tiers[0][1] > 1.05 * alone.tiers[0][1]
+    one = certify([2.0] * 500 + [4.0], "hemisphere", delta=1e-5, dishonest=1, attack=False)
+    assert found.tiers[2][1] == pytest.approx(one.tiers[1].epsilon, rel=0.03)
+    assert found.epsilon == max(epsilon for _, epsilon in found.tiers)
+
+
 def test_who_was_not_there_has_lost_nothing() -> None:
     spending, without = UserSpending(10, 1e-5), Batch(((2.0, 500),))
     found, alone = spending.after([[EVERYONE], [without]]), spending.after([[EVERYONE]])

@@ -1,7 +1,8 @@
-"""Admission at hop 1: registered clients may submit, once per round, acknowledged only after the commit.
+"""Admission: registered clients may submit, once per round, acknowledged only after the commit.
 
-Signatures are checked in the worker pool; whatever has been checked while a commit runs is committed together with the
-next (group commit). Reads come from memory, which is filled from the store; the store's primary key is the safety net.
+Hop 1 admits submissions, and the accountant requests for tickets; both keep the same roster. Signatures are checked in
+the worker pool; whatever has been checked while a commit runs is committed together with the next (group commit). Reads
+come from memory, which is filled from the store; the store's primary key is the safety net.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
-from protocol.identity import submission_is_authentic
+from protocol.identity import Purpose, submission_is_authentic
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.store import Store, Transaction
@@ -24,8 +25,8 @@ _MAX_PENDING = 200_000
 MAX_PER_CALL = 2000
 
 
-def _authentic(round_id: str, submissions: Sequence[bytes]) -> list[bool]:
-    return [submission_is_authentic(round_id, pb.Submission.FromString(raw)) for raw in submissions]
+def _authentic(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[bool]:
+    return [submission_is_authentic(round_id, pb.Submission.FromString(raw), purpose) for raw in submissions]
 
 
 def _hash(content: bytes) -> bytes:
@@ -114,11 +115,18 @@ class _Group:
 
 
 class Admission:
-    """Decides on submissions and stores those that are accepted."""
+    """Decides on submissions and stores those that are accepted.
 
-    def __init__(self, store: Store, pool: WorkerPool) -> None:
+    Args:
+        store: the service's.
+        pool: checks the signatures.
+        purpose: what clients sign their submissions for; a signature for another purpose is wrong.
+    """
+
+    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose = "submit") -> None:
         self._store = store
         self._pool = pool
+        self._purpose: Purpose = purpose
         self._known: _Roster | None = None
         self._admitted: dict[str, dict[bytes, bytes]] = {}
         self._queue: list[_Waiting] = []
@@ -201,7 +209,7 @@ class Admission:
         # Signatures before the roster: who does not hold a key learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
-        verdicts, cpu_s = await self._pool.run(_authentic, terms.round_id, raw) if raw else ([], 0.0)
+        verdicts, cpu_s = await self._pool.run(_authentic, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
         roster = await self._roster()
         for index, authentic in zip(undecided, verdicts, strict=True):
             codes[index] = (

@@ -17,10 +17,10 @@ from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import canonical, parse_terms
 from protocol.v1 import messages_pb2 as pb
+from runtime import admission as room
+from runtime.admission import Admission
 from runtime.store import Store, Transaction
 from runtime.workers import WorkerPool
-from shuffler import admission as room
-from shuffler.admission import Admission
 from tests.support import make_kit
 
 T = TypeVar("T")

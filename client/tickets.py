@@ -1,0 +1,130 @@
+"""Tickets for a client's messages: asked for at the accountant, who sees which client asks and never for what.
+
+The answers are checked against the keys of the signed manifest: a key made for one client, by which the accountant
+would recognise it, is noticed. A client that dies between asking and sealing sits the round out, because the blinding
+is lost, and another blinded message is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import grpc.aio
+
+from client.submission import Participant, Prepared, Sealed, prepare_one, seal_one
+from protocol.errors import TicketError
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.tickets import TicketRequest, collect_tickets
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transport import retrying
+
+__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_with_tickets"]
+
+_PER_CALL = 1000
+
+
+class Tickets(NamedTuple):
+    """What the accountant answered.
+
+    Attributes:
+        granted: (report lane's, parameter lane's) ticket by user.
+        refused: the code of each user that got none.
+    """
+
+    granted: dict[str, tuple[bytes, bytes]]
+    refused: dict[str, pb.SubmissionCode.ValueType]
+
+
+class SealedUsers(NamedTuple):
+    """Sealed submissions by user, and the code of each user that got no tickets."""
+
+    sealed: dict[str, Sealed]
+    refused: dict[str, pb.SubmissionCode.ValueType]
+
+
+async def seal_with_tickets(
+    channel: grpc.aio.Channel, terms: RoundTerms, users: Mapping[str, Participant], patience_s: float = 60.0
+) -> SealedUsers:
+    """Returns the sealed submissions of a few admitted users; every call spends their budgets once.
+
+    Arguments and errors as for `get_tickets`. Many users are sealed in worker processes: `client.fleet`.
+
+    Raises:
+        ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.
+    """
+    onion = Onion(terms)
+    prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
+    granted, refused = await get_tickets(channel, terms, prepared, patience_s)
+    return SealedUsers(
+        {name: seal_one(terms, onion, prepared[name], tickets) for name, tickets in granted.items()}, refused
+    )
+
+
+async def get_tickets(
+    channel: grpc.aio.Channel, terms: RoundTerms, users: Mapping[str, Prepared], patience_s: float = 60.0
+) -> Tickets:
+    """Returns the tickets of users who are admitted; asked for in one call for each thousand.
+
+    Args:
+        channel: to the accountant's public address.
+        terms: of the round; its manifest names the keys that the tickets are checked against.
+        users: by any name.
+        patience_s: how long the accountant may be out of reach.
+
+    Raises:
+        TicketError: what the accountant answered does not verify under the keys of the manifest.
+        Refusal: the accountant refuses the call.
+        grpc.aio.AioRpcError: it stayed out of reach.
+    """
+    tickets = Tickets({}, {})
+    names = list(users)
+    for start in range(0, len(names), _PER_CALL):
+        part = {name: users[name] for name in names[start : start + _PER_CALL]}
+        await _ask(stubs.AccountantStub(channel), terms, part, tickets, patience_s)
+    return tickets
+
+
+async def _ask(
+    stub: stubs.AccountantAsyncStub,
+    terms: RoundTerms,
+    users: Mapping[str, Prepared],
+    tickets: Tickets,
+    patience_s: float,
+) -> None:
+    blinded = await asyncio.to_thread(_blind_all, terms, users)
+    request = pb.GetTicketsRequest(
+        round_id=terms.round_id,
+        requests=[
+            sign_submission(terms.round_id, report.blinded + parameter.blinded, user.private_key, user.token, "tickets")
+            for user, (report, parameter) in zip(users.values(), blinded, strict=True)
+        ],
+    )
+    answer = await retrying(lambda: stub.GetTickets(request, timeout=60.0), give_up_after_s=patience_s)
+    if len(answer.codes) != len(users):
+        raise TicketError(f"the accountant answered {len(answer.codes)} of {len(users)} requests")
+    codes = dict(zip(users, answer.codes, strict=True))
+    granted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
+    requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]
+    tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
+    if granted:
+        found = await asyncio.to_thread(_unblind_all, terms, requests, answer)
+        tickets.granted.update(dict(zip(granted, found, strict=True)))
+
+
+def _blind_all(terms: RoundTerms, users: Mapping[str, Prepared]) -> list[tuple[TicketRequest, TicketRequest]]:
+    messages = [user.messages(terms.hash) for user in users.values()]
+    return [(TicketRequest(report), TicketRequest(parameter)) for report, parameter in messages]
+
+
+def _unblind_all(
+    terms: RoundTerms, requests: list[tuple[TicketRequest, TicketRequest]], answer: pb.GetTicketsResponse
+) -> list[tuple[bytes, bytes]]:
+    keys = terms.manifest.accountant
+    reports = collect_tickets([pair[0] for pair in requests], answer.report_evaluations, keys.report_ticket_key)
+    budgets = collect_tickets([pair[1] for pair in requests], answer.parameter_evaluations, keys.parameter_ticket_key)
+    return list(zip(reports, budgets, strict=True))

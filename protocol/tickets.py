@@ -1,0 +1,112 @@
+"""Tickets: one per admitted client, lane and round, so that nothing but admitted clients' messages is certified.
+
+A ticket is the output of a verifiable oblivious pseudorandom function (RFC 9497, ristretto255-SHA512, mode VOPRF) under
+the accountant's key for one round and lane. What is blinded is the content that the ticket is for: the accountant sees
+which client asks, never for what, and whoever has the ticket cannot move it to another content. The proof shows that
+the key of the signed manifest was used, so that no client can be marked by a key of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Sequence
+
+from voprf import ristretto
+
+from protocol.errors import TicketError
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = [
+    "BLINDED_BYTES",
+    "MAX_PER_BATCH",
+    "TICKET_BYTES",
+    "TICKET_KEY_BYTES",
+    "TicketIssuer",
+    "TicketRequest",
+    "collect_tickets",
+    "ticket_message",
+]
+
+BLINDED_BYTES = 32
+TICKET_BYTES = 64
+TICKET_KEY_BYTES = 32
+MAX_PER_BATCH = 1 << 12
+
+
+def ticket_message(manifest_hash: bytes, lane: pb.Lane.ValueType, content: bytes) -> bytes:
+    """Returns what a ticket is for: the hash of the round's manifest, the lane and the content.
+
+    Args:
+        manifest_hash: `RoundTerms.hash`, 32 bytes; it names round and deployment.
+        lane: LANE_REPORT, LANE_PARAMETER or LANE_ANSWER.
+        content: the hash of the ciphertext under the release key, or the budget with its random bytes, or the key that
+            signs an answer.
+    """
+    return hashlib.sha256(b"croupier/v1/ticket\0" + manifest_hash + struct.pack(">B", lane) + content).digest()
+
+
+class TicketIssuer:
+    """The accountant's side: evaluates blinded messages for those who are admitted, and checks tickets.
+
+    Args:
+        seed: 32 random bytes, secret; the key pair is derived from it (RFC 9497, DeriveKeyPair).
+        lane: part of the derivation, so that the lanes of a round have different keys.
+    """
+
+    def __init__(self, seed: bytes, lane: pb.Lane.ValueType) -> None:
+        self._evaluator = ristretto.Evaluator.from_seed(seed, b"croupier/v1/ticket-key/" + pb.Lane.Name(lane).encode())
+
+    @property
+    def public_key(self) -> bytes:
+        """The key that stands in the manifest, 32 bytes."""
+        return self._evaluator.public_key.serialize()
+
+    def evaluate(self, blinded: Sequence[bytes]) -> bytes:
+        """Returns the evaluations of blinded messages with one proof for all of them, 64 + 32 bytes each.
+
+        Raises:
+            TicketError: a blinded message is not an element of the group, or there are not 1..MAX_PER_BATCH of them.
+        """
+        if not 1 <= len(blinded) <= MAX_PER_BATCH:
+            raise TicketError(f"{len(blinded)} blinded messages in one batch; there must be 1..{MAX_PER_BATCH}")
+        try:
+            elements = [ristretto.BlindedInput.deserialize(one) for one in blinded]
+        except ValueError as error:
+            raise TicketError("a blinded message is not an element of the group") from error
+        return self._evaluator.evaluate_batch(elements).serialize()
+
+    def is_valid(self, message: bytes, ticket: bytes) -> bool:
+        """Returns whether a ticket is the one for this message, in constant time."""
+        return hmac.compare_digest(self._evaluator.evaluate_known_input(message), ticket)
+
+
+class TicketRequest:
+    """A client's side: one message, blinded. The blinding lives in memory only and cannot be stored."""
+
+    def __init__(self, message: bytes) -> None:
+        self._client, element = ristretto.Client.blind(message)
+        self.blinded = element.serialize()
+
+
+def collect_tickets(requests: Sequence[TicketRequest], evaluated: bytes, public_key: bytes) -> list[bytes]:
+    """Returns the tickets of requests that were evaluated in one batch, in their order, 64 bytes each.
+
+    Args:
+        requests: those that the accountant granted, in the order in which it evaluated them.
+        evaluated: what `TicketIssuer.evaluate` returned.
+        public_key: the lane's key in the signed manifest.
+
+    Raises:
+        TicketError: the proof does not hold for this key, or the number of evaluations is another.
+    """
+    try:
+        output = ristretto.VerifiableBatchOutput.deserialize(evaluated)
+        key = ristretto.PublicKey.deserialize(public_key)
+        return ristretto.Client.finalize_batch([request._client for request in requests], output, key)
+    except BaseException as error:
+        # For a wrong proof of a batch the library panics, which reaches Python as an exception outside of Exception.
+        if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+            raise TicketError("the accountant's tickets do not verify under the manifest's key") from error
+        raise

@@ -1,0 +1,97 @@
+"""Clients whose budget did not arrive: what the certificate says of them, and what the ledger is charged."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from accountant.mechanisms.registry import randomizer_of
+from accountant.service.ledger import Ledger
+from accountant.service.service import _MIXTURES, _certify_into
+from croupier import Budgets, certify
+from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import (
+    MECHANISMS,
+    Hemisphere,
+    KaryResponse,
+    Laplace,
+    Mechanism,
+    OneBit,
+    RandomizedResponse,
+    VectorTask,
+)
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
+
+MIXTURES = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0), Hemisphere(VectorTask(3, 1.0, "m", bytes(12)))]
+NOISE = Laplace(low=0.0, high=1.0, lattice=100)
+
+
+def certified(
+    mechanism: Mechanism, *tiers: tuple[float, int], dishonest: int = 1, of_largest: float = 4.0
+) -> tuple[pb.Certificate, int]:
+    """Returns the certificate of a round in which one budget was lost, and how many entries the ledger has of it."""
+    manifest = make_kit(question=Question("q", mechanism)).manifest  # its grid is 0.5, 1, 2
+    manifest.delta, manifest.epsilon_max = 1e-4, 4.0
+    manifest.budget_grid[2].epsilon_max = of_largest
+    manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
+
+    terms = parse_terms(canonical(manifest))
+    message = pb.Certificate(delta=1e-4, unknown_budgets=1, dishonest=dishonest)
+    entries = _certify_into(message, terms, list(tiers))
+    with sa.create_engine("sqlite://").begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("r", b"", entries)
+        ((_, _, kept),) = ledger.entered()
+    assert max(entry.epsilon for entry in kept) == message.epsilon
+    return message, len(kept)
+
+
+@pytest.mark.parametrize("mechanism", MIXTURES, ids=lambda one: one.kind)
+def test_the_largest_budget_of_the_grid_speaks_for_all(mechanism: Mechanism) -> None:
+    """The claim on which it rests, with numbers: what is certified of a victim grows with its own budget."""
+    found = [
+        certify([0.5] * 30 + [1.0] * 30 + [own], randomizer_of(mechanism), delta=1e-4, attack=False)
+        for own in (0.1, 0.25, 0.7, 1.5, 2.0, 4.0)
+    ]
+    own = [next(tier.epsilon for tier in one.tiers if tier.count == 1) for one in found]
+    assert own == sorted(own)
+    message, entries = certified(mechanism, (0.5, 30), (1.0, 30))
+    expected = certify(
+        Budgets.from_tiers([(0.5, 30), (1.0, 30), (2.0, 1)]), randomizer_of(mechanism), delta=1e-4, dishonest=1
+    )
+    assert message.unknown_budget_epsilon == message.epsilon == expected.tiers[-1].epsilon
+    assert entries == 3
+
+
+def test_one_of_the_largest_budget_has_been_certified_already() -> None:
+    message, entries = certified(RandomizedResponse(), (0.5, 30), (2.0, 30))
+    assert message.unknown_budget_epsilon == message.tiers[-1].epsilon == message.epsilon
+    assert entries == 2
+
+
+@pytest.mark.parametrize(("tiers", "least"), [(((2.0, 60),), 1.0), (((0.5, 60),), 1.0), (((0.5, 30), (1.0, 30)), 0.0)])
+def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int], ...], least: float) -> None:
+    """Unused budgets below the largest are certified nothing but themselves: 1 in the first two cases."""
+    message, entries = certified(NOISE, *tiers)
+    largest = certify(
+        Budgets.from_tiers([*tiers, (2.0, 1)]), randomizer_of(NOISE), delta=1e-4, dishonest=1, attack=False
+    ).tiers[-1]
+    assert message.unknown_budget_epsilon >= max(least, *(tier.epsilon for tier in message.tiers))
+    assert message.unknown_budget_epsilon >= largest.epsilon or tiers[-1][0] == 2.0
+    assert entries == len(tiers) + (tiers[-1][0] != 2.0)
+
+
+def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
+    """Nobody is known to use local ε 2, and its limit is the one that the round breaks."""
+    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
+    (why,) = message.refusals
+    assert "certified epsilon of clients with local epsilon 2 is" in why
+    assert "the budgets of 1 clients that were given tickets have not arrived" in why
+    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30))
+    assert not message.refusals
+
+
+def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture() -> None:
+    assert {mechanism.kind for mechanism in MIXTURES} == set(_MIXTURES) < set(MECHANISMS)

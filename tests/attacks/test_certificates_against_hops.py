@@ -1,0 +1,318 @@
+"""Whatever all hops but one do with the lanes, no certificate is below the exact worst case for an honest person.
+
+A pattern says who takes part, and what each dishonest hop does to its output. It is played through the real services;
+then it is known whose reports were released, and the worst case of each of these people is computed from the
+definition, over all values of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from analyzer.service import AnalyzerService
+from client.submission import Sealed, seal_one
+from croupier import Budgets, certify
+from deploy.operator.rounds import RoundSettings
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion, decode_budget
+from protocol.v1 import messages_pb2 as pb
+from runtime.service import ServiceSetup
+from tests.accountant.oracles.exchange import worst_bits
+from tests.attacks import cheaters
+from tests.attacks.arena import Arena, arena
+from tests.support import BIT
+from tests.support.clients import crafted, submissions_of, tickets_of
+from tests.support.virtual_time import VirtualTimeLoop
+
+GRID = (0.5, 1.0, 3.0)
+DELTA = 0.02
+Lane = Literal["report", "budget"]
+_LANES: dict[Lane, pb.Lane.ValueType] = {"report": pb.LANE_REPORT, "budget": pb.LANE_PARAMETER}
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a dishonest hop does to one message of a lane.
+
+    drop: it is gone, for an alleged reason. replace: one of the hop's own stands there. copy: another one stands there
+    twice. spoil: what stands there opens for every hop, and for nobody behind them. smuggle: the message of a dishonest
+    client stands there, that has sent nothing. Hop 1, which has to pass on as much in both lanes, replaces instead of
+    dropping, and may add messages of its own; it says how many it has received, and nobody knows. `index` is a client
+    at hop 1, which knows whose is whose, and a place behind it.
+    """
+
+    lane: Lane
+    what: Literal["drop", "replace", "copy", "spoil", "smuggle", "add"]
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client; a dishonest one may ask for tickets and send nothing, or a budget that is on no grid."""
+
+    budget: float
+    honest: bool = True
+    sends: bool = True
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One round. `moves`: of every hop, in order; an honest one has none."""
+
+    clients: tuple[Client, ...]
+    moves: tuple[tuple[Move, ...], ...]
+
+
+class PlaysItsPart(cheaters.CheatingShuffler):
+    """Does to its output what it is told, and commits to what it sends, with drops that explain the numbers."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.moves: tuple[Move, ...] = ()
+        self.smuggled: dict[Lane, list[bytes]] = {"report": [], "budget": []}
+        self.trails: list[bytes] = []
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        for move in self.moves:
+            lane = _LANES[move.lane]
+            batch = lanes[lane]
+            index = self._place(batch, move)
+            if move.what == "add" and self.hop(terms) == 1:
+                for each in _LANES.values():
+                    lanes[each].append(self._own(terms, each))
+            elif move.what == "drop" and self.hop(terms) > 1 and len(batch) > 1:
+                del batch[index]
+                drops[lane]["does-not-open"] += 1
+            elif move.what == "copy":
+                batch[index] = batch[index - 1]
+            elif move.what == "spoil":
+                batch[index] = self._inside(terms, lane, None)
+            elif move.what == "smuggle" and self.smuggled[move.lane]:
+                batch[index] = self._inside(terms, lane, self.smuggled[move.lane].pop())
+            else:
+                batch[index] = self._own(terms, lane)
+
+    def _commit(self, terms: RoundTerms, incoming: Any, outgoing: Any, drops: Any) -> list[pb.Signed]:
+        added = [b"added"] * sum(move.what == "add" for move in self.moves if self.hop(terms) == 1)
+        return super()._commit(terms, {lane: [*batch, *added] for lane, batch in incoming.items()}, outgoing, drops)
+
+    def _place(self, batch: Sequence[bytes], move: Move) -> int:
+        index = move.index % len(batch)
+        if self.trails:
+            start = 0 if move.lane == "report" else 32
+            wanted = self.trails[move.index % len(self.trails)][start : start + 32]
+            hashes = [hashlib.sha256(one).digest() for one in batch]
+            index = hashes.index(wanted) if wanted in hashes else index
+        return index
+
+    def _own(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> bytes:
+        hop = self.hop(terms)
+        return cheaters.own_report(terms, hop) if lane == pb.LANE_REPORT else cheaters.own_budget(terms, hop, GRID[0])
+
+    def _inside(self, terms: RoundTerms, lane: pb.Lane.ValueType, content: bytes | None) -> bytes:
+        """Seals a content for everybody behind this hop; for the hops behind it alone if there is none."""
+        onion = Onion(terms)
+        layers = onion._report if lane == pb.LANE_REPORT else onion._parameter
+        *hops, sink = [layer for layer in layers if layer.label.hop > self.hop(terms)]
+        if content is not None:
+            return onion._seal([*hops, sink], content)[0]
+        noise = os.urandom(sink.sealed_size)
+        return onion._seal(hops, noise)[0] if hops else noise
+
+
+class Watched(AnalyzerService):
+    """Notes which reports it opens."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.released: dict[str, set[bytes]] = {}
+
+    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Certificate) -> list[bytes]:
+        released = await super()._checked_batch(terms, certificate)
+        self.released[terms.round_id] = {hashlib.sha256(one).digest() for one in released}
+        return released
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a pattern: its certificate, and the honest people whose reports were released, by budget."""
+
+    certificate: pb.Certificate
+    released: list[float]
+
+    def claimed(self, budget: float) -> float:
+        """Returns the central epsilon that the certificate says of a person with this budget."""
+        for tier in self.certificate.tiers:
+            if tier.local_epsilon == budget:
+                return tier.epsilon
+        assert self.certificate.HasField("unknown_budget_epsilon"), "the certificate says nothing of this person"
+        return self.certificate.unknown_budget_epsilon
+
+    def delta_of(self, victim: int, epsilon: float) -> float:
+        """Returns the exact delta of one of the people at this epsilon: all that is known of the others is public."""
+        return float(worst_bits(self.released, victim, epsilon))
+
+
+class Stage:
+    """Deployments of two and of three hops, in which one pattern is played after the other."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
+        self._around = AsyncExitStack()
+        self._arenas: dict[int, Arena] = {}
+
+    def run(self, pattern: Pattern) -> Played:
+        return self._runner.run(self._play(pattern))
+
+    def close(self) -> None:
+        self._runner.run(self._around.aclose())
+        self._runner.close()
+
+    async def _play(self, pattern: Pattern) -> Played:
+        names = [f"shuffler-{hop}" for hop in range(1, len(pattern.moves) + 1)]
+        if len(names) not in self._arenas:
+            cast = dict.fromkeys(names, PlaysItsPart) | {"analyzer": Watched}
+            directory = Path(self._around.enter_context(tempfile.TemporaryDirectory()))
+            self._arenas[len(names)] = await self._around.enter_async_context(arena(directory, len(names), cast))
+        at = self._arenas[len(names)]
+        terms = await at.operator.open_round(
+            RoundSettings(
+                BIT,
+                GRID,
+                delta=DELTA,
+                epsilon_max=GRID[-1],
+                min_batch_size=2,
+                dishonest=sum(not client.honest for client in pattern.clients),
+            )
+        )
+        prepared = [crafted(terms, 1, client.budget) for client in pattern.clients]
+        tickets = await tickets_of(at.operator, terms, prepared)
+        onion = Onion(terms)
+        sent: list[Sealed] = []
+        smuggled: dict[Lane, list[bytes]] = {"report": [], "budget": []}
+        for client, one, (report, budget) in zip(pattern.clients, prepared, tickets, strict=True):
+            if client.sends:
+                sent.append(seal_one(terms, onion, one, (report, budget)))
+            else:
+                smuggled["report"].append(report + one.sealed)
+                smuggled["budget"].append(budget + one.record.budget + one.record.salt)
+        await at.admit(terms, submissions_of(sent))
+        for name, moves in zip(names, pattern.moves, strict=True):
+            hop = at.service(name)
+            assert isinstance(hop, PlaysItsPart)
+            hop.moves, hop.smuggled = moves, smuggled
+            hop.trails = [one.trail for one in sent] if name == names[0] else []
+        _, certificate = await at.finish(terms)
+        analyzer = at.service("analyzer")
+        assert isinstance(analyzer, Watched)
+        opened = analyzer.released.get(terms.round_id, set())
+        assert len(opened) == (certificate.num_reports if certificate.granted else 0)
+        honest = [one for client, one in zip(pattern.clients, prepared, strict=True) if client.honest]
+        released = [
+            decode_budget(one.record.budget)[0] for one in honest if hashlib.sha256(one.sealed).digest() in opened
+        ]
+        return Played(certificate, released)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    opened = Stage()
+    yield opened
+    opened.close()
+
+
+def check(played: Played) -> None:
+    for victim, budget in enumerate(played.released):
+        claimed = played.claimed(budget)
+        assert claimed <= played.certificate.epsilon
+        assert played.delta_of(victim, claimed) <= DELTA * (1 + 1e-9), (victim, claimed, played)
+
+
+_MOVES = st.builds(
+    Move,
+    st.sampled_from(("report", "budget")),
+    st.sampled_from(("drop", "drop", "replace", "copy", "spoil", "smuggle", "add")),
+    st.integers(0, 9),
+)
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Pattern:
+    """Draws a round of five to eight clients, of whom up to two are dishonest, through two or three hops."""
+    people = [Client(draw(st.sampled_from(GRID))) for _ in range(draw(st.integers(4, 6)))]
+    liars = st.builds(Client, st.sampled_from((*GRID, 0.7)), st.just(False), st.booleans())
+    clients = (*people, *draw(st.lists(liars, max_size=2)))
+    hops = draw(st.integers(2, 3))
+    honest = draw(st.integers(0, hops - 1))
+    moves = [() if hop == honest else tuple(draw(st.lists(_MOVES, max_size=3))) for hop in range(hops)]
+    return Pattern(clients, tuple(moves))
+
+
+@given(patterns())
+@hypothesis_settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_pattern_of_all_hops_but_one_gets_a_certificate_below_the_truth(stage: Stage, pattern: Pattern) -> None:
+    check(stage.run(pattern))
+
+
+CROWD = (Client(0.5),) * 6
+HIDDEN = Client(3.0)
+NOTHING: tuple[Move, ...] = ()
+
+
+def naive(played: Played, clients: Sequence[Client]) -> float:
+    """Returns what a certificate says that takes the budgets that arrived for those of the reports that arrived."""
+    tiers = [(tier.local_epsilon, tier.count) for tier in played.certificate.tiers]
+    dishonest = sum(not client.honest for client in clients)
+    return certify(Budgets.from_tiers(tiers), "rr", delta=DELTA, dishonest=dishonest).epsilon
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        Pattern((HIDDEN, *CROWD), ((Move("budget", "replace", 0),) * 7, NOTHING)),
+        Pattern((*CROWD, HIDDEN), (NOTHING, tuple(Move("budget", "replace", index) for index in range(3)))),
+        Pattern((*CROWD, HIDDEN), (tuple(Move("report", "replace", index) for index in range(4)), NOTHING)),
+        Pattern((*CROWD, HIDDEN), (NOTHING, (Move("report", "drop"),) * 4)),
+        Pattern(
+            (*CROWD, HIDDEN),
+            (
+                NOTHING,
+                tuple(Move("report", "drop", 0) for _ in range(3)),
+                tuple(Move("budget", "drop", 0) for _ in range(3)),
+            ),
+        ),
+        Pattern(
+            (*CROWD, HIDDEN, Client(0.5, honest=False, sends=False)),
+            (NOTHING, (Move("budget", "smuggle", 0), Move("report", "drop", 0))),
+        ),
+    ],
+    ids=["all budgets", "some budgets", "reports at hop 1", "reports at the last hop", "either lane", "smuggled"],
+)
+def test_forged_and_lost_messages_of_either_lane_are_allowed_for(stage: Stage, pattern: Pattern) -> None:
+    check(stage.run(pattern))
+
+
+def test_what_is_lost_in_both_lanes_in_equal_numbers_is_allowed_for(stage: Stage) -> None:
+    """One person's report and another's budget: the numbers agree, and a certificate that compares them is wrong."""
+    moves = (Move("budget", "replace", 0), Move("report", "replace", 3))
+    played = stage.run(Pattern((HIDDEN, *CROWD), (moves, NOTHING)))
+    certificate = played.certificate
+    assert (certificate.num_tickets, certificate.num_users, certificate.num_reports) == (7, 6, 6)
+    assert [tier.local_epsilon for tier in certificate.tiers] == [0.5]
+    victim = played.released.index(HIDDEN.budget)
+    assert played.delta_of(victim, naive(played, CROWD)) > DELTA
+    assert certificate.epsilon == certificate.unknown_budget_epsilon
+    check(played)

@@ -1,0 +1,175 @@
+"""Hops that put messages of their own in the place of clients', alone or together; tickets that fit nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accountant.service.service import AccountantService
+from client.submission import Participant, new_client_key, prepare_one, seal_one
+from client.tickets import get_tickets
+from croupier import Budgets, certify
+from protocol.errors import TicketError
+from protocol.identity import sign_submission
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.tickets import TicketIssuer, TicketRequest
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.attacks import cheaters
+from tests.attacks.arena import Arena, Cast, arena
+from tests.support import settings
+from tests.support.clients import crafted, submissions_of, tickets_of
+
+PEOPLE, LEFT = 60, 25
+
+
+def counts(drops: object) -> dict[str, int]:
+    return {drop.reason: drop.count for drop in drops}  # type: ignore[attr-defined]
+
+
+class ForgesBudgets(cheaters.CheatingShuffler):
+    """All budgets but a few are the hop's own, the smallest of the grid."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        budgets = lanes[pb.LANE_PARAMETER]
+        budgets[LEFT:] = [cheaters.own_budget(terms, self.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]]
+
+
+class ForgesReports(cheaters.CheatingShuffler):
+    """The same with reports."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        reports = lanes[pb.LANE_REPORT]
+        reports[LEFT:] = [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports[LEFT:]]
+
+
+CASTS: list[tuple[int, Cast]] = [
+    (2, {"shuffler-2": ForgesBudgets}),
+    (3, {"shuffler-2": ForgesBudgets}),
+    (3, {"shuffler-1": ForgesBudgets, "shuffler-3": ForgesReports}),
+    (3, {"shuffler-2": ForgesReports, "shuffler-3": ForgesBudgets}),
+    (2, {"shuffler-2": ForgesReports}),
+]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("hops", "cast"), CASTS, ids=["last hop", "middle hop", "first and last", "middle and last", "last hop, reports"]
+)
+async def test_forgers_get_no_certificate_below_the_truth(tmp_path: Path, hops: int, cast: Cast) -> None:
+    async with arena(tmp_path, hops, cast) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, await deployment.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        publication, certificate = await deployment.finish(terms)
+    reports = LEFT if ForgesReports in cast.values() else PEOPLE
+    budgets = LEFT if ForgesBudgets in cast.values() else PEOPLE
+    assert (certificate.num_tickets, certificate.num_reports, certificate.num_users) == (PEOPLE, reports, budgets)
+    assert publication.num_reports == reports
+    assert counts(certificate.report_drops) == ({} if reports == PEOPLE else {"no-ticket": PEOPLE - LEFT})
+    assert counts(certificate.budget_drops) == ({} if budgets == PEOPLE else {"no-ticket": PEOPLE - LEFT})
+    truth = certify(Budgets.from_tiers([(2.0, reports)]), "rr", delta=1e-4).epsilon
+    forged = certify(Budgets.from_tiers([(0.5, PEOPLE - LEFT), (2.0, LEFT)]), "rr", delta=1e-4).tiers[0].epsilon
+    assert forged < truth <= certificate.epsilon
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("cheat", "why"),
+    [
+        (cheaters.ReplacesBudgets, "no budget of this batch is on the grid"),
+        (cheaters.ReplacesReports, "1 reports have a ticket; it must be at least 20 of them"),
+    ],
+)
+async def test_a_last_hop_that_forges_everything_has_the_round_refused(
+    tmp_path: Path, cheat: type[cheaters.CheatingShuffler], why: str
+) -> None:
+    async with arena(tmp_path, 2, {"shuffler-2": cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        publication, certificate = await deployment.finish(terms)
+    assert (certificate.granted, len(publication.values)) == (False, 0)
+    assert why in certificate.refusals
+
+
+class MarksClients(AccountantService):
+    """Gives tickets under another key than that of the manifest, by which it would know their owners again."""
+
+    async def GetTickets(self, request: pb.GetTicketsRequest, context: cheaters.Context) -> pb.GetTicketsResponse:  # noqa: N802
+        answer = await super().GetTickets(request, context)
+        marked = TicketIssuer(bytes(32), pb.LANE_REPORT)
+        answer.report_evaluations = marked.evaluate([one.envelope[:32] for one in request.requests])
+        return answer
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_client_takes_no_ticket_that_was_made_for_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, {"accountant": MarksClients}) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        with pytest.raises(TicketError, match="do not verify under the manifest's key"):
+            await deployment.seal(terms, 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_ticket_of_one_lane_or_message_is_none_of_another(tmp_path: Path) -> None:
+    """Three dishonest clients: tickets exchanged, a second message with one's ticket, the message of another."""
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        people = await deployment.seal(terms, 30)
+        onion, three = Onion(terms), [crafted(terms, 1, 0.5) for _ in range(3)]
+        (report, budget), second, third = await tickets_of(deployment.operator, terms, three)
+        bad = [
+            seal_one(terms, onion, three[0], (budget, report)),
+            seal_one(terms, onion, crafted(terms, 0, 0.5, key=three[1].private_key), second),
+            seal_one(terms, onion, three[0]._replace(private_key=three[2].private_key), (report, budget)),
+            seal_one(terms, onion, three[0]._replace(private_key=new_client_key()), (report, budget)),
+        ]
+        await deployment.admit(terms, [*people, *submissions_of(bad)])
+        _, certificate = await deployment.finish(terms)
+    assert len(third) == 2
+    assert (certificate.num_tickets, certificate.num_reports, certificate.num_users) == (33, 31, 31)
+    assert counts(certificate.report_drops) == {"no-ticket": 1, "repeated": 2}
+
+
+async def asked(deployment: Arena, request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:
+    async with deployment.operator.client_channel("accountant") as accountant:
+        return await stubs.AccountantStub(accountant).GetTickets(request)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        user = prepare_one(terms, Onion(terms), Participant(1, 1.0, new_client_key()))
+        await deployment.operator.enrol([user.client_key])
+        pairs = [[TicketRequest(message).blinded for message in user.messages(terms.hash)] for _ in range(2)]
+        requests = [
+            pb.GetTicketsRequest(
+                round_id=terms.round_id,
+                requests=[sign_submission(terms.round_id, b"".join(pair), user.private_key, purpose="tickets")],
+            )
+            for pair in pairs
+        ]
+        first, again, other = [await asked(deployment, request) for request in (requests[0], requests[0], requests[1])]
+        await deployment.inside.stop("accountant")
+        await deployment.inside.start("accountant")
+        restarted = [await asked(deployment, request) for request in requests]
+        assert [list(one.codes) for one in (first, again, other, *restarted)] == [
+            [pb.SUBMISSION_CODE_ACCEPTED],
+            [pb.SUBMISSION_CODE_ACCEPTED],
+            [pb.SUBMISSION_CODE_TICKETS_GIVEN],
+            [pb.SUBMISSION_CODE_ACCEPTED],
+            [pb.SUBMISSION_CODE_TICKETS_GIVEN],
+        ]
+        # The proof is random, the evaluation is not.
+        assert len({one.report_evaluations[64:] for one in (first, again, restarted[0])}) == 1
+        assert not other.report_evaluations
+        async with deployment.operator.client_channel("accountant") as accountant:
+            died = await get_tickets(accountant, terms, {"died and came again": user})
+        assert died.refused == {"died and came again": pb.SUBMISSION_CODE_TICKETS_GIVEN}

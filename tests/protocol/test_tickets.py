@@ -1,0 +1,111 @@
+"""Tickets: the library against the RFC's vectors, and what a ticket must not be good for."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voprf import ristretto
+
+from protocol.errors import TicketError
+from protocol.tickets import (
+    MAX_PER_BATCH,
+    TICKET_BYTES,
+    TICKET_KEY_BYTES,
+    TicketIssuer,
+    TicketRequest,
+    collect_tickets,
+    ticket_message,
+)
+from protocol.v1 import messages_pb2 as pb
+
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "rfc9497-voprf-ristretto255.json").read_text(encoding="utf-8")
+)
+HASH = bytes(range(32))
+
+
+@pytest.fixture
+def issuer() -> TicketIssuer:
+    return TicketIssuer(os.urandom(32), pb.LANE_REPORT)
+
+
+def message(content: bytes, lane: pb.Lane.ValueType = pb.LANE_REPORT, manifest_hash: bytes = HASH) -> bytes:
+    return ticket_message(manifest_hash, lane, content)
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: f"{len(case['input']) // 2} bytes")
+def test_the_library_gives_the_values_of_rfc_9497(case: dict[str, str]) -> None:
+    evaluator = ristretto.Evaluator.from_seed(bytes.fromhex(VECTORS["seed"]), bytes.fromhex(VECTORS["key_info"]))
+    assert evaluator.public_key.serialize().hex() == VECTORS["public_key"]
+    blinded = ristretto.BlindedInput.deserialize(bytes.fromhex(case["blinded"]))
+    assert evaluator.evaluate(blinded).serialize()[64:].hex() == case["evaluated"]
+    assert evaluator.evaluate_known_input(bytes.fromhex(case["input"])).hex() == case["output"]
+
+
+def test_tickets_of_a_batch_are_valid_for_their_own_messages_only(issuer: TicketIssuer) -> None:
+    messages = [message(bytes([number])) for number in range(5)]
+    requests = [TicketRequest(one) for one in messages]
+    evaluated = issuer.evaluate([request.blinded for request in requests])
+    tickets = collect_tickets(requests, evaluated, issuer.public_key)
+    assert {len(ticket) for ticket in tickets} == {TICKET_BYTES}
+    assert len(issuer.public_key) == TICKET_KEY_BYTES
+    for index, ticket in enumerate(tickets):
+        assert [issuer.is_valid(one, ticket) for one in messages] == [place == index for place in range(5)]
+
+
+def test_a_message_is_bound_to_manifest_lane_and_content(issuer: TicketIssuer) -> None:
+    (ticket,) = collect_tickets(
+        requests := [TicketRequest(message(b"budget"))], issuer.evaluate([requests[0].blinded]), issuer.public_key
+    )
+    assert issuer.is_valid(message(b"budget"), ticket)
+    assert not issuer.is_valid(message(b"budgets"), ticket)
+    assert not issuer.is_valid(message(b"budget", lane=pb.LANE_PARAMETER), ticket)
+    assert not issuer.is_valid(message(b"budget", manifest_hash=bytes(32)), ticket)
+
+
+def test_the_lanes_of_a_round_have_different_keys() -> None:
+    seed = os.urandom(32)
+    keys = {TicketIssuer(seed, lane).public_key for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)}
+    assert len(keys) == 2
+
+
+def test_the_same_message_is_blinded_differently_and_gives_one_ticket(issuer: TicketIssuer) -> None:
+    first, second = TicketRequest(message(b"x")), TicketRequest(message(b"x"))
+    assert first.blinded != second.blinded
+    tickets = collect_tickets([first, second], issuer.evaluate([first.blinded, second.blinded]), issuer.public_key)
+    assert tickets[0] == tickets[1]
+
+
+def test_a_key_made_for_one_client_is_noticed(issuer: TicketIssuer) -> None:
+    request = TicketRequest(message(b"x"))
+    evaluated = TicketIssuer(os.urandom(32), pb.LANE_REPORT).evaluate([request.blinded])
+    with pytest.raises(TicketError, match="manifest's key"):
+        collect_tickets([request], evaluated, issuer.public_key)
+
+
+def test_evaluations_that_were_exchanged_are_noticed(issuer: TicketIssuer) -> None:
+    requests = [TicketRequest(message(bytes([number]))) for number in range(2)]
+    evaluated = issuer.evaluate([request.blinded for request in requests])
+    with pytest.raises(TicketError):
+        collect_tickets(requests[::-1], evaluated, issuer.public_key)
+
+
+@pytest.mark.parametrize("evaluated", [b"", bytes(96), os.urandom(96), bytes(63)])
+def test_nonsense_from_the_accountant_is_a_ticket_error(issuer: TicketIssuer, evaluated: bytes) -> None:
+    with pytest.raises(TicketError):
+        collect_tickets([TicketRequest(message(b"x"))], evaluated, issuer.public_key)
+
+
+@pytest.mark.parametrize("blinded", [[], [bytes(32)], [b"\xff" * 32], [b"short"], [bytes(32)] * (MAX_PER_BATCH + 1)])
+def test_nonsense_from_a_client_is_a_ticket_error(issuer: TicketIssuer, blinded: list[bytes]) -> None:
+    with pytest.raises(TicketError):
+        issuer.evaluate(blinded)
+
+
+def test_a_ticket_of_another_length_is_not_valid(issuer: TicketIssuer) -> None:
+    assert not issuer.is_valid(message(b"x"), b"")
+    assert not issuer.is_valid(message(b"x"), bytes(TICKET_BYTES))

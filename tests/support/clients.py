@@ -1,0 +1,74 @@
+"""Clients of a deployment: honest ones that get their tickets, dishonest ones, and such as have none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
+from client.tickets import get_tickets
+from deploy.operator.rounds import Operator
+from protocol.manifest import RoundTerms
+from protocol.onion import BudgetRecord, Onion, encode_budget
+from protocol.tickets import TICKET_BYTES
+from protocol.v1 import messages_pb2 as pb
+from tests.support import encode_report
+
+__all__ = [
+    "crafted",
+    "forged_tickets",
+    "seal_all_of",
+    "seal_prepared",
+    "stranger",
+    "submissions_of",
+    "tickets_of",
+    "without_tickets",
+]
+
+
+def forged_tickets() -> tuple[bytes, bytes]:
+    return os.urandom(TICKET_BYTES), os.urandom(TICKET_BYTES)
+
+
+def without_tickets(terms: RoundTerms, user: Participant) -> Sealed:
+    """Returns what a client sends that has made its tickets up; hop 1 cannot tell."""
+    onion = Onion(terms)
+    return seal_one(terms, onion, prepare_one(terms, onion, user), forged_tickets())
+
+
+def stranger(terms: RoundTerms, key: bytes = b"") -> pb.Submission:
+    """Returns such a submission, of a client that nothing is known about."""
+    return pb.Submission.FromString(without_tickets(terms, Participant(1, 2.0, key)).submission)
+
+
+def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b"") -> Prepared:
+    """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
+    sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
+    record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
+    return Prepared(sealed, record, key or new_client_key(), b"", b"")
+
+
+async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
+    """Returns the tickets of clients that are enrolled here, if they have no token, and are all given tickets."""
+    await operator.enrol([one.client_key for one in prepared if not one.token])
+    named = {str(index): one for index, one in enumerate(prepared)}
+    async with operator.client_channel(operator.deployment.accountant.name) as accountant:
+        tickets = await get_tickets(accountant, terms, named)
+    assert not tickets.refused, tickets.refused
+    return [tickets.granted[name] for name in named]
+
+
+async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[Sealed]:
+    """Returns the submissions of such clients."""
+    onion, tickets = Onion(terms), await tickets_of(operator, terms, prepared)
+    return [seal_one(terms, onion, one, pair) for one, pair in zip(prepared, tickets, strict=True)]
+
+
+async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[Sealed]:
+    """The same for honest clients."""
+    onion = Onion(terms)
+    return await seal_prepared(operator, terms, [prepare_one(terms, onion, user) for user in users])
+
+
+def submissions_of(sealed: Sequence[Sealed]) -> list[pb.Submission]:
+    return [pb.Submission.FromString(one.submission) for one in sealed]
