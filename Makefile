@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
-.PHONY: help demo train test faults fuzz check docs protos bench clean
+.PHONY: help demo train test faults fuzz hunt check docs protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
 	@echo "make test    install, run every test"
 	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
+	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
@@ -43,6 +44,9 @@ faults: $(VENV)/.installed-dev
 # 10^5 hostile messages; 'make test' makes the first twentieth of them.
 fuzz: $(VENV)/.installed-dev
 	CROUPIER_FUZZ_SHARE=1 $(BIN)/python -m pytest -n 2 -q tests/fuzz $(ARGS)
+
+hunt: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.accountant $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

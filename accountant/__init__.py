@@ -5,7 +5,7 @@ A library first: `from croupier import certify` needs numpy and scipy, and neith
 
     >>> from croupier import BinaryRandomizedResponse, certify
     >>> round(certify([1.0] * 10_000, BinaryRandomizedResponse(), delta=1e-6).epsilon, 4)
-    0.036
+    0.0357
 """
 
 import lazy_loader

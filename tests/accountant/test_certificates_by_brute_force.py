@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, OneBitMean, certify, lower_bound
 from tests.accountant.oracles.from_definitions import worst_delta
+from tests.support.drawn import drawn
 
 Law = NDArray[np.float64]
 
@@ -70,7 +71,7 @@ def letters_and_budgets(levels: list[float]) -> st.SearchStrategy[tuple[int, lis
 
 
 @given(letters_and_budgets(LEVELS), st.lists(st.floats(0.0, 0.999), min_size=2, max_size=2), st.data())
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 def test_no_data_set_is_worse_than_its_certificate(
     drawn: tuple[int, list[float]], shares: list[float], data: st.DataObject
 ) -> None:
@@ -87,7 +88,7 @@ def test_no_data_set_is_worse_than_its_certificate(
 
 
 @given(letters_and_budgets(LEVELS[2:]), st.sampled_from([0.1, 1e-2, 1e-4]))
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 def test_no_attack_is_better_than_the_best_and_no_certificate_worse(
     drawn: tuple[int, list[float]], delta: float
 ) -> None:

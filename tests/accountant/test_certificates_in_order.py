@@ -7,12 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.bounds.closed_forms import binary_delta
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
 from tests.accountant.oracles.from_definitions import count_law
+from tests.support.drawn import drawn
 
 RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])
 BUDGETS = st.lists(st.floats(0.01, 10.0), min_size=2, max_size=10)
@@ -24,7 +25,7 @@ def alone(k: int, local_epsilon: float, epsilon: float) -> float:
 
 
 @given(BUDGETS, RANDOMIZERS, st.floats(0.0, 5.0), st.integers(0, 3))
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 def test_the_last_honest_user_has_exactly_the_local_divergence(
     budgets: list[float], randomizer: Randomizer, epsilon: float, more: int
 ) -> None:
@@ -38,7 +39,7 @@ def test_the_last_honest_user_has_exactly_the_local_divergence(
 
 
 @given(BUDGETS, RANDOMIZERS, st.integers(0, 9), st.floats(1.01, 3.0), st.floats(0.0, 3.0))
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 def test_delta_grows_with_every_users_budget(
     budgets: list[float], randomizer: Randomizer, who: int, factor: float, epsilon: float
 ) -> None:
@@ -51,7 +52,7 @@ def test_delta_grows_with_every_users_budget(
 
 
 @given(BUDGETS, RANDOMIZERS, st.floats(0.0, 3.0), st.integers(0, 8))
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 def test_delta_is_monotone_in_epsilon_f_and_users(
     budgets: list[float], randomizer: Randomizer, epsilon: float, f: int
 ) -> None:
@@ -66,7 +67,7 @@ def test_delta_is_monotone_in_epsilon_f_and_users(
 
 
 @given(st.lists(st.floats(0.05, 8.0), min_size=33, max_size=40, unique=True), st.integers(0, 5))
-@settings(max_examples=5, deadline=None)
+@drawn(5)
 def test_pooled_tiers_are_never_below_their_own_law(budgets: list[float], f: int) -> None:
     """Many tiers share one law and rounded budgets; the exact law of every victim must stay at or below that."""
     certificate = certify(budgets, BinaryRandomizedResponse(), delta=1e-5, dishonest=f)
@@ -80,7 +81,7 @@ def test_pooled_tiers_are_never_below_their_own_law(budgets: list[float], f: int
 
 
 @given(BUDGETS, st.one_of(st.floats(1e-15, 0.5), st.just(1e-15)))
-@settings(max_examples=20, deadline=None)
+@drawn(20)
 def test_the_json_is_strict_and_says_what_the_certificate_says(budgets: list[float], delta: float) -> None:
     certificate = certify(budgets, BinaryRandomizedResponse(), delta=delta)
     document = json.loads(json.dumps(certificate.to_json(), allow_nan=False))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -31,6 +31,7 @@ from croupier import (
     certify,
 )
 from tests.accountant.oracles.from_definitions import count_law
+from tests.support.drawn import drawn
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""
@@ -109,7 +110,7 @@ settings_of_few = given(
 
 
 @settings_of_few
-@settings(max_examples=25, deadline=None, print_blob=True)
+@drawn(25)
 @example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
 def test_few_users_of_randomised_response(
     letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
@@ -121,7 +122,7 @@ def test_few_users_of_randomised_response(
 
 
 @settings_of_few
-@settings(max_examples=12, deadline=None, print_blob=True)
+@drawn(12)
 def test_few_users_of_tables(
     letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
 ) -> None:
@@ -225,7 +226,7 @@ def laws_of_ones(tiers: Sequence[tuple[float, int]], ones: Sequence[int], victim
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=8, deadline=None, print_blob=True)
+@drawn(8)
 @example(3)
 @example(4)
 def test_every_certified_curve_of_half_spheres(seed: int) -> None:

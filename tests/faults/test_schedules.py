@@ -32,7 +32,7 @@ from tests.faults.schedules import (
     services,
 )
 
-NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "30"))
+NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "20"))
 PROCESS_NUMBER = int(os.environ.get("CROUPIER_FAULT_PROCESS_SCHEDULES", "2"))
 SEED = os.environ.get(SEED_VARIABLE, "")
 DRAWN = settings(

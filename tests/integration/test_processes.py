@@ -258,7 +258,7 @@ def test_certify(tmp_path: Path) -> None:
     krr = answer("certify", budgets, "--randomizer", "krr", "--k", "10", "--delta", "1e-6", "--dishonest", "100")
     assert krr["epsilon"] > 0.023253
     back = answer("certify", budgets, "--randomizer", "rr", "--epsilon", str(result["epsilon"]))
-    assert back["delta"] == pytest.approx(1e-6, rel=1e-2)
+    assert back["delta"] == pytest.approx(1e-6, rel=3e-2)
     assert "CERTIFIED" in croupier("certify", budgets, "--delta", "1e-6").stdout
     for arguments, message in (
         (("--randomizer", "krr", "--delta", "1e-6"), "k is missing"),

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant import Budgets, HemisphereMechanism, certify
@@ -23,6 +23,7 @@ from tests.accountant.oracles.exchange import (
     expected_excess,
     worst_bits,
 )
+from tests.support.drawn import drawn
 
 Tiers = list[tuple[float, int]]
 
@@ -135,7 +136,7 @@ LEVELS = [1e-16, 1e-6, 0.1, 0.5, 1.0, 2.0, 5.0, 12.0, 400.0]
     st.integers(0, 2),
     st.data(),
 )
-@settings(max_examples=30, deadline=None)
+@drawn(30)
 def test_no_data_set_of_a_few_users_is_worse(
     budgets: list[float], share: float, dishonest: int, data: st.DataObject
 ) -> None:
@@ -165,7 +166,7 @@ def test_no_split_of_400_equal_users_is_worse_and_the_worst_is_near(epsilon_loca
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=12, deadline=None)
+@drawn(12)
 def test_no_split_of_three_tiers_is_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tiers = [(float(e), int(n)) for e, n in zip(np.sort(rng.uniform(0.1, 3, 3)), rng.integers(1, 300, 3), strict=True)]

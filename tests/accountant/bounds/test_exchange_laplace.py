@@ -8,7 +8,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -19,6 +19,7 @@ from accountant.bounds.exchange import exchange_bound
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.count_law import CountLaw
+from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -53,7 +54,7 @@ def grid(rate: float) -> tuple[Floats, float]:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@drawn(15)
 def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
     victim = float(rng.uniform(0.2, 4))
@@ -166,7 +167,7 @@ def histogram(chances: Floats) -> Floats:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=6, deadline=None)
+@drawn(6)
 def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kinds = np.sort(rng.uniform(0.2, 3, int(rng.integers(1, 4))))

@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.bounds import split_search
 from accountant.bounds.split_search import SplitSearchProfile, is_searchable
 from croupier import Budgets, certify
 from tests.accountant.oracles.from_definitions import count_law
+from tests.support.drawn import drawn
 
 
 def divergence(others: list[tuple[float, int, int]], victim: float, epsilon: float) -> float:
@@ -41,7 +42,7 @@ def worst(others: list[float], counts: list[int], victim: float, epsilon: float)
     st.floats(0.0, 0.99),
     st.integers(0, 4),
 )
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 def test_no_split_and_no_choice_of_dishonest_is_worse(
     tiers: list[tuple[float, int]], victim: float, share: float, dishonest: int
 ) -> None:

@@ -1,0 +1,16 @@
+"""How many random settings a test draws: a small dose in 'make test', many times as many in 'make hunt'."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+__all__ = ["drawn"]
+
+_FACTOR = int(os.environ.get("CROUPIER_HUNT", "1"))
+
+
+def drawn(examples: int) -> settings:
+    """Returns the settings of a test that draws so many examples, times CROUPIER_HUNT; a failure can be repeated."""
+    return settings(max_examples=examples * _FACTOR, deadline=None, print_blob=True)
