@@ -20,9 +20,9 @@ _NO_SKIPS = "CROUPIER_NO_SKIPS"
 # belongs here. Groups of xdist come before everything else.
 _LONGEST = (
     "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
+    "tests/fuzz/",
     "tests/load/test_load.py",
     "tests/accountant/",
-    "tests/fuzz/",
     "tests/integration/",
     "tests/attacks/test_release.py",
     "tests/client/",
