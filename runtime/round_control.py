@@ -180,23 +180,27 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
 
-        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int]]:
+        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int]:
             rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
             ends = tx.ends()
             kept_until = {row.round_id: ends[row.round_id] + self.keep_s for row in rows if row.round_id in ends}
-            return [
-                pb.RoundStatus(
-                    round_id=row.round_id,
-                    state=row.state,
-                    num_items=tx.num_submissions(row.round_id),
-                    costs=tx.costs(row.round_id),
-                    bytes_sent=row.bytes_sent,
-                    problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
-                )
-                for row in rows
-            ], kept_until
+            return (
+                [
+                    pb.RoundStatus(
+                        round_id=row.round_id,
+                        state=row.state,
+                        num_items=tx.num_submissions(row.round_id),
+                        costs=tx.costs(row.round_id),
+                        bytes_sent=row.bytes_sent,
+                        problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
+                    )
+                    for row in rows
+                ],
+                kept_until,
+                tx.num_revoked(),
+            )
 
-        rounds, kept_until = await self.store.run("read the status", read)
+        rounds, kept_until, num_revoked = await self.store.run("read the status", read)
         return rpc.StatusResponse(
             service=self.name,
             pid=os.getpid(),
@@ -204,4 +208,5 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             rounds=rounds,
             keep_days=self.keep_days,
             kept_until_unix_s=kept_until,
+            num_revoked=num_revoked,
         )

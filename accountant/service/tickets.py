@@ -129,6 +129,17 @@ class TicketService(RoundService, stubs.AccountantServicer):
             registered=await self.requests.register(request.client_keys, request.token_hashes)
         )
 
+    async def RevokeClients(  # noqa: N802
+        self, request: pb.RevokeClientsRequest, context: Context
+    ) -> pb.RevokeClientsResponse:
+        """Has clients' keys and one-use tokens admit nobody any more; the same call again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+        """
+        self.require_caller(context, [OPERATOR])
+        return pb.RevokeClientsResponse(revoked=await self.requests.revoke(request.client_keys, request.token_hashes))
+
     async def GetTickets(  # noqa: N802
         self, request: pb.GetTicketsRequest, context: Context
     ) -> pb.GetTicketsResponse:
