@@ -140,7 +140,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     Args:
         local_epsilon: the victim's v, w = e^v/(1+e^v); epsilon < v.
         epsilon: where.
-        chance: (P,), the probability that a bit of this part is 1.
+        chance: (P,), P <= 9, the probability that a bit of this part is 1.
         bits: (S, P), how many bits of each part a sum has.
         users: the most bits that a sum has.
 
@@ -162,7 +162,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
     log_factor, most, wrong_factor = _factor(tilted, angles)
     phi = np.exp(counts @ log_factor + np.outer(first, 1j * angles))
-    wrong = counts @ wrong_factor + UNIT * (8 * users + 8)
+    wrong = counts @ wrong_factor + UNIT * (24 * users + 24)
     wrong = np.exp(counts @ most) * np.expm1(np.minimum(wrong, 50.0))
     mass = np.maximum(np.fft.irfft(phi, length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
     noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
@@ -177,7 +177,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     error += back * UNIT * (10 + 2 * theta) * (previous * weight).sum(1)
     if not whole:
         error += 2 * back * 1e-17 * length * weight.max(1)
-    error += (value + error) * UNIT * (60 + 8 * scale + 4 * theta * (users + 1))
+    error += (value + error) * UNIT * (60 + 12 * scale + 4 * theta * (users + 1))
     return value, error
 
 
@@ -191,7 +191,7 @@ def _factor(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
     size = np.hypot(real, imaginary)
     log_size = np.log(np.maximum(size, 1e-300))
     most = np.maximum(log_size, math.log(_FLOOR))
-    return log_size + 1j * np.arctan2(imaginary, real), most, UNIT * (30 * np.exp(-most) + 8 - 4 * log_size)
+    return log_size + 1j * np.arctan2(imaginary, real), most, UNIT * (30 * np.exp(-most) + 8 - 8 * log_size)
 
 
 def _norm(half: Floats, length: int) -> Floats:
