@@ -237,6 +237,17 @@ class Certificate:
         if self.grade is not Grade.CERTIFIED:
             raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
 
+    def tier_of(self, local_epsilon: float) -> TierCertificate:
+        """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
+
+        Raises:
+            ValueError: for a budget above all tiers.
+        """
+        for tier in self.tiers:
+            if tier.local_epsilon >= local_epsilon:
+                return tier
+        raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
+
     def __str__(self) -> str:
         """One line for people: numbers rounded to the sound side, each with its grade."""
         text = (

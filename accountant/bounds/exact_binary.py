@@ -21,7 +21,7 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExactBinaryProfile", "chances", "divergences", "is_enumerable", "shown_alone", "window"]
+__all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumerable", "shown_alone", "window"]
 
 Complexes = NDArray[np.complex128]
 
@@ -99,7 +99,7 @@ class ExactBinaryProfile:
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0), self.splits[0]
         users = int(self.count.sum())
-        chance = np.concatenate(chances(self.others))
+        chance = np.concatenate(bit_probabilities(self.others))
         rows = max(1, _CHUNK // window(users))
         best, slack, where = 0.0, 0.0, 0
         for start in range(0, len(self.splits), rows):
@@ -113,7 +113,7 @@ class ExactBinaryProfile:
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the variance of the others' bits."""
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         variance = float(self.count @ (keep * flip)) + 0.25
         return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
 
@@ -122,9 +122,10 @@ class ExactBinaryProfile:
         return (f"exact: the divergence of the number of ones, for all {len(self.splits)} splits of the others' bits",)
 
 
-def chances(local_epsilon: Floats) -> tuple[Floats, Floats]:
+def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
     """That a report is 1: of those who hold a 1, and of those who hold a 0."""
-    return 1 / (1 + np.exp(-local_epsilon)), 1 / (1 + np.exp(local_epsilon))
+    decay = np.exp(-local_epsilon)
+    return 1 / (1 + decay), decay / (1 + decay)
 
 
 def shown_alone(local_epsilon: float, epsilon: float) -> float:
@@ -140,7 +141,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     Args:
         local_epsilon: the victim's v, w = e^v/(1+e^v); epsilon < v.
         epsilon: where.
-        chance: (P,), the probability that a bit of this part is 1.
+        chance: (P,), P <= 9, the probability that a bit of this part is 1.
         bits: (S, P), how many bits of each part a sum has.
         users: the most bits that a sum has.
 
@@ -162,7 +163,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
     log_factor, most, wrong_factor = _factor(tilted, angles)
     phi = np.exp(counts @ log_factor + np.outer(first, 1j * angles))
-    wrong = counts @ wrong_factor + UNIT * (8 * users + 8)
+    wrong = counts @ wrong_factor + UNIT * (24 * users + 24)
     wrong = np.exp(counts @ most) * np.expm1(np.minimum(wrong, 50.0))
     mass = np.maximum(np.fft.irfft(phi, length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
     noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
@@ -177,7 +178,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     error += back * UNIT * (10 + 2 * theta) * (previous * weight).sum(1)
     if not whole:
         error += 2 * back * 1e-17 * length * weight.max(1)
-    error += (value + error) * UNIT * (60 + 8 * scale + 4 * theta * (users + 1))
+    error += (value + error) * UNIT * (60 + 12 * scale + 4 * theta * (users + 1))
     return value, error
 
 
@@ -191,7 +192,7 @@ def _factor(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
     size = np.hypot(real, imaginary)
     log_size = np.log(np.maximum(size, 1e-300))
     most = np.maximum(log_size, math.log(_FLOOR))
-    return log_size + 1j * np.arctan2(imaginary, real), most, UNIT * (30 * np.exp(-most) + 8 - 4 * log_size)
+    return log_size + 1j * np.arctan2(imaginary, real), most, UNIT * (30 * np.exp(-most) + 8 - 8 * log_size)
 
 
 def _norm(half: Floats, length: int) -> Floats:

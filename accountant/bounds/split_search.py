@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from accountant.bounds.exact_binary import (
     MAX_LOCAL_EPSILON,
     ExactBinaryProfile,
-    chances,
+    bit_probabilities,
     divergences,
     shown_alone,
     window,
@@ -37,6 +37,8 @@ QUICK_VARIANCE = 2_000.0
 """Of the number of ones; up to it, with one budget around the victim, the search takes tenths of a second."""
 BOXES = 4_000
 """In one search; what is left then keeps the bound that it has."""
+_FEW = 16
+"""The part of the boxes with which each point of a plain bisection is searched, the last resort."""
 _BATCH = 64
 _RATIO = 1.005
 """Of delta: where the bound is asked for, it is followed to this multiple of what a split attains."""
@@ -51,7 +53,7 @@ def is_searchable(victim: float, others: Floats, count: Ints, dishonest: int, th
     users = int(count.sum())
     if not dishonest < users <= MAX_USERS or max(victim, float(others.max())) > MAX_LOCAL_EPSILON:
         return False
-    keep, flip = chances(others)
+    keep, flip = bit_probabilities(others)
     return count.size <= MAX_TIERS if thorough else count.size == 1 and float((keep * flip) @ count) <= QUICK_VARIANCE
 
 
@@ -71,12 +73,14 @@ class SplitSearchProfile:
 
     local_epsilon: the victim's. others, count: float64/int64 (T,), T <= 4. Of the others `dishonest` are left out:
     those of the smallest budgets, because a larger budget of another user only shows more (docs/accounting.md, 2.1).
+    boxes: the most that one search looks at.
     """
 
     local_epsilon: float
     others: Floats
     count: Ints
     dishonest: int = 0
+    boxes: int = BOXES
 
     @property
     def method(self) -> str:
@@ -115,7 +119,8 @@ class SplitSearchProfile:
             else:  # not within so many boxes: there, where what they are above the target has gone
                 step *= 0.97 * delta / found.bound.value
                 tries += 1
-        return smallest_epsilon(self, delta, self.local_epsilon, tolerance=1e-3)
+        coarse = replace(self, boxes=self.boxes // _FEW)
+        return smallest_epsilon(coarse, delta, self.local_epsilon, tolerance=1e-3)
 
     @cached_property
     def _corners(self) -> Ints:
@@ -130,7 +135,7 @@ class SplitSearchProfile:
         low, high = np.zeros((1, self.count.size), dtype=np.int64), self._honest[None, :]
         value, slack = self._bounds(epsilon, low, high, missed)
         boxes = 1
-        while boxes < BOXES:
+        while boxes < self.boxes:
             enough = attained * _RATIO if target is None else target
             if target is not None and attained > target:
                 break
@@ -155,7 +160,7 @@ class SplitSearchProfile:
 
     def _halves(self, low: Ints, high: Ints, middle: Ints) -> tuple[Ints, Ints]:
         """Both halves of every box, cut where the users whose bit is left open have most noise to lose."""
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         cost = (high - low) * (flip * (keep - 0.5) + 1e-12)
         rows, tier = np.arange(len(low)), np.argmax(cost, axis=1)
         upper, lower = high.copy(), low.copy()
@@ -175,7 +180,7 @@ class SplitSearchProfile:
 
         missed: the mass on fewer blanket users than counted on, which is added where there are any.
         """
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         mean = (high - low) @ (2 * flip)
         # The number of blanket users is below mean - t with probability at most exp(-t^2 / (2 mean)), by Chernoff, and
         # by Bernstein.
@@ -203,4 +208,6 @@ class SplitSearchProfile:
     def explain(self) -> tuple[str, ...]:
         """One line."""
         splits = math.prod(int(c) + 1 for c in self._honest)
-        return (f"branch and bound over the {splits:,} splits of the others' bits, at most {BOXES:,} boxes each time",)
+        return (
+            f"branch and bound over the {splits:,} splits of the others' bits, at most {self.boxes:,} boxes each time",
+        )
