@@ -291,7 +291,10 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
     assert await codes(admission, submission(1)) == [ACCEPTED]
     assert await admission.revoke([public(1), public(2), public(8)], hashes) == 4
     assert await admission.revoke([public(1), public(2)], hashes) == 0
-    for known in (admission, Admission(store, pool)):  # also after a restart, and for a key that was never registered
+    for known in (
+        admission,
+        Admission(store, pool, "submit"),
+    ):  # also after a restart, and for a key that was never registered
         assert await known.register([public(2), public(8)], hashes) == 0
         answers = await codes(known, submission(1), submission(2), submission(8), submission(3), guest)
         assert answers == [stranger, stranger, stranger, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
