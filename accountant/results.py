@@ -131,7 +131,7 @@ class PrivacyProfile(Protocol):
 class TierCertificate:
     """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta).
 
-    `grouped`: users of several smaller budgets are among them, who are answered together.
+    `grouped`: users of several smaller budgets are among them, and are answered together.
     `privacy_profile` is that of one round, from which the number was read. None where there is none, or only one for a
     span of budgets, which says nothing away from the number.
     """

@@ -223,7 +223,7 @@ def _unknown_budgets_into(
 
     One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
     budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
-    other randomizers each is at worst certified its local budget, if nobody known uses it.
+    other randomizers each is at worst certified its local budget, if no known client uses it.
     """
     grid, used = terms.budget_grid, set(known.local_epsilon.tolist())
     at_worst = 0.0

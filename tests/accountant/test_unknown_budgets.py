@@ -84,7 +84,7 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
 
 
 def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
-    """Nobody is known to use local ε 2, and its limit is the one that the round breaks."""
+    """No known client uses local ε 2, and its limit is the one that the round breaks."""
     message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
     (why,) = message.refusals
     assert "certified epsilon of clients with local epsilon 2 is" in why
