@@ -185,8 +185,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             drops.update(unreadable)
             publication.drops.extend(drop_counts(drops))
             await asyncio.to_thread(_answer, publication, terms, reports, certificate)
-        published = await asyncio.to_thread(seal_result, publication, terms)
-        document = self.identity.signed(Kind.PUBLICATION, canonical(published)).SerializeToString()
+        if certificate.granted:
+            publication = await asyncio.to_thread(seal_result, publication, terms)
+        document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
             tx.put_document(terms.round_id, _PUBLICATION, document)

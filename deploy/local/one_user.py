@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
 from client.limits import LIMITS_FILE, Limits, Spent, read_limits, write_limits
 from client.outbox import KEPT_DAYS, Outbox
@@ -71,7 +72,12 @@ def own_limits(directory: Path, **changes: float | None) -> tuple[Limits, Spent]
     file = _limits_file(directory)
     limits, given = read_limits(file), {name: value for name, value in changes.items() if value is not None}
     if given:
-        limits = Limits.model_validate(limits.model_dump() | given)
+        try:
+            limits = Limits.model_validate(limits.model_dump() | given)
+        except ValidationError as error:
+            (wrong, *_) = error.errors()
+            must = wrong["msg"].replace("Input should", "it must")
+            raise ValueError(f"{wrong['loc'][0]} is {wrong['input']}; {must}") from error
         write_limits(file, limits)
     outbox = _outbox(directory)
     spent = outbox.spent_in_all()
