@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from protocol.envelope import (
     HOP_COLLECTOR,
     SUITES,
@@ -21,6 +23,7 @@ from protocol.envelope import (
     open_sealed,
     seal,
 )
+from protocol.errors import EnvelopeError
 from protocol.manifest import RoundTerms, canonical
 from protocol.mechanisms import KaryResponse
 from protocol.v1 import messages_pb2 as pb
@@ -104,12 +107,16 @@ def open_result(publication: pb.Publication, suite: str, key: KeyPair) -> pb.Pub
         key: the collector's; see `read_collector_key`.
 
     Raises:
-        EnvelopeError: it is sealed to another key, for another round or manifest, or not sealed at all.
+        EnvelopeError: it is sealed to another key, for another round or manifest, or not sealed at all; or what is
+            inside is not a result.
     """
     padded = open_sealed(suite, key.private, _label(publication, key.public), publication.sealed_result)
-    (length,) = _LENGTH.unpack_from(padded)
     opened = pb.Publication()
     opened.CopyFrom(publication)
     opened.ClearField("sealed_result")
-    opened.MergeFromString(padded[_LENGTH.size : _LENGTH.size + length])
+    try:
+        (length,) = _LENGTH.unpack_from(padded)
+        opened.MergeFromString(padded[_LENGTH.size : _LENGTH.size + length])
+    except (struct.error, DecodeError) as error:
+        raise EnvelopeError("what the analyzer has sealed is not a result") from error
     return opened

@@ -27,13 +27,12 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
-from runtime.clock import Clock
 from tests.attacks.arena import Arena, arena
+from tests.runtime.test_retention import DAY_S, Later
 from tests.support import SUITE, settings
 from tests.support.clients import seal_prepared, stranger, submissions_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
-DAY_S = 24 * 3600
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
 
 
@@ -204,20 +203,10 @@ async def test_revocation_takes_nobody_out_of_a_round(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rounds that are over
 
 
-class Later(Clock):
-    """A clock that is ahead of another one."""
-
-    def __init__(self, of: Clock, seconds: float) -> None:
-        self._of, self._seconds = of, seconds
-
-    def now(self) -> float:
-        return self._of.now() + self._seconds
-
-
 def pass_time(deployment: Arena, seconds: float) -> None:
     for running in deployment.inside.running.values():
         service: Any = running.service
-        service.clock = Later(service.clock, seconds)
+        service.clock = Later(service.clock, seconds / DAY_S)
 
 
 def due_in(deployment: Arena, seconds: float, **changes: Any) -> RoundSettings:

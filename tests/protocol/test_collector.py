@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
-from protocol.envelope import SUITES
+from protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
 from protocol.errors import EnvelopeError, Refusal
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.mechanisms import Hemisphere, KaryResponse, SequentialOrder, VectorTask
@@ -80,6 +80,17 @@ def test_the_size_of_a_sealed_result_tells_nothing() -> None:
             )
         }
         assert len(sizes) == 1
+
+
+def test_what_is_sealed_and_no_result_is_refused() -> None:
+    _, key = read_collector_key(collector_key_lines(SUITE)[0])
+    terms = terms_for(key.public)
+    label = Label(terms.round_id, terms.hash, pb.LANE_REPORT, HOP_COLLECTOR, key_id(key.public))
+    for inside in (b"", b"\0\0", b"\0\0\0\2\xff\xff"):
+        publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash)
+        publication.sealed_result = seal(SUITE, key.public, label, inside)
+        with pytest.raises(EnvelopeError, match="is not a result"):
+            open_result(publication, SUITE, key)
 
 
 def test_without_a_collector_the_result_is_public() -> None:
