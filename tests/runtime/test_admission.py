@@ -314,10 +314,12 @@ async def test_who_is_revoked_while_a_submission_waits_is_left_out_and_others_ar
     await admission.register([], hashes)
     guest = sign_submission(TERMS.round_id, bytes(SIZE), private(9), token)
     assert await codes(admission, submission(5)) == [ACCEPTED]
+    assert admission._committer
+    await admission._committer
     holding = threading.Event()
     blocked = asyncio.create_task(store.run("look", lambda _: holding.wait(10)))  # until then no commit goes through
     first = asyncio.create_task(codes(admission, submission(3)))
-    while not admission._committer or admission._committer.done():  # noqa: ASYNC110 (has no event)
+    while admission._committer.done() or admission._queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
     waiting = asyncio.create_task(codes(admission, submission(1), submission(2), guest))
     while not admission._queue:  # noqa: ASYNC110 (has no event)
