@@ -272,17 +272,18 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def services_table(services: Sequence[dict[str, Any]]) -> Table:
-    """Returns the health of every service, how many keys and tokens are revoked there, and its newest rounds."""
-    table = Table("service", "health", "revoked", "round", "state", "clients", "kept until", "problem")
+    """Returns the health and the newest rounds of every service, and how many keys and tokens are revoked there."""
+    table = Table("service", "health", "round", "state", "clients", "kept until", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
         for one in rounds[:_MOST_ROUNDS]:
             problem = one["problem"] or service.get("problem", "")
             items, end = str(one["num_items"] or ""), one.get("kept_until_unix_s")
             kept = "" if end is None else datetime.fromtimestamp(end, UTC).date().isoformat()
-            revoked = str(service.get("revoked") or "")
-            about = (service["service"], service["health"], revoked)
-            table.add_row(*about, one["round_id"], one["state"], items, kept, problem)
+            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, kept, problem)
+    revoked = [f"{service['service']} {service['revoked']}" for service in services if service.get("revoked")]
+    if revoked:
+        table.caption = f"revoked keys and tokens: {', '.join(revoked)}"
     return table
 
 

@@ -62,6 +62,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Pa
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
         told = await ask("status")
         assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
+        assert "revoked keys and tokens: shuffler-1 3, accountant 3" in (await say("status")).stdout
 
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)
