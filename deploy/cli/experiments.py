@@ -24,6 +24,10 @@ def add_commands(app: typer.Typer) -> None:
 Quick = Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")]
 Full = Annotated[bool, typer.Option("--full", help="The papers' own size.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Directory of MNIST's IDX files and Gowalla's totalCheckins.txt; else digits, a synthetic city."),
+]
 Out = Annotated[Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")]
 Jobs = Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")]
 Page = Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")]
@@ -45,6 +49,7 @@ def run(
     quick: Quick = False,
     full: Full = False,
     seed: Seed = 0,
+    data: Data = None,
     out: Out = _OUT,
     jobs: Jobs = 0,
     page: Page = None,
@@ -53,7 +58,7 @@ def run(
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
         from deploy.experiments.catalogue import chosen
-        from deploy.experiments.figure import Size
+        from deploy.experiments.figure import Settings, Size
         from deploy.experiments.page import write_experiments_page
         from deploy.experiments.runner import run_figures
         from deploy.show.tables import findings_table
@@ -62,7 +67,7 @@ def run(
             raise ValueError("--quick and --full are both given; at most one of them can be")
         size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
         with progress_bar() as move:
-            outcomes = run_figures(chosen(names), out, size=size, seed=seed, jobs=jobs or None, progress=move)
+            outcomes = run_figures(chosen(names), out, Settings(size, seed, data), jobs=jobs or None, progress=move)
         if page is not None:
             write_experiments_page(outcomes, out, page)
         documents = [one.document() for one in outcomes]
@@ -75,10 +80,11 @@ def run_all(
     quick: Quick = False,
     full: Full = False,
     seed: Seed = 0,
+    data: Data = None,
     out: Out = _OUT,
     jobs: Jobs = 0,
     page: Page = None,
     as_json: Json = False,
 ) -> None:
     """Run all of them; see 'croupier experiment run'."""
-    run(["all"], quick, full, seed, out, jobs, page, as_json)
+    run(["all"], quick, full, seed, data, out, jobs, page, as_json)

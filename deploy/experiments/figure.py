@@ -9,9 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Column", "Figure", "Finding", "Line", "Panel", "Point", "Row", "Size", "Verdict", "value_at", "worst"]
+__all__ = [
+    "Column",
+    "Figure",
+    "Finding",
+    "Line",
+    "Panel",
+    "Point",
+    "Row",
+    "Settings",
+    "Size",
+    "Verdict",
+    "value_at",
+    "worst",
+]
 
 Point = Mapping[str, Any]
 """What a measurement depends on, beside the code: numbers, strings and lists, as they stand in JSON."""
@@ -25,6 +39,27 @@ class Size(StrEnum):
     QUICK = "quick"
     NORMAL = "normal"
     FULL = "full"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What points depend on.
+
+    Attributes:
+        size: how much is run.
+        seed: of everything that is drawn.
+        data: a directory of MNIST's IDX files and Gowalla's check-ins; None for what is bundled or synthetic.
+    """
+
+    size: Size = Size.NORMAL
+    seed: int = 0
+    data: Path | None = None
+
+    @property
+    def checkins(self) -> Path | None:
+        """The file of check-ins; None where there is none."""
+        files = [] if self.data is None else sorted(self.data.glob("*totalCheckins.txt*"))
+        return files[0] if files else None
 
 
 class Verdict(StrEnum):
@@ -62,8 +97,9 @@ class Line:
 
     Attributes:
         label: for the legend; of an epsilon it ends in the grade.
-        key: where its value stands in a row, parts separated by "/".
-        role: "certified", "attack" or "other": what it is decides how it looks.
+        key: where its value stands in a row, parts separated by ":".
+        role: "certified", "attack" or "other": what it is decides how it looks. "other 3" has the look of the third
+            other line, which it stands for in another panel.
         attack: key of the attack that refutes it where the line lies below; "" for none.
         band: keys of the ends of its confidence band; "" for none.
     """
@@ -77,7 +113,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: the rows in which `where` holds, by `x`."""
+    """One pair of axes: the rows in which `where` holds, by `x`.
+
+    `said` is the key of what the title must say as well, such as whether the data are synthetic.
+    """
 
     title: str
     x: str
@@ -86,6 +125,7 @@ class Panel:
     lines: tuple[Line, ...]
     where: Mapping[str, Any] = field(default_factory=dict)
     log: str = "xy"
+    said: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +148,7 @@ class Figure:
         title: what it shows.
         how: how it is repeated, and what the paper leaves open.
         measure: takes a point to what is measured there; a function of `deploy.experiments.measures`.
-        points: returns the points for a size and a seed.
+        points: returns the points of a run.
         judge: returns the findings from the rows, which come in the order of the points.
         panels: what is plotted; none for a table.
         columns: the table of numbers.
@@ -119,16 +159,16 @@ class Figure:
     title: str
     how: str
     measure: Callable[[Point], dict[str, Any]]
-    points: Callable[[Size, int], list[Point]]
+    points: Callable[[Settings], list[Point]]
     judge: Callable[[Sequence[Row]], list[Finding]]
     columns: tuple[Column, ...]
     panels: tuple[Panel, ...] = ()
 
 
 def value_at(row: Row, key: str) -> Any:
-    """Returns what stands in a row under a key such as "published/Echo"; None where there is nothing."""
+    """Returns what stands in a row under a key such as "published:Echo"; None where there is nothing."""
     found: Any = row
-    for part in key.split("/"):
+    for part in key.split(":"):
         found = found.get(part) if isinstance(found, Mapping) else None
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Size, Verdict
+from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from deploy.experiments.measures.amplification import measure_epsilon
 
 __all__ = ["FIGURES"]
@@ -20,21 +20,21 @@ _USERS = {
 }
 
 
-def _figure_2_points(size: Size, seed: int) -> list[Point]:
-    chosen = _TABLE_2[3:] if size is Size.QUICK else _TABLE_2
+def _figure_2_points(settings: Settings) -> list[Point]:
+    chosen = _TABLE_2[3:] if settings.size is Size.QUICK else _TABLE_2
     return [
         {
             "distribution": name,
             "n": n,
             "delta": 1e-4,
             "mechanisms": ["rr", "laplace"],
-            "certify": ["rr"] if size is Size.QUICK else ["rr", "laplace"],
+            "certify": ["rr"] if settings.size is Size.QUICK else ["rr", "laplace"],
             "published": list(_PUBLISHED),
-            "attack_s": 5.0 if size is Size.FULL else 0.0,
-            "seed": seed,
+            "attack_s": 5.0 if settings.size is Size.FULL else 0.0,
+            "seed": settings.seed,
         }
         for name in chosen
-        for n in _USERS[size]
+        for n in _USERS[settings.size]
     ]
 
 
@@ -125,17 +125,17 @@ _ELSEWHERE = (
 )
 
 
-def _theorem_2_points(size: Size, seed: int) -> list[Point]:
+def _theorem_2_points(settings: Settings) -> list[Point]:
     return [
         {
             "distribution": ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers),
             "tiers": tiers,
             "delta": delta,
             "mechanisms": [name],
-            "certify": [] if size is Size.QUICK else [name],
+            "certify": [] if settings.size is Size.QUICK else [name],
             "published": ["GSPA Thm 2"],
             "attack_s": 0.0,
-            "seed": seed,
+            "seed": settings.seed,
         }
         for name, tiers, delta in _ELSEWHERE
     ]
@@ -160,30 +160,30 @@ def _only(values: Mapping[str, float]) -> float:
 
 
 _FIGURE_2_LINES = (
-    Line("GSPA Thm 2, ASYMPTOTIC", "published/GSPA Thm 2", attack="attack/laplace"),
-    Line("GSPA Thm 1, HEURISTIC for Laplace", "published/GSPA Thm 1", attack="attack/laplace"),
-    Line("Echo, HEURISTIC", "published/Echo", attack="attack/laplace"),
-    Line("FMT22 closed form, max ε, HEURISTIC", "published/FMT22 closed form", attack="attack/laplace"),
-    Line("FMT22 numeric, max ε, HEURISTIC", "published/FMT22 numeric", attack="attack/laplace"),
-    Line("EFMRTT19, max ε, HEURISTIC", "published/EFMRTT19 at max", attack="attack/laplace"),
-    Line("croupier rr, CERTIFIED", "certified/rr", "certified"),
-    Line("attack on rr, LOWER_BOUND", "attack/rr", "attack"),
-    Line("croupier laplace, CERTIFIED", "certified/laplace", "certified"),
-    Line("attack on laplace, LOWER_BOUND", "attack/laplace", "attack"),
+    Line("GSPA Thm 2, ASYMPTOTIC", "published:GSPA Thm 2", attack="attack:laplace"),
+    Line("GSPA Thm 1, HEURISTIC for Laplace", "published:GSPA Thm 1", attack="attack:laplace"),
+    Line("Echo, HEURISTIC", "published:Echo", attack="attack:laplace"),
+    Line("FMT22 closed form, max ε, HEURISTIC", "published:FMT22 closed form", attack="attack:laplace"),
+    Line("FMT22 numeric, max ε, HEURISTIC", "published:FMT22 numeric", attack="attack:laplace"),
+    Line("EFMRTT19, max ε, HEURISTIC", "published:EFMRTT19 at max", attack="attack:laplace"),
+    Line("croupier rr, CERTIFIED", "certified:rr", "certified"),
+    Line("attack on rr, LOWER_BOUND", "attack:rr", "attack"),
+    Line("croupier laplace, CERTIFIED", "certified:laplace", "certified"),
+    Line("attack on laplace, LOWER_BOUND", "attack:laplace", "attack"),
 )
 _FIGURE_2_COLUMNS = (
     Column("local ε", "distribution"),
     Column("n", "n"),
-    Column("GSPA Thm 2 (ASYMPTOTIC)", "published/GSPA Thm 2", rounding="up"),
-    Column("GSPA Thm 1 (HEURISTIC)", "published/GSPA Thm 1", rounding="up"),
-    Column("Echo (HEURISTIC)", "published/Echo", rounding="up"),
-    Column("FMT22 closed form (HEURISTIC)", "published/FMT22 closed form", rounding="up"),
-    Column("FMT22 numeric (HEURISTIC)", "published/FMT22 numeric", rounding="up"),
-    Column("EFMRTT19 (HEURISTIC)", "published/EFMRTT19 at max", rounding="up"),
-    Column("rr: CERTIFIED", "certified/rr", rounding="up"),
-    Column("rr: LOWER_BOUND", "attack/rr", rounding="down"),
-    Column("laplace: CERTIFIED", "certified/laplace", rounding="up"),
-    Column("laplace: LOWER_BOUND", "attack/laplace", rounding="down"),
+    Column("GSPA Thm 2 (ASYMPTOTIC)", "published:GSPA Thm 2", rounding="up"),
+    Column("GSPA Thm 1 (HEURISTIC)", "published:GSPA Thm 1", rounding="up"),
+    Column("Echo (HEURISTIC)", "published:Echo", rounding="up"),
+    Column("FMT22 closed form (HEURISTIC)", "published:FMT22 closed form", rounding="up"),
+    Column("FMT22 numeric (HEURISTIC)", "published:FMT22 numeric", rounding="up"),
+    Column("EFMRTT19 (HEURISTIC)", "published:EFMRTT19 at max", rounding="up"),
+    Column("rr: CERTIFIED", "certified:rr", rounding="up"),
+    Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
+    Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
+    Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
 )
 
 FIGURES = (
@@ -216,9 +216,9 @@ FIGURES = (
         (
             Column("local ε", "distribution"),
             Column("n", "n"),
-            Column("GSPA Thm 1 (for rr CERTIFIED, for laplace HEURISTIC)", "published/GSPA Thm 1", rounding="up"),
-            Column("rr: LOWER_BOUND", "attack/rr", rounding="down"),
-            Column("laplace: LOWER_BOUND", "attack/laplace", rounding="down"),
+            Column("GSPA Thm 1 (for rr CERTIFIED, for laplace HEURISTIC)", "published:GSPA Thm 1", rounding="up"),
+            Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
+            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
         ),
     ),
     Figure(
@@ -232,11 +232,11 @@ FIGURES = (
         _theorem_2_findings,
         (
             Column("users × local ε", "distribution"),
-            Column("GSPA Thm 2 (ASYMPTOTIC)", "published/GSPA Thm 2", rounding="up"),
-            Column("rr: LOWER_BOUND", "attack/rr", rounding="down"),
-            Column("rr: CERTIFIED", "certified/rr", rounding="up"),
-            Column("laplace: LOWER_BOUND", "attack/laplace", rounding="down"),
-            Column("laplace: CERTIFIED", "certified/laplace", rounding="up"),
+            Column("GSPA Thm 2 (ASYMPTOTIC)", "published:GSPA Thm 2", rounding="up"),
+            Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
+            Column("rr: CERTIFIED", "certified:rr", rounding="up"),
+            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
+            Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
         ),
     ),
 )

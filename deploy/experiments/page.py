@@ -18,7 +18,7 @@ _ROWS_SHOWN = 40
 
 def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -> None:
     """Writes the page, and the plots that lie in `out` into a folder beside it that is named as the page."""
-    runs = " ".join(dict.fromkeys(f"`--{one.size} --seed {one.seed}`" for one in outcomes))
+    runs = " ".join(dict.fromkeys(f"`--{one.settings.size} --seed {one.settings.seed}`" for one in outcomes))
     lines = [
         "# The papers' experiments, repeated",
         "",

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from deploy.experiments.figure import Figure, Finding, Point, Row, Size, Verdict, value_at, worst
+from deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_experiment
 
@@ -34,8 +34,7 @@ class Outcome:
     """A figure with its numbers."""
 
     figure: Figure
-    size: Size
-    seed: int
+    settings: Settings
     rows: tuple[Row, ...]
     findings: tuple[Finding, ...]
 
@@ -61,8 +60,8 @@ class Outcome:
             "findings": [
                 {"claim": one.claim, "verdict": str(one.verdict), "found": one.found} for one in self.findings
             ],
-            "size": str(self.size),
-            "seed": self.seed,
+            "size": str(self.settings.size),
+            "seed": self.settings.seed,
             "rows": [dict(row) for row in self.rows],
             "panels": [self._panel(index) for index in range(len(figure.panels))],
         }
@@ -79,7 +78,7 @@ class Outcome:
             points = [[x, y] for x, y, _ in known]
             lines.append({"label": line.label, "role": line.role, "points": points, "below": below, "band": ends})
         return {
-            "title": panel.title,
+            "title": panel.title + (f" ({value_at(rows[0], panel.said)})" if panel.said and rows else ""),
             "x_label": panel.x_label,
             "y_label": panel.y_label,
             "log": panel.log,
@@ -95,9 +94,8 @@ def _is_below(value: float, attack: float | None) -> bool:
 def run_figures(
     figures: Sequence[Figure],
     out: Path,
+    settings: Settings,
     *,
-    size: Size = Size.NORMAL,
-    seed: int = 0,
     jobs: int | None = None,
     progress: Callable[[float, float, str], None] = lambda done, total, text: None,
 ) -> list[Outcome]:
@@ -106,12 +104,11 @@ def run_figures(
     Args:
         figures: which.
         out: a directory; `points` in it holds the numbers that need not be computed again.
-        size: how much is run.
-        seed: of everything that is drawn.
+        settings: what their points depend on.
         jobs: processes at once; None: as many as there are cores; 1: none but this one.
         progress: called with how many points are done, of all, and what was done last.
     """
-    wanted = {figure.name: figure.points(size, seed) for figure in figures}
+    wanted = {figure.name: figure.points(settings) for figure in figures}
     tasks = {_key(figure.measure, point): (figure, point) for figure in figures for point in wanted[figure.name]}
     store = out / "points"
     left = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
@@ -130,7 +127,7 @@ def run_figures(
             {**point, **json.loads(file.read_text(encoding="utf-8"))}
             for point, file in zip(wanted[figure.name], kept, strict=True)
         )
-        outcome = Outcome(figure, size, seed, rows, tuple(figure.judge(rows)))
+        outcome = Outcome(figure, settings, rows, tuple(figure.judge(rows)))
         document = outcome.document()
         write_json(out / f"{figure.name}.json", document)
         if document["panels"]:

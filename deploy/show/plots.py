@@ -53,9 +53,16 @@ def _figure(path: Path, columns: int, rows: int = 1, *, width: float = 5.6, heig
 
 
 def _compact(svg: str) -> str:
-    """Returns the drawing in hundredths of a point, without indentation, comments and names that are not used."""
+    """Returns the same drawing at half its length.
+
+    Hundredths of a point are kept; indentation, comments, and names that are not used go; a style is written once.
+    """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
-    return re.sub(r"\s*\n\s*", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+    svg = re.sub(r"\s*\n\s*", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+    styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
+    rules = "\n".join(f".s{index}{{{style}}}" for index, style in enumerate(styles))
+    svg = re.sub(r'style="([^"]*)"', lambda found: f'class="s{styles.index(found[1])}"', svg)
+    return svg.replace("</style>", f"{rules}</style>", 1)
 
 
 def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
@@ -212,10 +219,11 @@ def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
     drawn = {"certified": 0, "attack": 0, "other": 0}
     crosses = []
     for line in panel["lines"]:
-        place = drawn[line["role"]]
-        drawn[line["role"]] += 1
+        role, _, chosen = line["role"].partition(" ")
+        place = int(chosen) - 1 if chosen else drawn[role]
+        drawn[role] += 1
         if line["points"]:
-            look = _look(line["role"], place) | {"label": line["label"], "markevery": -(-len(line["points"]) // 6)}
+            look = _look(role, place) | {"label": line["label"], "markevery": -(-len(line["points"]) // 6)}
             (curve,) = axes.plot(*zip(*line["points"], strict=True), **look)
             if line["band"]:
                 ends = list(zip(*line["band"], strict=True))

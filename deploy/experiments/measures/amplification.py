@@ -14,7 +14,7 @@ from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu, likelihood_test_clones
 from deploy.experiments.figure import Point
 
-__all__ = ["DISTRIBUTIONS", "budgets_of", "measure_delta", "measure_epsilon"]
+__all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
 
 _DRAWN = 1000
 Floats = npt.NDArray[np.float64]
@@ -126,3 +126,19 @@ def _liu_delta(budgets: Budgets, randomizer: Randomizer, epsilon: float) -> floa
             enough = False
         low, high = (low, middle) if enough else (middle, high)
     return math.exp(high)
+
+
+def measure_confusion(point: Point) -> dict[str, Any]:
+    """Returns PSP's p0 and p1: how often a report of point["x"] with Laplace noise is taken for one of 0, or of 1.
+
+    U0 is where the density around 0, with the largest budget, exceeds that around 1 and that of the report itself; U1
+    is the same for 1. Integrated numerically, to three digits.
+    """
+    x, own, largest = point["x"], point["local_epsilon"], point["largest"]
+    z = np.linspace(-20 / own, 1 + 20 / own, 400_001)
+    report = own / 2 * np.exp(-own * np.abs(z - x))
+    zero, one = (largest / 2 * np.exp(-largest * np.abs(z - end)) for end in (0.0, 1.0))
+    step = float(z[1] - z[0])
+    p0 = float(report[(report < zero) & (one < zero)].sum()) * step
+    p1 = float(report[(report < one) & (zero < one)].sum()) * step
+    return {"p0": p0, "p1": p1, "p": min(p0, p1)}
