@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deploy.experiments import gspa, krr, psp
+from deploy.experiments import beyond, gspa, krr, psp
 from deploy.experiments.figure import Figure
 
 __all__ = ["FIGURES", "chosen"]
 
-FIGURES: tuple[Figure, ...] = (*gspa.FIGURES, *krr.FIGURES, *psp.FIGURES)
+FIGURES: tuple[Figure, ...] = (*gspa.FIGURES, *krr.FIGURES, *psp.FIGURES, *beyond.FIGURES)
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:

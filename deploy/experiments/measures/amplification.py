@@ -61,7 +61,7 @@ def _at_largest(budgets: Budgets) -> Budgets:
 
 
 def measure_epsilon(point: Point) -> dict[str, Any]:
-    """Returns epsilon at point["delta"]: "certified" and "attack" by mechanism, "published" by name.
+    """Returns epsilon at point["delta"]: "certified", "attack" and their "ratio" by mechanism, "published" by name.
 
     A published name that ends in " at max" is taken with everyone at the largest budget; "GSPA Thm 2, μ/√2" is the
     variant in which the figures of PSP show GSPA.
@@ -76,7 +76,8 @@ def measure_epsilon(point: Point) -> dict[str, Any]:
         attacks[name] = lower_bound(budgets, name, delta=delta, seconds=seconds).epsilon
     randomizer = randomizer_from_name(point["mechanisms"][-1])
     published = {name: _published(name, budgets, randomizer, delta) for name in point["published"]}
-    return {"certified": certified, "attack": attacks, "method": methods, "published": published}
+    ratios = {name: epsilon / attacks[name] for name, epsilon in certified.items() if attacks[name] > 0}
+    return {"certified": certified, "attack": attacks, "ratio": ratios, "method": methods, "published": published}
 
 
 def _budgets(point: Point) -> Budgets:
@@ -131,14 +132,14 @@ def _liu_delta(budgets: Budgets, randomizer: Randomizer, epsilon: float) -> floa
 def measure_confusion(point: Point) -> dict[str, Any]:
     """Returns PSP's p0 and p1: how often a report of point["x"] with Laplace noise is taken for one of 0, or of 1.
 
-    U0 is where the density around 0, with the largest budget, exceeds that around 1 and that of the report itself; U1
-    is the same for 1. Integrated numerically, to three digits.
+    U0 is where the density around 0, with the largest budget, exceeds that around 1 and is at least that of the report
+    itself; U1 is the same for 1. Integrated numerically, to three digits.
     """
     x, own, largest = point["x"], point["local_epsilon"], point["largest"]
     z = np.linspace(-20 / own, 1 + 20 / own, 400_001)
     report = own / 2 * np.exp(-own * np.abs(z - x))
     zero, one = (largest / 2 * np.exp(-largest * np.abs(z - end)) for end in (0.0, 1.0))
     step = float(z[1] - z[0])
-    p0 = float(report[(report < zero) & (one < zero)].sum()) * step
-    p1 = float(report[(report < one) & (zero < one)].sum()) * step
+    p0 = float(report[(report <= zero) & (one < zero)].sum()) * step
+    p1 = float(report[(report <= one) & (zero < one)].sum()) * step
     return {"p0": p0, "p1": p1, "p": min(p0, p1)}
