@@ -131,7 +131,7 @@ class PrivacyProfile(Protocol):
 class TierCertificate:
     """The certified central guarantee of the users whose local budget is at most (local_epsilon, local_delta).
 
-    `grouped`: users of several smaller budgets are among them, who are answered together.
+    `grouped`: users of several smaller budgets are among them, and are answered together.
     `privacy_profile` is that of one round, from which the number was read. None where there is none, or only one for a
     span of budgets, which says nothing away from the number.
     """
@@ -236,6 +236,17 @@ class Certificate:
             raise outside("epsilon", self.epsilon, "at least that of every tier")
         if self.grade is not Grade.CERTIFIED:
             raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
+
+    def tier_of(self, local_epsilon: float) -> TierCertificate:
+        """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
+
+        Raises:
+            ValueError: for a budget above all tiers.
+        """
+        for tier in self.tiers:
+            if tier.local_epsilon >= local_epsilon:
+                return tier
+        raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
 
     def __str__(self) -> str:
         """One line for people: numbers rounded to the sound side, each with its grade."""

@@ -123,7 +123,7 @@ class Admission:
         purpose: what clients sign their submissions for; a signature for another purpose is wrong.
     """
 
-    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose = "submit") -> None:
+    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose) -> None:
         self._store = store
         self._pool = pool
         self._purpose: Purpose = purpose

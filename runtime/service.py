@@ -2,12 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+import grpc.aio
+
+from protocol.deployment import OPERATOR
+from protocol.identity import Purpose
+from protocol.v1 import messages_pb2 as pb
+from runtime.admission import Admission
 from runtime.delivery import SEQUENTIAL_REPORT, Delivery
 from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
 from runtime.round_driver import ServiceSetup, Stopwatch
 
-__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "SEQUENTIAL_REPORT", "RoundService", "ServiceSetup", "Stopwatch"]
+__all__ = [
+    "ENVELOPE_KEY",
+    "RELEASE_KEY",
+    "SEQUENTIAL_REPORT",
+    "AdmittingService",
+    "RoundService",
+    "ServiceSetup",
+    "Stopwatch",
+]
 
 
 class RoundService(RoundControl, Delivery):
     """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next."""
+
+
+class AdmittingService(RoundService):
+    """What hop 1 and the accountant share: each keeps its own roster of the clients that it serves."""
+
+    admits: ClassVar[Purpose]
+    """What clients sign their messages to this role for."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.admission = Admission(setup.store, setup.pool, self.admits)
+
+    @property
+    def num_waiting_submissions(self) -> int:
+        """See `RoundDriver.num_waiting_submissions`."""
+        return self.admission.num_pending
+
+    def on_deletion(self) -> None:
+        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
+        self.admission.read_again()
+
+    def dismiss(self, round_id: str) -> None:
+        """See `RoundDriver.dismiss`; admission forgets the round."""
+        super().dismiss(round_id)
+        self.admission.forget(round_id)
+
+    async def RegisterClients(  # noqa: N802
+        self, request: pb.RegisterClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.RegisterClientsResponse:
+        """Registers clients' keys and one-use tokens.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+        """
+        self.require_caller(context, [OPERATOR])
+        return pb.RegisterClientsResponse(
+            registered=await self.admission.register(request.client_keys, request.token_hashes)
+        )

@@ -27,8 +27,8 @@ from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.admission import MAX_PER_CALL, Admission
-from runtime.service import ENVELOPE_KEY, ServiceSetup, Stopwatch
+from runtime.admission import MAX_PER_CALL
+from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import open_layer, permute
@@ -44,29 +44,20 @@ _LISTS_AT_ONCE = 4
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
-class ShufflerService(SequentialHop, stubs.ShufflerServicer):
+class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
+
+    admits = "submit"
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self._admission = Admission(setup.store, setup.pool)
         self._fetching = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._admitting: dict[str, tuple[float, float]] = {}  # what admission has cost, kept with the close
 
-    @property
-    def num_waiting_submissions(self) -> int:
-        """See `RoundDriver.num_waiting_submissions`."""
-        return self._admission.num_pending
-
-    def on_deletion(self) -> None:
-        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
-        self._admission.read_again()
-
     def dismiss(self, round_id: str) -> None:
-        """See `RoundDriver.dismiss`; admission forgets the round."""
+        """See `RoundDriver.dismiss`."""
         super().dismiss(round_id)
         self._admitting.pop(round_id, None)
-        self._admission.forget(round_id)
 
     # ------------------------------------------------------------- place in the chain
 
@@ -141,7 +132,7 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
         state, count = await self.store.run("close admission", step)
         if state != pb.ROUND_STATE_OPEN:
             self._admitting.pop(terms.round_id, None)
-            self._admission.forget(terms.round_id)
+            self.admission.forget(terms.round_id)
         if state == pb.ROUND_STATE_DISPOSED:
             self.dismiss(terms.round_id)
         return state, count
@@ -300,9 +291,9 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
             if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
                 self.wake(terms.round_id)  # the watch on the deadline has ended if there were too few clients then
         watch = Stopwatch()
-        codes, cpu_s = await self._admission.submit(terms, Onion(terms).joint.sealed_size, request.submissions)
+        codes, cpu_s = await self.admission.submit(terms, Onion(terms).joint.sealed_size, request.submissions)
         watch.workers_cpu_s += cpu_s
-        if self._admission.remembers(terms.round_id):
+        if self.admission.remembers(terms.round_id):
             wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
             self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
         self.metrics.submissions(codes)
@@ -346,19 +337,6 @@ class ShufflerService(SequentialHop, stubs.ShufflerServicer):
                 return await stubs.ShufflerStub(self.channel_to(service)).GetInclusion(request, timeout=15.0)
             except grpc.aio.AioRpcError as error:
                 raise refusal_of(error) or Refusal(Code.NOT_READY, f"{service} does not answer") from error
-
-    async def RegisterClients(  # noqa: N802
-        self, request: pb.RegisterClientsRequest, context: Context
-    ) -> pb.RegisterClientsResponse:
-        """Registers clients' keys and one-use tokens.
-
-        Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
-        """
-        self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(
-            registered=await self._admission.register(request.client_keys, request.token_hashes)
-        )
 
     # ------------------------------------------------------------- RoundControl
 

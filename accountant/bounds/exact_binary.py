@@ -21,7 +21,7 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExactBinaryProfile", "chances", "divergences", "is_enumerable", "shown_alone", "window"]
+__all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumerable", "shown_alone", "window"]
 
 Complexes = NDArray[np.complex128]
 
@@ -99,7 +99,7 @@ class ExactBinaryProfile:
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0), self.splits[0]
         users = int(self.count.sum())
-        chance = np.concatenate(chances(self.others))
+        chance = np.concatenate(bit_probabilities(self.others))
         rows = max(1, _CHUNK // window(users))
         best, slack, where = 0.0, 0.0, 0
         for start in range(0, len(self.splits), rows):
@@ -113,7 +113,7 @@ class ExactBinaryProfile:
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the variance of the others' bits."""
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         variance = float(self.count @ (keep * flip)) + 0.25
         return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
 
@@ -122,9 +122,10 @@ class ExactBinaryProfile:
         return (f"exact: the divergence of the number of ones, for all {len(self.splits)} splits of the others' bits",)
 
 
-def chances(local_epsilon: Floats) -> tuple[Floats, Floats]:
+def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
     """That a report is 1: of those who hold a 1, and of those who hold a 0."""
-    return 1 / (1 + np.exp(-local_epsilon)), 1 / (1 + np.exp(local_epsilon))
+    decay = np.exp(-local_epsilon)
+    return 1 / (1 + decay), decay / (1 + decay)
 
 
 def shown_alone(local_epsilon: float, epsilon: float) -> float:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from accountant.bounds.exact_binary import bit_probabilities, shown_alone
 from accountant.bounds.exchange import ExchangeProfile, split_between
-from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
 from accountant.numerics.count_law import CountLaw, blanket_count
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -60,7 +61,7 @@ class _Hosts:
     """The sum of p q over all hosts."""
 
     def __post_init__(self) -> None:
-        keep, flip = _probabilities(self.local_epsilon)
+        keep, flip = bit_probabilities(self.local_epsilon)
         object.__setattr__(self, "keep", keep)
         object.__setattr__(self, "flip", flip)
         object.__setattr__(self, "variance", float((self.count * keep * flip).sum()))
@@ -147,11 +148,6 @@ class _BitProduct:
         return gain - loss, shift, (gain + loss).max((1, 2, 3))
 
 
-def _probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
-    decay = np.exp(-local_epsilon)
-    return 1 / (1 + decay), decay / (1 + decay)
-
-
 def _excess(t: Floats) -> Floats:
     """e^t - 1 - t >= 0, to 12 ulp: a series near 0, where the difference would cancel."""
     near = np.abs(t) < 0.5
@@ -224,8 +220,8 @@ class ExchangeBinaryProfile(ExchangeProfile):
 
     def _alone(self, epsilon: float) -> Bounded:
         """p_v - e^epsilon q_v, rounded up."""
-        value = -math.expm1(epsilon - self.local_epsilon) / (1 + math.exp(-self.local_epsilon))
-        return Bounded(min(1.0, value * (1 + 8 * UNIT) + 5e-324), min(1.0, value * 8 * UNIT + 5e-324))
+        value = shown_alone(self.local_epsilon, epsilon)
+        return Bounded(min(1.0, value + UNDERFLOW), min(1.0, value * 8 * UNIT + UNDERFLOW))
 
     def _product(self, epsilon: float) -> _BitProduct:
         decay, growth = math.exp(-self.local_epsilon), math.expm1(epsilon)
@@ -263,7 +259,7 @@ def exchange_binary_profile(
 
 def _best_coins(victim: float, epsilons: Floats, count: Ints, target: float) -> Ints:
     """How many of each budget become coins. Any number is sound; all are compared at one epsilon, near the answer."""
-    chances = 2 * _probabilities(epsilons)[1] * count
+    chances = 2 * bit_probabilities(epsilons)[1] * count
     unit = math.sqrt(float(chances.sum()))
     choices = [_not_all(_coins(chances, count, min(factor * unit, MAX_BLANKET)), count) for factor in COIN_FACTORS]
 
@@ -312,7 +308,7 @@ def _coins(chances: Floats, count: Ints, wanted: float) -> Ints:
 def _signs_of(epsilons: Floats, coins: Ints, delta: float) -> _Signs:
     used = coins > 0
     # Each chance takes at most four rounded operations.
-    chance = 2 * _probabilities(epsilons[used])[1] * (1 - 8 * UNIT)
+    chance = 2 * bit_probabilities(epsilons[used])[1] * (1 - 8 * UNIT)
     tail = max(1e-250, min(1e-15, delta * delta * 1e-6))
     return _mean_sign(blanket_count(chance, coins[used], tail=tail).coarsened(COUNT_BUCKETS, tail, tail))
 
@@ -323,7 +319,7 @@ def _merged(epsilons: Floats, count: Ints, tiers: int) -> tuple[Floats, Floats]:
     weights = count.astype(np.float64)
     if epsilons.size <= tiers:
         return epsilons, weights
-    keep, flip = _probabilities(epsilons)
+    keep, flip = bit_probabilities(epsilons)
     value = keep * flip  # falls as the budget grows; a group loses about its users times its width
     share = (value[0] - value) / max(float(value[0] - value[-1]), 1e-16)  # all alike if they differ by rounding only
     bins = np.clip(share * 4096, 0, 4095).astype(np.int64)

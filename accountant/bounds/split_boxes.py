@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from accountant.bounds.exact_binary import chances, factors, tails_of, tilt_of, window
+from accountant.bounds.exact_binary import bit_probabilities, factors, tails_of, tilt_of, window
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.fourier import STAGE
 
@@ -50,7 +50,7 @@ def like_the_middle(
     users = int(count.sum())
     if theta > MAX_TILT or users == 0:
         return np.full(len(low), math.inf), np.zeros(len(low))
-    keep, flip = chances(others)
+    keep, flip = bit_probabilities(others)
     tilted = np.stack([tilt_of(keep, theta), tilt_of(flip, theta)])  # (2, T): of a 1 and of a 0
     length = window(users)
     reach = length if users + 2 < length else length // 2  # if nothing wraps around there is no tail either

@@ -18,7 +18,7 @@ import numpy as np
 from accountant.bounds.exact_binary import (
     MAX_LOCAL_EPSILON,
     ExactBinaryProfile,
-    chances,
+    bit_probabilities,
     divergences,
     shown_alone,
     window,
@@ -56,7 +56,7 @@ def is_searchable(victim: float, others: Floats, count: Ints, dishonest: int, th
     users = int(count.sum())
     if not dishonest < users <= MAX_USERS or max(victim, float(others.max())) > MAX_LOCAL_EPSILON:
         return False
-    keep, flip = chances(others)
+    keep, flip = bit_probabilities(others)
     quick = count.size == 1 or float((keep * flip) @ count) >= LEAST_VARIANCE
     return count.size <= MAX_TIERS and (thorough or quick)
 
@@ -164,7 +164,7 @@ class SplitSearchProfile:
 
     def _halves(self, low: Ints, high: Ints, middle: Ints) -> tuple[Ints, Ints]:
         """Both halves of every box, cut where the users whose bit is left open have most noise to lose."""
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         cost = (high - low) * (flip * (keep - 0.5) + 1e-12)
         rows, tier = np.arange(len(low)), np.argmax(cost, axis=1)
         upper, lower = high.copy(), low.copy()
@@ -184,7 +184,7 @@ class SplitSearchProfile:
 
         missed: the mass on fewer blanket users than counted on, which is added where there are any.
         """
-        keep, flip = chances(self.others)
+        keep, flip = bit_probabilities(self.others)
         mean = (high - low) @ (2 * flip)
         # The number of blanket users is below mean - t with probability at most exp(-t^2 / (2 mean)), by Chernoff, and
         # by Bernstein.

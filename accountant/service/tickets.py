@@ -16,7 +16,6 @@ from typing import Any
 import grpc.aio
 
 from protocol.batches import unpack
-from protocol.deployment import OPERATOR
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair, open_many
 from protocol.errors import Code, Refusal, TicketError
 from protocol.manifest import RoundTerms
@@ -25,8 +24,8 @@ from protocol.randomness import SystemRandom
 from protocol.tickets import BLINDED_BYTES, TicketIssuer
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.admission import MAX_PER_CALL, Admission
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
+from runtime.admission import MAX_PER_CALL
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
@@ -69,14 +68,14 @@ class ReportsFound:
     dropped: dict[str, int]
 
 
-class TicketService(RoundService, stubs.AccountantServicer):
+class TicketService(AdmittingService, stubs.AccountantServicer):
     """The part of the accountant that gives and checks tickets."""
 
+    admits = "tickets"
     lanes_in = (pb.LANE_PARAMETER,)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self.requests = Admission(setup.store, setup.pool, "tickets")
         self.giving: dict[str, tuple[float, float]] = {}  # what it has cost, kept with the certificate
 
     def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
@@ -103,10 +102,6 @@ class TicketService(RoundService, stubs.AccountantServicer):
         """Returns the states in which something new of a lane is taken: of tickets until the certificate."""
         return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
 
-    def on_deletion(self) -> None:
-        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
-        self.requests.read_again()
-
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
         """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`."""
         response = await super().Deliver(request, context)
@@ -115,19 +110,6 @@ class TicketService(RoundService, stubs.AccountantServicer):
         return response
 
     # ------------------------------------------------------------- giving
-
-    async def RegisterClients(  # noqa: N802
-        self, request: pb.RegisterClientsRequest, context: Context
-    ) -> pb.RegisterClientsResponse:
-        """Registers clients' keys and one-use tokens, as at hop 1.
-
-        Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
-        """
-        self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(
-            registered=await self.requests.register(request.client_keys, request.token_hashes)
-        )
 
     async def GetTickets(  # noqa: N802
         self, request: pb.GetTicketsRequest, context: Context
@@ -148,7 +130,7 @@ class TicketService(RoundService, stubs.AccountantServicer):
         if deadline and self.clock.now() >= deadline:
             return closed
         watch = Stopwatch()
-        codes, cpu_s = await self.requests.submit(terms, 2 * BLINDED_BYTES, request.requests)
+        codes, cpu_s = await self.admission.submit(terms, 2 * BLINDED_BYTES, request.requests)
         watch.workers_cpu_s += cpu_s
         granted = [
             one.envelope
@@ -174,10 +156,9 @@ class TicketService(RoundService, stubs.AccountantServicer):
         return response
 
     def dismiss(self, round_id: str) -> None:
-        """See `RoundDriver.dismiss`; who asked for tickets is forgotten."""
+        """See `RoundDriver.dismiss`."""
         super().dismiss(round_id)
         self.giving.pop(round_id, None)
-        self.requests.forget(round_id)
 
     async def num_tickets(self, terms: RoundTerms) -> int:
         """Returns how many clients have been given tickets: at most so many messages of a lane are genuine.

@@ -1222,7 +1222,7 @@ class Certificate(_message.Message):
     """Users whose budget has a ticket and is on the grid."""
     dishonest: _builtins.int
     """Dishonest users certified against: the manifest's f, and every ticket that no released report has: so many of the
-    budgets may belong to nobody whose report is released.
+    budgets may belong to clients whose reports are not released.
     """
     numerical_slack: _builtins.float
     everyone_else_colludes_epsilon: _builtins.float
@@ -1245,7 +1245,7 @@ class Certificate(_message.Message):
     reports_digest: _builtins.bytes
     """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
     unknown_budgets: _builtins.int
-    """Of so many clients the budget is not known, and the report may be released: they help nobody."""
+    """Of so many clients the budget is not known, and the report may be released: they add nothing to the blanket."""
     unknown_budget_epsilon: _builtins.float
     """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
     @_builtins.property

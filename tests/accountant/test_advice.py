@@ -10,7 +10,7 @@ import pytest
 from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
-from accountant.service.service import _certify_into
+from accountant.service.round_certificate import certify_into
 from protocol.mechanisms import KaryResponse, Laplace, RandomizedResponse
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
@@ -33,7 +33,7 @@ def test_advice_is_granted_as_it_is_printed(mechanism: Any, budgets: dict[float,
     del kit.manifest.budget_grid[:]
     kit.manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in budgets)
     message = pb.Certificate(dishonest=3)
-    _certify_into(message, kit.terms, list(budgets.items()))
+    certify_into(message, kit.terms, list(budgets.items()))
     (refusal,) = message.refusals
     advice = refusal.partition("this would be granted: ")[2]
     share = re.search(r"local budgets (\S+) times as large", advice)

@@ -7,11 +7,10 @@ import sqlalchemy as sa
 
 from accountant.mechanisms.registry import randomizer_of
 from accountant.service.ledger import Ledger
-from accountant.service.service import _MIXTURES, _certify_into
+from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import (
-    MECHANISMS,
     Hemisphere,
     KaryResponse,
     Laplace,
@@ -23,6 +22,7 @@ from protocol.mechanisms import (
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.test_mechanisms_contract import EXAMPLES
 
 MIXTURES = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0), Hemisphere(VectorTask(3, 1.0, "m", bytes(12)))]
 NOISE = Laplace(low=0.0, high=1.0, lattice=100)
@@ -39,7 +39,7 @@ def certified(
 
     terms = parse_terms(canonical(manifest))
     message = pb.Certificate(delta=1e-4, unknown_budgets=1, dishonest=dishonest)
-    entries = _certify_into(message, terms, list(tiers))
+    entries = certify_into(message, terms, list(tiers))
     with sa.create_engine("sqlite://").begin() as connection:
         ledger = Ledger(connection)
         ledger.enter("r", b"", entries)
@@ -84,7 +84,7 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
 
 
 def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
-    """Nobody is known to use local ε 2, and its limit is the one that the round breaks."""
+    """No known client uses local ε 2, and its limit is the one that the round breaks."""
     message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
     (why,) = message.refusals
     assert "certified epsilon of clients with local epsilon 2 is" in why
@@ -93,5 +93,7 @@ def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
     assert not message.refusals
 
 
-def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture() -> None:
-    assert {mechanism.kind for mechanism in MIXTURES} == set(_MIXTURES) < set(MECHANISMS)
+@pytest.mark.parametrize("mechanism", [one.mechanism for one in EXAMPLES.values()], ids=EXAMPLES)
+def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture(mechanism: Mechanism) -> None:
+    mixtures = {one.kind for one in MIXTURES}
+    assert randomizer_of(mechanism).smaller_budgets_mix == (mechanism.kind in mixtures)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.mechanisms.base import Randomizer
 from accountant.service.ledger import ANY_TIER, Ledger
-from accountant.service.service import _entries
+from accountant.service.round_certificate import entries_of
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -55,7 +55,7 @@ def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
 def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1, delta: float = 1e-6) -> float:
     """What the ledger says that a client of any tier has lost, with entries as the service makes them."""
     certificate = certify(budgets, randomizer, delta=delta, attack=False)
-    entries = _entries(budgets, randomizer, certificate, with_profiles=True)
+    entries = entries_of(budgets, randomizer, certificate, with_profiles=True)
     assert [entry.count for entry in entries] == budgets.count.tolist()
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:

@@ -243,7 +243,7 @@ async def test_canaries_come_like_any_other_client(
         hop_1, seen, enrolled = deployment.service("shuffler-1"), list[tuple[float, int]](), list[int]()
         transport = deployment.inside.transport
         assert isinstance(hop_1, ShufflerService)
-        submit, register = hop_1._admission.submit, hop_1._admission.register
+        submit, register = hop_1.admission.submit, hop_1.admission.register
 
         async def seen_submit(terms: RoundTerms, size: int, submissions: Sequence[pb.Submission]) -> Any:
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
@@ -253,8 +253,8 @@ async def test_canaries_come_like_any_other_client(
             enrolled.append(len(keys) + len(tokens))
             return await register(keys, tokens)
 
-        monkeypatch.setattr(hop_1._admission, "submit", seen_submit)
-        monkeypatch.setattr(hop_1._admission, "register", seen_register)
+        monkeypatch.setattr(hop_1.admission, "submit", seen_submit)
+        monkeypatch.setattr(hop_1.admission, "register", seen_register)
         if with_tokens:
             await issue_token_file(directory, 20, handed_out, 5, transport)
             assert len(set(handed_out.read_text().split())) == 20

@@ -11,7 +11,7 @@ from rich.console import Console
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.results import round_up
-from accountant.service.service import genuine_roster
+from accountant.service.round_certificate import genuine_roster
 from croupier import Budgets, certify
 from deploy.show.tables import certificate_table
 

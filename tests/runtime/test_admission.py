@@ -58,7 +58,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 async def opened(store: Store, pool: WorkerPool) -> Admission:
     await store.run("look", lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
-    admission = Admission(store, pool)
+    admission = Admission(store, pool, "submit")
     await admission.register([public(client) for client in range(1, 6)])
     return admission
 
@@ -89,7 +89,7 @@ async def test_the_same_bytes_count_once_and_different_bytes_are_refused(store: 
     admission = await opened(store, pool)
     assert await codes(admission, submission(1), submission(1), submission(1, fill=7)) == [ACCEPTED, ACCEPTED, EXISTS]
     assert await codes(admission, submission(1), submission(1, fill=7)) == [ACCEPTED, EXISTS]
-    again = Admission(store, pool)  # a restart knows only what is durable
+    again = Admission(store, pool, "submit")  # a restart knows only what is durable
     assert await codes(again, submission(1), submission(1, fill=7), submission(2)) == [ACCEPTED, EXISTS, ACCEPTED]
     assert await store.run("look", lambda tx: tx.envelopes(TERMS.round_id)) == [bytes(SIZE), bytes(SIZE)]
 
@@ -169,7 +169,7 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
         USED,
         UNKNOWN,
     ]
-    again = Admission(store, pool)  # a restart knows what is spent
+    again = Admission(store, pool, "submit")  # a restart knows what is spent
     answers = await codes(again, with_token(8, TOKEN), with_token(8, TOKEN, fill=1), with_token(9, TOKEN))
     assert answers == [ACCEPTED, EXISTS, USED]
     other_round = make_kit(round_id="round-2").terms

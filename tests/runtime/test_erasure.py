@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ async def until_erased(at: Table, round_id: str, *, erased: bool = True) -> None
     raise AssertionError("the status does not change")
 
 
+@contextmanager
+def reading(at: Table) -> Iterator[bytes]:
+    """Holds hop 1's database open for reading, as a backup does; yields an envelope that is in it."""
+    with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        (envelope,) = reader.execute("SELECT envelope FROM submissions").fetchone()
+        yield envelope
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_reader_delays_the_erasure_of_a_round_and_its_status_says_so(tmp_path: Path) -> None:
@@ -40,9 +50,7 @@ async def test_a_reader_delays_the_erasure_of_a_round_and_its_status_says_so(tmp
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
-        with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            (envelope,) = reader.execute("SELECT envelope FROM submissions").fetchone()
+        with reading(at) as envelope:
             publication, _ = await at.finish(terms)
             assert publication.num_reports == 30
             await until_erased(at, terms.round_id, erased=False)
@@ -57,9 +65,7 @@ async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(t
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
-        with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            (envelope,) = reader.execute("SELECT envelope FROM submissions").fetchone()
+        with reading(at) as envelope:
             await at.finish(terms)
             await at.inside.stop("shuffler-1")
             await at.inside.start("shuffler-1")

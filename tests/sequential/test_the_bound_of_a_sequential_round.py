@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.service.service import _certify_into
+from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
 from protocol.mechanisms import Hemisphere
 from protocol.questions import Question
@@ -29,7 +29,7 @@ def test_a_sequential_round_keeps_the_blanket_and_a_batch_does_not(is_sequential
     kit = make_kit(question=question)
     kit.manifest.epsilon_max = epsilon_max
     message = pb.Certificate(num_users=10_000)
-    entries = _certify_into(message, kit.terms, TIERS)
+    entries = certify_into(message, kit.terms, TIERS)
     randomizer = HemisphereMechanism(dimension=DIMENSION)
     expected, blanket = (
         certify(Budgets.from_tiers(TIERS), randomizer, delta=1e-6, attack=False, bounds=bounds)

@@ -97,5 +97,5 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
             assert len(running.service._terms) <= 2
             assert not running.service._drivers
         hop_1: Any = at.inside.running["shuffler-1"].service
-        assert not hop_1._admission._admitted
+        assert not hop_1.admission._admitted
         assert not hop_1._admitting
