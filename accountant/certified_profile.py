@@ -23,6 +23,8 @@ from accountant.results import Certificate, LowerBound
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "privacy_profile"]
 
+DRAWN = 200
+"""Points of a curve in a plot."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
@@ -125,7 +127,10 @@ class CertifiedProfile:
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
         attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
-        return draw_curve(self.randomizer, certified, attacks, axes)
+        first, last = certified[0][0], certified[-1][0]
+        line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
+        between = [(epsilon, self(epsilon)) for epsilon in (*line, last)]
+        return draw_curve(self.randomizer, certified, between, attacks, axes)
 
     @cached_property
     def _chords(self) -> Chords:

@@ -11,6 +11,7 @@ from typing import Any
 __all__ = ["draw_curve", "draw_tiers"]
 
 _CERTIFIED, _ATTACK, _LOCAL = "#2a6f97", "#b8336a", "#c9d6df"
+_OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 
 
 def _axes(axes: Any) -> Any:
@@ -25,15 +26,22 @@ def _axes(axes: Any) -> Any:
 
 
 def draw_curve(
-    name: str, certified: Sequence[tuple[float, float]], attacks: Sequence[tuple[float, float]], axes: Any
+    name: str,
+    certified: Sequence[tuple[float, float]],
+    between: Sequence[tuple[float, float]],
+    attacks: Sequence[tuple[float, float]],
+    axes: Any,
 ) -> Any:
-    """Draws delta against epsilon: the certified points, and the attacks where there are any. Returns the axes."""
+    """Draws delta against epsilon: certified points, what they certify between them, and attacks. Returns the axes."""
     axes = _axes(axes)
-    axes.plot(*zip(*certified, strict=True), color=_CERTIFIED, marker=".", label=f"{name}, CERTIFIED")
+    drawn = sum(line.get_linestyle() != "None" for line in axes.get_lines())
+    color = _OTHERS[(drawn - 1) % len(_OTHERS)] if drawn else _CERTIFIED
+    axes.plot(*zip(*between, strict=True), color=color, label=f"{name}, CERTIFIED")
+    axes.plot(*zip(*certified, strict=True), ".", color=color)
     if attacks:
-        axes.plot(*zip(*attacks, strict=True), color=_ATTACK, marker=".", label=f"{name}, attack, LOWER_BOUND")
+        found = {"ls": "none", "marker": "x", "color": color if drawn else _ATTACK}
+        axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)
     axes.set(yscale="log", xlabel="central ε", ylabel="δ", title="What the shuffled batch reveals")
-    axes.set_xlim(left=0)
     axes.legend()
     return axes
 

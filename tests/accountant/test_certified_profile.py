@@ -72,11 +72,12 @@ def test_of_two_curves_it_is_told_which_is_lower_where(curve: CertifiedProfile, 
 
 def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile) -> None:
     axes = curve.plot()
-    certified, attacks = axes.get_lines()
+    line, certified, attacks = axes.get_lines()
+    assert all(delta >= curve(epsilon) for epsilon, delta in line.get_xydata())
     assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
     assert all(a <= c for a, c in zip(attacks.get_xdata(), certified.get_xdata(), strict=True))
     assert curve.plot(axes) is axes
-    assert len(axes.get_lines()) == 4
+    assert len(axes.get_lines()) == 6
     certificate = curve.points[0].certificate
     drawn = certificate.plot()
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["30 users", "50 users"]
