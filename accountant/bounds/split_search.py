@@ -43,7 +43,7 @@ BOXES = 4_000
 _FEW = 16
 """The part of the boxes with which each point of a plain bisection is searched, the last resort."""
 _BATCH = 64
-_RATIO = 1.005
+_RATIO, _QUICK_RATIO = 1.005, 1.03
 """Of delta: where the bound is asked for, it is followed to this multiple of what a split attains."""
 _FIRST, _TRIES = 0.99, 4
 """Where the bound is to reach a delta, a split attains so much of it at the first epsilon that is tried."""
@@ -140,7 +140,8 @@ class SplitSearchProfile:
         value, slack = self._bounds(epsilon, low, high, missed)
         boxes = 1
         while boxes < self.boxes:
-            enough = attained * _RATIO if target is None else target
+            ratio = _RATIO if self.boxes > QUICK_BOXES else _QUICK_RATIO
+            enough = attained * ratio if target is None else target
             if target is not None and attained > target:
                 break
             open_ = np.flatnonzero((value > enough) & (high > low).any(1))
