@@ -17,9 +17,10 @@ from deploy.operator.keys import make_deployment
 from runtime import delivery
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES
 from tests.faults.oracle import Violation
-from tests.faults.play import play
+from tests.faults.play import Game, play
 from tests.faults.processes import ProcessWorld
 from tests.faults.schedules import Schedule
+from tests.faults.sequential import SequentialGame
 from tests.faults.worlds import InMemoryWorld, InProcessWorld, World
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -65,7 +66,7 @@ def play_in(world: World, schedule: Schedule) -> Testimony:
     async def main() -> Testimony:
         try:
             await world.build()
-            await play(world, schedule)
+            await play(world, schedule, SequentialGame if schedule.sequential else Game)
             return world.testimony()
         finally:
             await world.close()
