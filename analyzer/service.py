@@ -22,6 +22,7 @@ import numpy as np
 
 from analyzer.estimators import decoder, estimate
 from protocol.batches import digest, drop_counts, unpack
+from protocol.collector import seal_result
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Kind, read_answer, read_signed
@@ -184,6 +185,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             drops.update(unreadable)
             publication.drops.extend(drop_counts(drops))
             await asyncio.to_thread(_answer, publication, terms, reports, certificate)
+        if certificate.granted:
+            publication = await asyncio.to_thread(seal_result, publication, terms)
         document = self.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:

@@ -2,10 +2,12 @@
 
 A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
 round never gets a second one, not even when the bytes are forgotten, a month later. Only the file's owner reads it.
+What an answer spends is counted here before it is randomized (`client.limits`).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
 
+from client.limits import Limits, Spent
 from client.submission import Sealed
 
 __all__ = ["KEPT_DAYS", "Outbox"]
@@ -30,6 +34,13 @@ _submissions = sa.Table(
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
+)
+_begun = sa.Table(
+    "begun",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("user", sa.String, primary_key=True),
+    sa.Column("local_epsilon", sa.Float, nullable=False),
 )
 KEPT_DAYS = 30
 """For so long sealed submissions and their trails are kept, and can be sent again and looked for."""
@@ -100,6 +111,29 @@ class Outbox:
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
 
+    def begin(self, round_id: str, user: str, local_epsilon: float, limits: Limits) -> None:
+        """Counts an answer, durably, before it is randomized; a repeated call for the round counts once.
+
+        Raises:
+            ValueError: it would go beyond the limits; it is not counted then.
+        """
+        with self._engine.begin() as db:  # the write first: it locks out another process that begins at the same time
+            more = insert(_begun).values(round_id=round_id, user=user, local_epsilon=local_epsilon)
+            larger = sa.func.max(_begun.c.local_epsilon, more.excluded.local_epsilon)
+            db.execute(more.on_conflict_do_update(set_={"local_epsilon": larger}))
+            before = _spent(db, without=round_id)
+            limits.check_lifetime(before, _spent(db))
+
+    def withdraw(self, round_id: str, user: str) -> None:
+        """Has an answer that was begun not count: nothing of it has left. What was stored counts for ever."""
+        with self._engine.begin() as db:
+            db.execute(_begun.delete().where((_begun.c.round_id == round_id) & (_begun.c.user == user)))
+
+    def spent_in_all(self) -> Spent:
+        """Returns what the rounds that were answered, or begun, from here have spent."""
+        with self._engine.connect() as db:
+            return _spent(db)
+
     def keep(self, round_id: str, submissions: Mapping[str, Sealed]) -> None:
         """Stores new submissions durably.
 
@@ -135,6 +169,18 @@ class Outbox:
     def close(self) -> None:
         """Closes the database; what was stored stays."""
         self._engine.dispose()
+
+
+def _spent(db: sa.Connection, without: str = "") -> Spent:
+    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
+    by_round: dict[str, float] = {}
+    for table in (_submissions, _begun):
+        # The answers of a sequential round stand in rows of their own, and spend what their submission has counted.
+        counted = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon)).where(table.c.local_epsilon > 0)
+        for round_id, local_epsilon in db.execute(counted.group_by(table.c.round_id)):
+            by_round[round_id] = max(local_epsilon, by_round.get(round_id, 0.0))
+    by_round.pop(without, None)
+    return Spent(math.fsum(by_round.values()), len(by_round))
 
 
 def _configure(connection: Any, _record: Any) -> None:

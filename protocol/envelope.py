@@ -24,6 +24,7 @@ from protocol.v1.messages_pb2 import Lane
 __all__ = [
     "HOP_ACCOUNTANT",
     "HOP_ANALYZER",
+    "HOP_COLLECTOR",
     "HOP_RELEASE",
     "MAX_HOPS",
     "PROTOCOL_VERSION",
@@ -31,6 +32,7 @@ __all__ = [
     "KeyPair",
     "Label",
     "SuiteName",
+    "check_public_key",
     "generate_key_pair",
     "key_id",
     "open_many",
@@ -42,9 +44,11 @@ __all__ = [
 PROTOCOL_VERSION = 1
 MAX_HOPS = 32
 # Places behind the last hop; `hop` in a label is 1..MAX_HOPS or one of these.
+HOP_COLLECTOR = 252
 HOP_ACCOUNTANT = 253
 HOP_RELEASE = 254
 HOP_ANALYZER = 255
+_BEHIND_THE_CHAIN = (HOP_COLLECTOR, HOP_ACCOUNTANT, HOP_RELEASE, HOP_ANALYZER)
 
 SuiteName = Literal[
     "x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm", "mlkem768x25519-sha256-chacha20poly1305"
@@ -73,8 +77,8 @@ class Label:
             raise ValueError(f"manifest_hash has {len(self.manifest_hash)} bytes; a SHA-256 hash has 32")
         if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER, Lane.LANE_ANSWER):
             raise ValueError(f"lane is {self.lane}; it must be joint, report, parameter or answer")
-        if not (1 <= self.hop <= MAX_HOPS or self.hop in (HOP_ACCOUNTANT, HOP_RELEASE, HOP_ANALYZER)):
-            raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the three places behind the chain")
+        if not (1 <= self.hop <= MAX_HOPS or self.hop in _BEHIND_THE_CHAIN):
+            raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the four places behind the chain")
 
     def info(self) -> bytes:
         """Returns the canonical encoding: version, lane and hop as bytes, then length-prefixed fields."""
@@ -167,6 +171,15 @@ def _suite(name: str) -> _Suite:
 def _public_key(suite: str, raw: bytes) -> Any:
     try:
         return _suite(suite).kem.load_public(raw)
+    except ValueError as error:
+        raise ValueError(f"not a public key of suite {suite}: {len(raw)} bytes") from error
+
+
+def check_public_key(suite: str, raw: bytes) -> None:
+    """Raises ValueError unless something can be sealed to these bytes; some of the right length are no key."""
+    chosen, key = _suite(suite), _public_key(suite, raw)
+    try:
+        chosen.hpke.encrypt(b"", key)
     except ValueError as error:
         raise ValueError(f"not a public key of suite {suite}: {len(raw)} bytes") from error
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from google.protobuf.message import DecodeError, Message
 
 from protocol.deployment import Deployment, PrivacyLimit
-from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES
+from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
 from protocol.mechanisms import Mechanism
@@ -186,6 +186,12 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")
+    if manifest.collector_public_key:
+        if question.sequential is not None:
+            raise ValueError("a sequential round shows every model to its clients; its result cannot have a collector")
+        check_public_key(manifest.hpke_suite, manifest.collector_public_key)
+        if manifest.collector_public_key in public:
+            raise ValueError("the collector's key is a key of the round; a collector has its own")
 
 
 def parse_terms(payload: bytes) -> RoundTerms:

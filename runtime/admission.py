@@ -33,6 +33,13 @@ def _hash(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
+def _check_lengths(client_keys: Sequence[bytes], token_hashes: Sequence[bytes]) -> None:
+    for kind, values in (("an Ed25519 public key", client_keys), ("a token's SHA-256 hash", token_hashes)):
+        for value in values:
+            if len(value) != 32:
+                raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
+
+
 def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.SubmissionCode.ValueType:
     known = admitted.get(submission.client_key)
     if known is None:
@@ -54,19 +61,23 @@ class _Waiting:
 
 @dataclass
 class _Roster:
-    """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted."""
+    """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted.
+
+    What is revoked stands in `revoked`, too; it is then as unknown as what was never registered.
+    """
 
     keys: set[bytes]
     tokens: dict[bytes, tuple[bytes, str] | None]
+    revoked: set[bytes]
 
     def refusal(self, submission: pb.Submission, round_id: str) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
-        if submission.client_key in self.keys:
+        if submission.client_key in self.keys and submission.client_key not in self.revoked:
             return pb.SUBMISSION_CODE_UNSPECIFIED
         if not submission.token:
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         token_hash = _hash(submission.token)
-        if token_hash not in self.tokens:
+        if token_hash not in self.tokens or token_hash in self.revoked:
             return pb.SUBMISSION_CODE_UNKNOWN_TOKEN
         if self.tokens[token_hash] not in (None, (submission.client_key, round_id)):
             return pb.SUBMISSION_CODE_TOKEN_USED
@@ -83,6 +94,9 @@ class _Group:
 
     def decide(self, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
         """Returns the code that the submission gets once the group is durable."""
+        refusal = self._roster.refusal(submission, self._terms.round_id)  # a client may have been revoked meanwhile
+        if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
+            return refusal
         client, envelope_hash = submission.client_key, _hash(submission.envelope)
         known = self._admitted.get(client) or (self.rows[client][1] if client in self.rows else None)
         if known is not None:
@@ -90,7 +104,7 @@ class _Group:
         limit = self._terms.manifest.max_batch_size
         if limit and len(self._admitted) + len(self.rows) >= limit:
             return pb.SUBMISSION_CODE_ROUND_FULL
-        if client not in self._roster.keys:
+        if client not in self._roster.keys or client in self._roster.revoked:
             token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
             if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
                 return pb.SUBMISSION_CODE_TOKEN_USED
@@ -140,18 +154,16 @@ class Admission:
         return self._pending
 
     async def register(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
-        """Adds clients and tokens to the roster and returns how many were new.
+        """Adds clients and tokens to the roster and returns how many were new; what was revoked is not added again.
 
         Raises:
             Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is added.
         """
-        for kind, values in (("an Ed25519 public key", client_keys), ("a token's SHA-256 hash", token_hashes)):
-            for value in values:
-                if len(value) != 32:
-                    raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
+        _check_lengths(client_keys, token_hashes)
         async with self._registering:  # no other call may enter the same key between the look-up and the entry
             roster = await self._roster()
             keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
+            keys, tokens = keys - roster.revoked, tokens - roster.revoked
 
             def add(tx: Transaction) -> None:
                 tx.add_clients(keys)
@@ -166,9 +178,31 @@ class Admission:
             roster.tokens.update(dict.fromkeys(tokens))
             return len(keys) + len(tokens)
 
+    async def revoke(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
+        """Has clients and tokens admit nobody from now on, for ever, and returns how many were not revoked before.
+
+        What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
+        the fact, who hides whom.
+
+        Raises:
+            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is revoked.
+        """
+        _check_lengths(client_keys, token_hashes)
+        async with self._registering:
+            roster = await self._roster()
+            fresh = {*client_keys, *token_hashes} - roster.revoked
+            roster.revoked |= fresh  # before it is durable: nothing that is decided from here on is committed behind it
+            try:
+                await self._store.run("revoke clients", lambda tx: tx.revoke(fresh))
+            finally:
+                self._distrust_memory()
+            return len(fresh)
+
     async def _roster(self) -> _Roster:
         if self._known is None:
-            known = await self._store.run("read the roster", lambda tx: _Roster(tx.client_keys(), tx.tokens()))
+            known = await self._store.run(
+                "read the roster", lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
+            )
             self._known = self._known or known
         return self._known
 

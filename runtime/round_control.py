@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -22,6 +23,7 @@ from runtime.workers import peak_memory_bytes
 
 __all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundControl"]
 
+_log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -147,7 +149,9 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 certificate).
         """
         self.require_caller(context, [OPERATOR])
-        round_id = request.round_id
+        return rpc.WithdrawResponse(state=await self._withdraw(request.round_id))
+
+    async def _withdraw(self, round_id: str) -> pb.RoundState.ValueType:
         was_driven = await self.halt(round_id)
 
         def withdraw(tx: Transaction) -> pb.RoundState.ValueType:
@@ -170,7 +174,27 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             if was_driven:
                 self.wake(round_id)
         await self.erase(round_id)
-        return rpc.WithdrawResponse(state=state)
+        return state
+
+    async def delete_expired(self) -> None:
+        """Withdraws rounds that are not certified so long after their deadline, too; see `RoundDriver`."""
+        latest_s = self.clock.now() - self.keep_s
+
+        def overdue(tx: Transaction) -> list[str]:
+            return [
+                row.round_id
+                for row in tx.rounds()
+                if row.manifest
+                and row.state in _BEFORE_CERTIFICATE
+                and not row.problem
+                and self.withdrawable(tx, row)
+                and 0 < _deadline_s(row) <= latest_s
+            ]
+
+        for round_id in await self.store.run("look for rounds that are overdue", overdue):
+            _log.warning("the round is withdrawn: its deadline is long over", extra={"round_id": round_id})
+            await self._withdraw(round_id)
+        await super().delete_expired()
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
         """Returns the state, the costs and the problem of one round, or of the 20 newest.
@@ -180,23 +204,27 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
 
-        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int]]:
+        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int]:
             rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
             ends = tx.ends()
             kept_until = {row.round_id: ends[row.round_id] + self.keep_s for row in rows if row.round_id in ends}
-            return [
-                pb.RoundStatus(
-                    round_id=row.round_id,
-                    state=row.state,
-                    num_items=tx.num_submissions(row.round_id),
-                    costs=tx.costs(row.round_id),
-                    bytes_sent=row.bytes_sent,
-                    problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
-                )
-                for row in rows
-            ], kept_until
+            return (
+                [
+                    pb.RoundStatus(
+                        round_id=row.round_id,
+                        state=row.state,
+                        num_items=tx.num_submissions(row.round_id),
+                        costs=tx.costs(row.round_id),
+                        bytes_sent=row.bytes_sent,
+                        problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
+                    )
+                    for row in rows
+                ],
+                kept_until,
+                tx.num_revoked(),
+            )
 
-        rounds, kept_until = await self.store.run("read the status", read)
+        rounds, kept_until, num_revoked = await self.store.run("read the status", read)
         return rpc.StatusResponse(
             service=self.name,
             pid=os.getpid(),
@@ -204,4 +232,9 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             rounds=rounds,
             keep_days=self.keep_days,
             kept_until_unix_s=kept_until,
+            num_revoked=num_revoked,
         )
+
+
+def _deadline_s(row: RoundRow) -> int:
+    return pb.Manifest.FromString(pb.Signed.FromString(row.manifest).payload).close_deadline_unix_s

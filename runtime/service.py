@@ -65,3 +65,14 @@ class AdmittingService(RoundService):
         return pb.RegisterClientsResponse(
             registered=await self.admission.register(request.client_keys, request.token_hashes)
         )
+
+    async def RevokeClients(  # noqa: N802
+        self, request: pb.RevokeClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.RevokeClientsResponse:
+        """Has clients' keys and one-use tokens admit nobody any more; the same call again changes nothing.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+        """
+        self.require_caller(context, [OPERATOR])
+        return pb.RevokeClientsResponse(revoked=await self.admission.revoke(request.client_keys, request.token_hashes))

@@ -59,6 +59,7 @@ _tokens = sa.Table(
     sa.Column("client_key", sa.LargeBinary),
     sa.Column("round_id", sa.String),
 )
+_revoked = sa.Table("revoked", _metadata, sa.Column("key_or_hash", sa.LargeBinary, primary_key=True))
 _submissions = sa.Table(
     "submissions",
     _metadata,
@@ -235,8 +236,22 @@ class Transaction:
             self._db.execute(_clients.insert(), rows)
 
     def client_keys(self) -> set[bytes]:
-        """Returns the public keys of all registered clients."""
+        """Returns the public keys of all registered clients, revoked ones among them."""
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
+
+    def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
+        """Notes client keys and hashes of tokens that admit nobody any more; none of them may stand there already."""
+        rows = [{"key_or_hash": one} for one in keys_and_hashes]
+        if rows:
+            self._db.execute(_revoked.insert(), rows)
+
+    def revoked(self) -> set[bytes]:
+        """Returns all client keys and hashes of tokens that have been revoked."""
+        return set(self._db.execute(sa.select(_revoked)).scalars())
+
+    def num_revoked(self) -> int:
+        """Returns how many there are."""
+        return self._db.execute(sa.select(sa.func.count()).select_from(_revoked)).scalar_one()
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
         """Adds hashes of one-use tokens; tokens that are known already stay as they are."""

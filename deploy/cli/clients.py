@@ -1,4 +1,4 @@
-"""Commands of clients, and of those that play them: submit, verify, canary."""
+"""Commands of clients, and of those that play them: submit, limits, verify, canary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_REASONS = 10
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (submit, verify, canary):
+    for command in (submit, limits, verify, canary):
         app.command()(command)
 
 
@@ -185,6 +185,37 @@ def _submit_fleet(
     show(as_json, sent.document(), sent.summary())
     if not sent.all_counted:
         raise typer.Exit(NOT_ACCEPTED)
+
+
+def limits(
+    directory: Directory = HERE,
+    lifetime_epsilon: Annotated[
+        float | None, typer.Option(help="The most that the local epsilons of all rounds may add up to.")
+    ] = None,
+    max_rounds: Annotated[int | None, typer.Option(help="The most rounds to answer.")] = None,
+    max_local_epsilon: Annotated[float | None, typer.Option(help="The most local epsilon for one round.")] = None,
+    epsilon_max: Annotated[float | None, typer.Option(help="Answer no round whose --epsilon-max is larger.")] = None,
+    min_batch_size: Annotated[
+        int | None, typer.Option(help="Answer no round whose --min-batch-size is smaller.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
+    with plain_errors():
+        from deploy.local.one_user import own_limits
+
+        kept, spent = own_limits(
+            directory,
+            lifetime_epsilon=lifetime_epsilon,
+            max_rounds=max_rounds,
+            max_local_epsilon=max_local_epsilon,
+            epsilon_max=epsilon_max,
+            min_batch_size=min_batch_size,
+        )
+    lines = [f"{name}: {'none' if value is None else f'{value:g}'}" for name, value in kept.model_dump().items()]
+    so_far = f"so far: local ε {spent.local_epsilon:g}, the sum over {spent.rounds} rounds"
+    document = {"limits": kept.model_dump(), "spent": {"local_epsilon": spent.local_epsilon, "rounds": spent.rounds}}
+    show(as_json, document, *lines, so_far)
 
 
 def verify(

@@ -15,7 +15,7 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (keygen, rotate, tokens, serve, up, down, status, ledger):
+    for command in (keygen, rotate, tokens, revoke, serve, up, down, status, ledger):
         app.command()(command)
 
 
@@ -24,16 +24,26 @@ def keygen(
     name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
     hops: Hops = 2,
     client: Annotated[Path | None, typer.Option(help="Instead: write one client's signing key to this file.")] = None,
+    collector: Annotated[
+        Path | None,
+        typer.Option(help="Instead: write a collector's key to this file, and its public half to FILE.pub."),
+    ] = None,
+    suite: Annotated[str, typer.Option(help="HPKE suite of a collector's key.")] = "x25519-sha256-chacha20poly1305",
     as_json: Json = False,
 ) -> None:
-    """Make the keys of a deployment, or one client's key."""
+    """Make the keys of a deployment, or one client's or collector's key."""
     with plain_errors():
         from deploy.directory import DEPLOYMENT_FILE
-        from deploy.operator.keys import make_client_key, make_deployment
+        from deploy.operator.keys import make_client_key, make_collector_key, make_deployment
 
         if client is not None:
             public = make_client_key(client)
             show(as_json, {"client_key": public}, f"client key {public} in {client}")
+            return
+        if collector is not None:
+            public_file = make_collector_key(collector, suite)
+            document = {"collector_key": str(collector), "public": str(public_file)}
+            show(as_json, document, f"{collector} opens results; give {public_file} to 'round open --collector'")
             return
         deployment = make_deployment(directory, name, hops)
         names = [entry.name for entry in deployment.services]
@@ -83,6 +93,26 @@ def tokens(
         asyncio.run(issue_token_file(directory, count, out, canaries))
         document = {"count": count, "file": str(out)}
         show(as_json, document, f"{count} tokens in {out}; hand each to one participant")
+
+
+def revoke(
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Clients' public keys, as 'keygen --client' has printed them.")
+    ] = None,
+    token_file: Annotated[
+        typer.FileText | None,
+        typer.Option(help="One-use tokens, one a line, as 'tokens' wrote them; - for standard input."),
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Have client keys and tokens admit nobody any more, at hop 1 and the accountant, for ever."""
+    with plain_errors():
+        from deploy.operator.tokens import revoke as revoke_them
+
+        new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
+        lines = [f"{name}: {count} revoked that were not before" for name, count in new.items()]
+        show(as_json, {"revoked": new}, "\n".join(lines))
 
 
 def serve(name: Annotated[str, typer.Argument(help="The service's name.")], directory: Directory = HERE) -> None:

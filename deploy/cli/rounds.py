@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -66,6 +67,10 @@ def round_open(
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold",
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
+    collector: Annotated[
+        Path | None,
+        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
+    ] = None,
     close_after_s: Annotated[
         float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
     ] = 0.0,
@@ -84,6 +89,7 @@ def round_open(
             limits = {float(budget): float(limit) for budget, colon, limit in parts if colon}
         except ValueError as error:
             raise ValueError(f"grid is {grid!r}; it must be numbers or pairs as 4:2, separated by commas") from error
+        suite = _one_of("suite", suite, SUITES)
         settings = RoundSettings(
             _question(
                 name,
@@ -101,7 +107,8 @@ def round_open(
             max_batch_size=max_batch_size,
             min_tier_size=min_tier_size,
             short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
-            hpke_suite=_one_of("suite", suite, SUITES),
+            hpke_suite=suite,
+            collector_public_key=_collector(collector, suite),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         )
 
@@ -161,20 +168,29 @@ def round_result(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     directory: Directory = HERE,
     wait_s: Annotated[float, typer.Option(help="How many seconds to wait for it.")] = 60.0,
+    collector_key: Annotated[
+        Path | None, typer.Option(help="Open a sealed result with this key, from 'keygen --collector'.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified."""
     with plain_errors():
-        from deploy.operator.rounds import published_result
+        from deploy.operator.rounds import open_published, published_result
         from deploy.show.documents import publication_json
         from deploy.show.tables import certificate_table, clamping_line, estimates_table
 
         publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
+    with plain_errors():
+        if collector_key is not None:
+            publication = open_published(publication, collector_key)
     result = publication_json(publication, certificate)
     lines = [line for line in (clamping_line(result), *result["notes"]) if line]
-    show(as_json, result, estimates_table(result), certificate_table(result["certificate"]), *lines)
+    if result["sealed"]:
+        lines.append("the result is sealed to its collector; --collector-key opens it")
+    tables = [] if result["sealed"] else [estimates_table(result)]
+    show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
 def _question(name: str, kind: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
@@ -189,6 +205,17 @@ def _question(name: str, kind: str, labels: str | None, k: int | None, parameter
     return Question(
         name, mechanism_from(kind, {"k": k or (categories and len(categories)), "labels": categories, **parameters})
     )
+
+
+def _collector(file: Path | None, suite: str) -> bytes:
+    from protocol.collector import read_collector_key
+
+    if file is None:
+        return b""
+    theirs, key = read_collector_key(file.read_text())
+    if theirs != suite:
+        raise ValueError(f"the collector's key is of the suite {theirs}, not {suite}; give --suite {theirs}")
+    return key.public
 
 
 def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
+from client.limits import LIMITS_FILE, Limits, Spent, read_limits, write_limits
 from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_publication, fetch_terms
 from client.submission import Participant, new_client_key, send
@@ -16,10 +18,11 @@ from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
+from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import public_channel
+from runtime.transport import TLS, Transport, public_channel
 
-__all__ = ["ALREADY_ANSWERED", "Answered", "submit_one", "verify_inclusion"]
+__all__ = ["ALREADY_ANSWERED", "Answered", "own_limits", "submit_one", "verify_inclusion"]
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
 """In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
@@ -55,6 +58,33 @@ def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / "client" / "outbox.db")
 
 
+def _limits_file(directory: Path) -> Path:
+    return directory / "client" / LIMITS_FILE
+
+
+def own_limits(directory: Path, **changes: float | None) -> tuple[Limits, Spent]:
+    """Returns the limits of a deployment's client and what it has spent; changes the limits that are given.
+
+    Raises:
+        ValueError: a limit is out of range, or the directory has no deployment, or a file of limits that is none.
+    """
+    read_deployment(directory)
+    file = _limits_file(directory)
+    limits, given = read_limits(file), {name: value for name, value in changes.items() if value is not None}
+    if given:
+        try:
+            limits = Limits.model_validate(limits.model_dump() | given)
+        except ValidationError as error:
+            (wrong, *_) = error.errors()
+            must = wrong["msg"].replace("Input should", "it must")
+            raise ValueError(f"{wrong['loc'][0]} is {wrong['input']}; {must}") from error
+        write_limits(file, limits)
+    outbox = _outbox(directory)
+    spent = outbox.spent_in_all()
+    outbox.close()
+    return limits, spent
+
+
 async def submit_one(
     directory: Path,
     round_id: str,
@@ -65,6 +95,7 @@ async def submit_one(
     token: bytes = b"",
     enrol: bool = False,
     another_person: bool = False,
+    transport: Transport = TLS,
 ) -> Answered:
     """Submits one user's value and returns what became of it.
 
@@ -81,19 +112,22 @@ async def submit_one(
         token: a one-use token, in the place of a registered key.
         enrol: register the key with the operator's certificate first.
         another_person: this is not the person who has answered here in this round before.
+        transport: how the services are reached.
 
     Raises:
-        ValueError: value, budget or key cannot be used; or somebody has answered here under another key or token, so
+        ValueError: value, budget or key cannot be used; the client's own limits (`client.limits`) do not allow the
+            answer; or somebody has answered here under another key or token, so
             that a lost key may be about to have the same person randomize twice.
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+    limits = await asyncio.to_thread(read_limits, _limits_file(directory))
     outbox = _outbox(directory)
     async with (
-        public_channel(deployment.shufflers[0]) as channel,
-        public_channel(deployment.accountant) as accountant,
+        transport.public_channel(deployment.shufflers[0]) as channel,
+        transport.public_channel(deployment.accountant) as accountant,
     ):
         terms = await fetch_terms(channel, deployment, round_id)
         user, known = _known_as(public_key, token, has_key_file=key_file is not None), outbox.users(terms.round_id)
@@ -105,16 +139,21 @@ async def submit_one(
                 )
             (user,) = known
         sealed_before = user in known
-        if enrol and not sealed_before:
-            async with Operator(directory) as operator:
-                await operator.enrol([public_key])
         if not sealed_before:
             participant = Participant(
                 terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
             )
+            epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
+            limits.check_round(terms, epsilon)
+            outbox.begin(terms.round_id, user, epsilon, limits)
+            if enrol:
+                async with Operator(directory, transport) as operator:
+                    await operator.enrol([public_key])
             sealed, refused = await seal_with_tickets(accountant, terms, {user: participant})
             outbox.keep(terms.round_id, sealed)
             if user in refused:
+                if refused[user] != pb.SUBMISSION_CODE_TICKETS_GIVEN:  # those may be for an answer that is under way
+                    outbox.withdraw(terms.round_id, user)
                 outbox.close()
                 return Answered(terms.round_id, _name(refused[user]), 0.0, sealed_before)
         if user in outbox.acknowledged(terms.round_id):
@@ -126,7 +165,7 @@ async def submit_one(
                     f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent"
                 )
             if enrol and sealed_before:
-                async with Operator(directory) as operator:
+                async with Operator(directory, transport) as operator:
                     await operator.enrol([pb.Submission.FromString(kept).client_key])
             sent = (await send(channel, terms.round_id, {user: kept}))[user]
             if sent == pb.SUBMISSION_CODE_ACCEPTED:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from deploy.directory import DEPLOYMENT_FILE
+from protocol.collector import collector_key_lines
 from protocol.deployment import OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from runtime.service_directory import seal_key
@@ -29,6 +30,7 @@ from runtime.service_directory import seal_key
 __all__ = [
     "free_addresses",
     "make_client_key",
+    "make_collector_key",
     "make_deployment",
     "write_deployment",
     "write_keys",
@@ -134,6 +136,22 @@ def make_client_key(path: Path) -> str:
     key = Ed25519PrivateKey.generate()
     write_secret(path, key.private_bytes_raw().hex() + "\n")
     return key.public_key().public_bytes_raw().hex()
+
+
+def make_collector_key(path: Path, suite: str) -> Path:
+    """Writes a collector's key, and its public half beside it; returns the file of the latter.
+
+    Raises:
+        ValueError: one of the files exists, or there is no such suite.
+    """
+    public = path.with_name(f"{path.name}.pub")
+    for file in (path, public):
+        if file.exists():
+            raise ValueError(f"{file} exists; results that are sealed to a key can be opened with that key alone")
+    secret_line, public_line = collector_key_lines(suite)
+    write_secret(path, secret_line)
+    public.write_text(public_line, encoding="utf-8")
+    return public
 
 
 def free_addresses(count: int) -> list[str]:

@@ -18,9 +18,10 @@ import grpc.aio
 
 from client.rounds import accept_manifest, fetch_publication
 from deploy.directory import read_deployment
+from protocol.collector import open_result, read_collector_key
 from protocol.deployment import OPERATOR
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
-from protocol.errors import Refusal, refusal_of
+from protocol.errors import EnvelopeError, Refusal, refusal_of
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.questions import Question
@@ -30,7 +31,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service_directory import load_secrets
 from runtime.transport import TLS, Transport, retrying
 
-__all__ = ["Operator", "RoundSettings", "published_result"]
+__all__ = ["Operator", "RoundSettings", "open_published", "published_result"]
 
 _PATIENCE_S = 20.0
 _TOKENS_PER_CALL = 50_000
@@ -55,6 +56,7 @@ class RoundSettings:
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
         close_deadline_unix_s: when the round closes automatically; 0: only when the operator closes it.
         hpke_suite: of all envelopes.
+        collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
     """
 
     question: Question
@@ -69,6 +71,7 @@ class RoundSettings:
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
+    collector_public_key: bytes = b""
 
 
 class Operator:
@@ -168,6 +171,7 @@ class Operator:
             analyzer=keys[self.deployment.analyzer.name],
             max_batch_size=settings.max_batch_size,
             min_tier_size=settings.min_tier_size,
+            collector_public_key=settings.collector_public_key,
             privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         )
         return canonical(manifest)
@@ -221,6 +225,29 @@ class Operator:
             await self._register(pb.RegisterClientsRequest(token_hashes=hashes))
         return tokens
 
+    async def revoke(self, client_keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> dict[str, int]:
+        """Has client keys and tokens admit nobody any more; returns how many were not revoked before, by service.
+
+        Raises:
+            Refusal: BAD_REQUEST for a key of a wrong length.
+            grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does what is left.
+        """
+        accountant, hop_1 = self.deployment.accountant.name, self.deployment.shufflers[0].name
+        hashes = [hashlib.sha256(token).digest() for token in tokens]
+        new = dict.fromkeys(
+            (accountant, hop_1), 0
+        )  # hop 1 last: a client that has tickets may still use them until then
+        for name, call in (
+            (accountant, stubs.AccountantStub(self._channels[accountant]).RevokeClients),
+            (hop_1, stubs.ShufflerStub(self._channels[hop_1]).RevokeClients),
+        ):
+            for start in range(0, max(len(client_keys), len(hashes)), _TOKENS_PER_CALL):
+                part = slice(start, start + _TOKENS_PER_CALL)
+                request = pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part])
+                answer = await retrying(lambda: call(request, timeout=60.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
+                new[name] += answer.revoked
+        return new
+
     async def _register(self, request: pb.RegisterClientsRequest) -> None:
         hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
         accountant = stubs.AccountantStub(self._channels[self.deployment.accountant.name])
@@ -271,6 +298,23 @@ def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
         )
         for name in chain
     }
+
+
+def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
+    """Returns a publication whose result is sealed, opened with the collector's key.
+
+    Raises:
+        ValueError: the result is not sealed, the file is not a collector's key, or it is another collector's.
+    """
+    if not publication.sealed_result:
+        raise ValueError(f"the result of round {publication.round_id!r} is not sealed; it needs no collector's key")
+    suite, key = read_collector_key(key_file.read_text(encoding="utf-8"))
+    if not key.private:
+        raise ValueError(f"{key_file} is the public half of a collector's key; the other half opens results")
+    try:
+        return open_result(publication, suite, key)
+    except EnvelopeError as error:
+        raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
 
 
 async def published_result(directory: Path, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:

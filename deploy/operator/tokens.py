@@ -1,8 +1,12 @@
-"""One-use tokens on file: each admits one participant, with a key of the participant's own making, to one round."""
+"""One-use tokens on file: each admits one participant, with a key of the participant's own making, to one round.
+
+And their end, which is that of enrolled keys, too: what is revoked admits nobody any more.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
@@ -11,7 +15,7 @@ from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from runtime.transport import TLS, Transport
 
-__all__ = ["issue_token_file", "take_tokens"]
+__all__ = ["issue_token_file", "revoke", "take_tokens"]
 
 _MAX_TOKENS = 1_000_000
 
@@ -47,6 +51,38 @@ async def issue_token_file(
     write_secret(file, "".join(f"{token.hex()}\n" for token in issued[:count]))
     if canaries:
         _keep(directory, [token.hex() for token in issued[count:]])
+
+
+async def revoke(
+    directory: Path, client_keys: Sequence[str], tokens: Sequence[str], transport: Transport = TLS
+) -> dict[str, int]:
+    """Revokes client keys and tokens at hop 1 and the accountant; see `Operator.revoke`.
+
+    Args:
+        directory: of the deployment.
+        client_keys: public keys, 64 hexadecimal digits each.
+        tokens: the same of tokens, as `issue_token_file` wrote them.
+        transport: how the services are reached.
+
+    Raises:
+        ValueError: nothing is given, or a key or token is not 64 hexadecimal digits.
+    """
+    if not client_keys and not tokens:
+        raise ValueError("no key and no token is given; there is nothing to revoke")
+    raw_keys = [_unhex("key", number, text) for number, text in enumerate(client_keys, start=1)]
+    raw_tokens = [_unhex("token", number, text) for number, text in enumerate(tokens, start=1)]
+    async with Operator(directory, transport) as operator:
+        return await operator.revoke(raw_keys, raw_tokens)
+
+
+def _unhex(what: str, number: int, text: str) -> bytes:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != 32:  # a token is a secret, and is not shown
+        raise ValueError(f"{what} {number} has {len(text)} characters; it must be 64 hexadecimal digits")
+    return found
 
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:

@@ -82,15 +82,16 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
 
 
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a published result; one number for a share or mean, a list for a histogram."""
-    values = list(publication.values)
-    listed = len(values) != 1
+    """Returns a published result: a number for a share or mean, a list for a histogram, None where it is sealed."""
+    values, sealed = list(publication.values), bool(publication.sealed_result)
+    listed = len(values) != 1 and not sealed
 
     def column(of: list[Any]) -> Any:
-        return of if listed else of[0]
+        return None if sealed else of if listed else of[0]
 
     return {
         "round_id": publication.round_id,
+        "sealed": sealed,
         "labels": [value.label for value in values] if listed else None,
         "estimate": column([value.estimate for value in values]),
         "projected": column([value.projected for value in values]),
@@ -98,7 +99,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "confidence_interval": column(
             [[value.confidence_interval.low, value.confidence_interval.high] for value in values]
         ),
-        "confidence_level": publication.confidence_level,
+        "confidence_level": None if sealed else publication.confidence_level,
         "sampling_standard_error": column([value.sampling_standard_error for value in values]),
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
@@ -125,6 +126,7 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
         "pid": answer.pid,
         "peak_memory_bytes": answer.peak_memory_bytes,
         "keep_days": answer.keep_days,
+        "revoked": answer.num_revoked,
         "rounds": [
             {
                 "round_id": one.round_id,

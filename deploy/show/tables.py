@@ -272,7 +272,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def services_table(services: Sequence[dict[str, Any]]) -> Table:
-    """Returns the health and the newest rounds of every service."""
+    """Returns the health and the newest rounds of every service, and how many keys and tokens are revoked there."""
     table = Table("service", "health", "round", "state", "clients", "kept until", "problem")
     for service in services:
         rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
@@ -281,6 +281,9 @@ def services_table(services: Sequence[dict[str, Any]]) -> Table:
             items, end = str(one["num_items"] or ""), one.get("kept_until_unix_s")
             kept = "" if end is None else datetime.fromtimestamp(end, UTC).date().isoformat()
             table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, kept, problem)
+    revoked = [f"{service['service']} {service['revoked']}" for service in services if service.get("revoked")]
+    if revoked:
+        table.caption = f"revoked keys and tokens: {', '.join(revoked)}"
     return table
 
 

@@ -675,6 +675,7 @@ class Manifest(_message.Message):
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
     MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
+    COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -698,6 +699,10 @@ class Manifest(_message.Message):
     """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
     min_tier_size: _builtins.int
     """The round is refused if a budget was used by fewer clients than this: a rare budget may identify its user."""
+    collector_public_key: _builtins.bytes
+    """A collector's HPKE public key, of hpke_suite: the result is published sealed to it. Empty: the result is public.
+    Not in a sequential round, whose clients are shown every model.
+    """
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
@@ -739,10 +744,11 @@ class Manifest(_message.Message):
         max_batch_size: _builtins.int = ...,
         privacy_limit: Global___PrivacyLimit | None = ...,
         min_tier_size: _builtins.int = ...,
+        collector_public_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -940,6 +946,56 @@ class RegisterClientsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterClientsResponse: _TypeAlias = RegisterClientsResponse  # noqa: Y015
+
+@_typing.final
+class RevokeClientsRequest(_message.Message):
+    """From the answer on these are as unknown as if they had never been registered, and cannot be registered again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_KEYS_FIELD_NUMBER: _builtins.int
+    TOKEN_HASHES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+
+    @_builtins.property
+    def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """SHA-256 hashes of one-use tokens, 32 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeClientsRequest: _TypeAlias = RevokeClientsRequest  # noqa: Y015
+
+@_typing.final
+class RevokeClientsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOKED_FIELD_NUMBER: _builtins.int
+    revoked: _builtins.int
+    """How many of them had not been revoked before."""
+    def __init__(
+        self,
+        *,
+        revoked: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revoked", b"revoked"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
 
 @_typing.final
 class Drop(_message.Message):
@@ -1856,6 +1912,7 @@ class Publication(_message.Message):
     VECTOR_FIELD_NUMBER: _builtins.int
     VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     CLAMPING_FIELD_NUMBER: _builtins.int
+    SEALED_RESULT_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -1864,6 +1921,10 @@ class Publication(_message.Message):
     """Where vectors are asked for: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension."""
     vector_standard_error: _builtins.float
     """Of each of its coordinates, from the randomizers."""
+    sealed_result: _builtins.bytes
+    """Where the manifest names a collector: a Publication with the fields from `values` on but `num_reports` and `drops`,
+    padded, sealed to it; these fields are empty here.
+    """
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, also of a refused round, which has no values."""
@@ -1894,10 +1955,11 @@ class Publication(_message.Message):
         vector: _builtins.bytes = ...,
         vector_standard_error: _builtins.float = ...,
         clamping: Global___Clamping | None = ...,
+        sealed_result: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -280,6 +280,7 @@ class StatusResponse(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     KEEP_DAYS_FIELD_NUMBER: _builtins.int
     KEPT_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
+    NUM_REVOKED_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
@@ -290,6 +291,8 @@ class StatusResponse(_message.Message):
     """How many days after its end a round's documents, lists and participants are kept; and by round when they go
     (Unix seconds), for those of `rounds` that have ended.
     """
+    num_revoked: _builtins.int
+    """Hop 1 and accountant: how many client keys and tokens have been revoked."""
     @_builtins.property
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.RoundStatus]: ...
     @_builtins.property
@@ -303,10 +306,11 @@ class StatusResponse(_message.Message):
         rounds: _abc.Iterable[_messages_pb2.RoundStatus] | None = ...,
         keep_days: _builtins.int = ...,
         kept_until_unix_s: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        num_revoked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

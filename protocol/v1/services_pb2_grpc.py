@@ -571,6 +571,11 @@ class ShufflerStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
                 _registered_method=True)
+        self.RevokeClients = channel.unary_unary(
+                '/croupier.protocol.v1.Shuffler/RevokeClients',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+                _registered_method=True)
 
 
 class ShufflerServicer(object):
@@ -610,6 +615,13 @@ class ShufflerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RevokeClients(self, request, context):
+        """Operator only. Again: nothing changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShufflerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -637,6 +649,11 @@ def add_ShufflerServicer_to_server(servicer, server):
                     servicer.RegisterClients,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
+            ),
+            'RevokeClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeClients,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -785,6 +802,33 @@ class Shuffler(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def RevokeClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Shuffler/RevokeClients',
+            protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AccountantStub(object):
     """Certifies a round from its shuffled budgets, then releases it.
@@ -810,6 +854,11 @@ class AccountantStub(object):
                 '/croupier.protocol.v1.Accountant/RegisterClients',
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+                _registered_method=True)
+        self.RevokeClients = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/RevokeClients',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
                 _registered_method=True)
 
 
@@ -837,6 +886,13 @@ class AccountantServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RevokeClients(self, request, context):
+        """Operator only: the same as at hop 1.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccountantServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -854,6 +910,11 @@ def add_AccountantServicer_to_server(servicer, server):
                     servicer.RegisterClients,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
+            ),
+            'RevokeClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeClients,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -938,6 +999,33 @@ class Accountant(object):
             '/croupier.protocol.v1.Accountant/RegisterClients',
             protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
             protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/RevokeClients',
+            protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -214,6 +214,8 @@ class ShufflerStub:
     """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only."""
+    RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
+    """Operator only. Again: nothing changes."""
 
 @_typing.type_check_only
 class ShufflerAsyncStub(ShufflerStub):
@@ -228,6 +230,8 @@ class ShufflerAsyncStub(ShufflerStub):
     """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only."""
+    RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
+    """Operator only. Again: nothing changes."""
 
 class ShufflerServicer(metaclass=_abc_1.ABCMeta):
     """A hop of the chain. Clients speak to hop 1 alone."""
@@ -270,6 +274,14 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_messages_pb2.RegisterClientsResponse, _abc.Awaitable[_messages_pb2.RegisterClientsResponse]]:
         """Operator only."""
 
+    @_abc_1.abstractmethod
+    def RevokeClients(
+        self,
+        request: _messages_pb2.RevokeClientsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.RevokeClientsResponse, _abc.Awaitable[_messages_pb2.RevokeClientsResponse]]:
+        """Operator only. Again: nothing changes."""
+
 def add_ShufflerServicer_to_server(servicer: ShufflerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AccountantStub:
@@ -284,6 +296,8 @@ class AccountantStub:
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only: the same clients and tokens as at hop 1."""
+    RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
+    """Operator only: the same as at hop 1."""
 
 @_typing.type_check_only
 class AccountantAsyncStub(AccountantStub):
@@ -295,6 +309,8 @@ class AccountantAsyncStub(AccountantStub):
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only: the same clients and tokens as at hop 1."""
+    RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
+    """Operator only: the same as at hop 1."""
 
 class AccountantServicer(metaclass=_abc_1.ABCMeta):
     """Certifies a round from its shuffled budgets, then releases it."""
@@ -321,6 +337,14 @@ class AccountantServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.RegisterClientsResponse, _abc.Awaitable[_messages_pb2.RegisterClientsResponse]]:
         """Operator only: the same clients and tokens as at hop 1."""
+
+    @_abc_1.abstractmethod
+    def RevokeClients(
+        self,
+        request: _messages_pb2.RevokeClientsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.RevokeClientsResponse, _abc.Awaitable[_messages_pb2.RevokeClientsResponse]]:
+        """Operator only: the same as at hop 1."""
 
 def add_AccountantServicer_to_server(servicer: AccountantServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
-ATTACKS = 14
-"""As in the protocol's table of attacks, and calling as another service."""
+ATTACKS = 18
+"""As in the protocol's table of attacks, calling as another service, and the four promises of test_promises.py."""
 
 
 def test_attacks_and_their_tests_name_each_other() -> None:

@@ -17,8 +17,16 @@ def command(*path: str) -> Any:
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"keygen", "rotate", "tokens", "serve", "up", "down", "status", "ledger", "canary", "round"}
+    operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
     accountant = {"certify", "curve", "audit", "plan"}
-    assert set(command().commands) == operator | accountant | {"submit", "verify", "demo", "bench", "train", "lab"}
+    assert set(command().commands) == operator | accountant | {
+        "submit",
+        "limits",
+        "verify",
+        "demo",
+        "bench",
+        "train",
+        "lab",
+    }
     assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}

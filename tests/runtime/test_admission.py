@@ -279,3 +279,54 @@ async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(
     assert await asyncio.wait_for(calls[2], 10) == [ACCEPTED]
     await blocked
     assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 3
+
+
+@pytest.mark.asyncio
+async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store: Store, pool: WorkerPool) -> None:
+    admission, stranger = await opened(store, pool), pb.SUBMISSION_CODE_UNKNOWN_CLIENT
+    token = b"t" * 32
+    hashes = [hashlib.sha256(token).digest()]
+    await admission.register([], hashes)
+    guest = sign_submission(TERMS.round_id, bytes(SIZE), private(9), token)
+    assert await codes(admission, submission(1)) == [ACCEPTED]
+    assert await admission.revoke([public(1), public(2), public(8)], hashes) == 4
+    assert await admission.revoke([public(1), public(2)], hashes) == 0
+    for known in (
+        admission,
+        Admission(store, pool, "submit"),
+    ):  # also after a restart, and for a key that was never registered
+        assert await known.register([public(2), public(8)], hashes) == 0
+        answers = await codes(known, submission(1), submission(2), submission(8), submission(3), guest)
+        assert answers == [stranger, stranger, stranger, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
+    # What was acknowledged before stays in the round.
+    assert set(await store.run("look", lambda tx: tx.submission_hashes(TERMS.round_id))) == {public(1), public(3)}
+    with pytest.raises(Refusal, match="31 bytes"):
+        await admission.revoke([public(4), bytes(31)])
+    assert await store.run("look", lambda tx: tx.num_revoked()) == 4
+
+
+@pytest.mark.asyncio
+async def test_who_is_revoked_while_a_submission_waits_is_left_out_and_others_are_not(
+    store: Store, pool: WorkerPool
+) -> None:
+    admission, token = await opened(store, pool), b"t" * 32
+    hashes = [hashlib.sha256(token).digest()]
+    await admission.register([], hashes)
+    guest = sign_submission(TERMS.round_id, bytes(SIZE), private(9), token)
+    assert await codes(admission, submission(5)) == [ACCEPTED]
+    assert admission._committer
+    await admission._committer
+    holding = threading.Event()
+    blocked = asyncio.create_task(store.run("look", lambda _: holding.wait(10)))  # until then no commit goes through
+    first = asyncio.create_task(codes(admission, submission(3)))
+    while admission._committer.done() or admission._queue:  # noqa: ASYNC110 (has no event)
+        await asyncio.sleep(0.001)
+    waiting = asyncio.create_task(codes(admission, submission(1), submission(2), guest))
+    while not admission._queue:  # noqa: ASYNC110 (has no event)
+        await asyncio.sleep(0.001)
+    revoking = asyncio.create_task(admission.revoke([public(1)], hashes))
+    await asyncio.sleep(0)
+    holding.set()
+    assert await first == [ACCEPTED]
+    assert await waiting == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
+    assert (await revoking, await blocked) == (2, True)

@@ -43,7 +43,7 @@ async def test_no_client_is_skipped_while_the_first_hop_stops(tmp_path: Path) ->
             await asyncio.sleep(3.0)
             return pb.SubmitResponse()
 
-        first._admission.submit = lasts  # type: ignore[attr-defined]
+        first.admission.submit = lasts  # type: ignore[attr-defined]
         call = stubs.ShufflerStub(table.channel).Submit(
             pb.SubmitRequest(round_id=terms.round_id, submissions=[pb.Submission()]), timeout=20
         )

@@ -1,0 +1,95 @@
+"""What a client keeps to by itself, whatever a round asks for: its own limits, in a file beside its outbox.
+
+They are checked before anything is randomized or sent. What counts towards the lifetime is in the outbox, durably: the
+local epsilons of all rounds that were answered, or begun, from there, added up. That is basic composition: the person
+has (the sum)-local differential privacy over all of them, whatever everybody else does. (Where budgets have a delta,
+the deltas add up beside it; they are not limited here.)
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.manifest import RoundTerms
+
+__all__ = ["LIMITS_FILE", "Limits", "Spent", "read_limits", "write_limits"]
+
+LIMITS_FILE = "limits.toml"
+_Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What has been answered, or begun: the sum of the local epsilons of so many rounds."""
+
+    local_epsilon: float
+    rounds: int
+
+
+class Limits(BaseModel):
+    """A client's own limits; None where there is none.
+
+    Attributes:
+        lifetime_epsilon: the most that the local epsilons of all rounds may add up to.
+        max_rounds: the most rounds that are answered.
+        max_local_epsilon: the most local epsilon of one round.
+        epsilon_max: a round may not allow a larger central epsilon to clients with the budget that would be used.
+        min_batch_size: a round may not be ready to mix fewer clients.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    lifetime_epsilon: _Epsilon | None = None
+    max_rounds: Annotated[int, Field(ge=1)] | None = None
+    max_local_epsilon: _Epsilon | None = None
+    epsilon_max: _Epsilon | None = None
+    min_batch_size: Annotated[int, Field(ge=2)] | None = None
+
+    def check_round(self, terms: RoundTerms, local_epsilon: float) -> None:
+        """Raises ValueError, with value and limit, for a round that is not answered with this budget of its grid."""
+        allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.manifest.min_batch_size
+        if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
+            raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
+        if self.epsilon_max is not None and allowed > self.epsilon_max:
+            raise _beyond("the round's epsilon_max for this answer is", allowed, "at most", self.epsilon_max)
+        if self.min_batch_size is not None and smallest < self.min_batch_size:
+            raise _beyond("the round's min_batch_size is", smallest, "at least", self.min_batch_size)
+
+    def check_lifetime(self, before: Spent, after: Spent) -> None:
+        """Raises ValueError, with value and limit, if one more answer would be too much."""
+        if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
+            so_far = f"after {before.local_epsilon:g} in {before.rounds} other rounds, the local ε would add up to"
+            raise _beyond(so_far, after.local_epsilon, "at most", self.lifetime_epsilon)
+        if self.max_rounds is not None and after.rounds > self.max_rounds:
+            raise _beyond("the number of rounds answered would be", after.rounds, "at most", self.max_rounds)
+
+
+def _beyond(what: str, value: float, bound: str, limit: float) -> ValueError:
+    return ValueError(f"{what} {value:g}; your own limit is {bound} {limit:g}; nothing was randomized or sent")
+
+
+def read_limits(path: Path) -> Limits:
+    """Returns the limits in a file; without one there are none.
+
+    Raises:
+        ValueError: naming the file and every line that is unknown or out of range.
+    """
+    try:
+        return Limits.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Limits()
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
+        raise ValueError(f"{path} is not a valid file of limits: {error}") from error
+
+
+def write_limits(path: Path, limits: Limits) -> None:
+    """Writes a file of limits, in place of an older one in a single step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    lines = [f"{name} = {value!r}\n" for name, value in limits.model_dump(exclude_none=True).items()]
+    fresh.write_text("".join(lines), encoding="utf-8")
+    fresh.replace(path)

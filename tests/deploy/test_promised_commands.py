@@ -1,0 +1,113 @@
+"""Collector, limits and revocation as their users type them, on a deployment over TLS that goes on running."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from client.rounds import fetch_terms
+from client.submission import Participant, send
+from deploy.operator.rounds import Operator, open_published
+from protocol.v1 import messages_pb2 as pb
+from tests.deploy.test_messages import refused
+from tests.support import in_process
+from tests.support.clients import seal_all_of
+from tests.support.command_line import Said, answer, croupier
+
+HEX = "ab" * 32
+
+
+@pytest.mark.asyncio
+async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Path) -> None:
+    place, own, other = tmp_path / "d", tmp_path / "own.key", tmp_path / "other.key"
+
+    async def say(*arguments: str | Path, expect: int = 0) -> Said:
+        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
+
+    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+
+    async with in_process(place, 1) as inside, inside.operator() as operator, operator.client_channel() as channel:
+        for file in (own, other):
+            made = await ask("keygen", "--collector", file)
+            assert made == {"collector_key": str(file), "public": f"{file}.pub"}
+        assert own.stat().st_mode & 0o077 == 0
+        terms_of = ("--min-batch-size", "20", "--epsilon-max", "4", "--delta", "1e-4")
+        opened = await ask("round", "open", "bit", "--collector", f"{own}.pub", *terms_of)
+        terms = opened["round_id"]
+
+        await say("limits", "--lifetime-epsilon", "1.5", "--min-batch-size", "21")
+        mine = ("submit", "--value", "1", "--epsilon", "1", "--enrol", "--round", terms)
+        said = await say(*mine, expect=2)
+        assert "min_batch_size is 20; your own limit is at least 21; nothing was randomized or sent" in said.stderr
+        await say("limits", "--min-batch-size", "20")
+        assert (await ask(*mine))["code"] == "ACCEPTED"
+        kept = await ask("limits")
+        assert kept["spent"] == {"local_epsilon": 1.0, "rounds": 1}
+        assert (kept["limits"]["lifetime_epsilon"], kept["limits"]["min_batch_size"]) == (1.5, 20)
+
+        lost = tmp_path / "lost.key"
+        public = (await asyncio.to_thread(answer, "keygen", "--client", lost))["client_key"]
+        await operator.enrol([bytes.fromhex(public)])
+        tokens = tmp_path / "tokens.txt"
+        await say("tokens", "2", "--out", tokens)
+        new = (await ask("revoke", public, "--token-file", tokens))["revoked"]
+        assert new == {"accountant": 3, "shuffler-1": 3}
+        thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
+        assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
+        told = await ask("status")
+        assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
+        assert "revoked keys and tokens: shuffler-1 3, accountant 3" in (await say("status")).stdout
+
+        await _crowd(operator, channel, terms)
+        await say("round", "close", terms)
+        public_result = await ask("round", "result", terms)
+        assert public_result["sealed"]
+        assert public_result["estimate"] is None
+        assert public_result["num_reports"] == 25
+        assert "the result is sealed to its collector" in (await say("round", "result", terms)).stdout
+        opened = await ask("round", "result", terms, "--collector-key", own)
+        assert not opened["sealed"]
+        assert opened["confidence_interval"][0] <= opened["projected"] <= opened["confidence_interval"][1]
+        assert opened["certificate"] == public_result["certificate"]
+        said = await say("round", "result", terms, "--collector-key", other, expect=2)
+        assert f"the result of round '{terms}' is not sealed to {other}" in " ".join(said.stderr.split())
+
+
+async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -> None:
+    terms = await fetch_terms(channel, operator.deployment, round_id)
+    crowd = await seal_all_of(operator, terms, [Participant(1, 1.0)] * 24)
+    named = {str(index): one.submission for index, one in enumerate(crowd)}
+    assert set((await send(channel, round_id, named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+
+
+def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
+    croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
+    here = ("--dir", tmp_path / "d")
+    assert "no key and no token is given; there is nothing to revoke" in refused("revoke", *here)
+    assert "key 2 has 2 characters; it must be 64 hexadecimal digits" in refused("revoke", HEX, "zz", *here)
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text(f"{HEX}\nsecret{HEX}\n")
+    said = refused("revoke", "--token-file", tokens, *here)
+    assert "token 2 has 70 characters" in said
+    assert HEX not in said
+    assert "lifetime_epsilon is -1.0; it must be greater than 0" in refused("limits", "--lifetime-epsilon", "-1", *here)
+    assert not (tmp_path / "d" / "client" / "limits.toml").exists()
+    key = tmp_path / "collector.key"
+    croupier("keygen", "--collector", key, "--suite", "x25519-sha256-aes128gcm")
+    assert "results that are sealed to a key can be opened with that key alone" in refused("keygen", "--collector", key)
+    said = refused("round", "open", "x", "--collector", f"{key}.pub", *here)
+    assert "give --suite x25519-sha256-aes128gcm" in said
+    sealed = pb.Publication(round_id="round", sealed_result=b"sealed")
+    for publication, file, why in (
+        (sealed, Path(f"{key}.pub"), "is the public half of a collector's key"),
+        (sealed, tokens, "this is not a collector's key"),
+        (pb.Publication(round_id="round"), key, "the result of round 'round' is not sealed; it needs no"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            open_published(publication, file)
