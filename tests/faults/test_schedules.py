@@ -69,7 +69,7 @@ IN_PROCESS = Progress("in one process over TLS", NUMBER // 10)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
 WARM_UP = 10
 CEILING = Ceiling(WARM_UP)
-# Transactions that only a question, or a start, brings about.
+# Transactions that only a question, a start or the hour brings about.
 UNNAMED = {
     "probe",
     "count the rounds",
@@ -78,6 +78,7 @@ UNNAMED = {
     "find a round for a client",
     "read an inclusion list",
     "delete old rounds",
+    "look for rounds that are overdue",
     "look",
 }
 
