@@ -303,7 +303,10 @@ def _answer(
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
     else:
-        curve = randomizer.profile(group.victim, group.others, per_round)
+        late = time.monotonic() > choice.deadline
+        curve = randomizer.profile(
+            group.victim, replace(group.others, blanket_only=True) if late else group.others, per_round
+        )
     spends = randomizer.spends_local_delta
     started = time.perf_counter()
     if per_round is not None:
@@ -351,7 +354,7 @@ def _exchange(
     """The exchange bound, where it may be used and can be of use."""
     if choice.blanket_only:
         return NoAmplification("exchange: not asked for")
-    if isinstance(curve, ExactBinaryProfile):
+    if isinstance(curve, WorstCase):
         return NoAmplification("exchange: no less than the exact worst case")
     if time.monotonic() > choice.deadline:
         return NoAmplification("exchange: the time is over")

@@ -13,7 +13,7 @@ from accountant.bounds.closed_forms import binary_delta
 from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from accountant.bounds.exchange_binary import exchange_binary_profile
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
-from accountant.bounds.split_search import SplitSearchProfile, is_searchable
+from accountant.bounds.split_search import BOXES, QUICK_BOXES, SplitSearchProfile, is_searchable
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
@@ -80,7 +80,8 @@ class BitReports(BitBlanket):
             return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
         around = others.local_epsilon, others.count, others.dishonest
         if is_searchable(victim.local_epsilon, *around, others.thorough):
-            return SplitSearchProfile(victim.local_epsilon, *around)
+            boxes = BOXES if others.thorough else QUICK_BOXES
+            return SplitSearchProfile(victim.local_epsilon, *around, boxes)
         return super().profile(victim, others, delta)
 
 
