@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -176,12 +177,24 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     return Bounded(min(1.0, total), min(1.0, slack, total))
 
 
+@lru_cache(maxsize=16)
+def _bulk(step: float) -> Floats:
+    """Edges from 0 to BULK, between which the integrand is over-estimated by about as much in each cell.
+
+    A cell of width h costs h^2 times the slope: for e^(-u^2/2) they are narrowest near u = 1, and half as many do.
+    """
+    places = np.linspace(0.0, BULK, 4096)
+    density = np.sqrt(places) * np.exp(-places * places / 4) + 0.01
+    below = np.cumsum(density) - density[0]
+    edges: Floats = np.interp(np.linspace(0.0, below[-1], math.ceil(3.2 / step) + 1), below, places)
+    return edges
+
+
 def _edges(step: float, end: float) -> Floats:
-    """0, step, 2 step, ... up to BULK, then cells that widen, up to `end` or a little more."""
-    equal = step * np.arange(math.ceil(BULK / step) + 1)
-    growth = 1 + GROWTH * step
-    widening = max(1, math.ceil(math.log(max(end / equal[-1], 1.0)) / math.log(growth)))
-    return np.concatenate([equal, equal[-1] * growth ** np.arange(1, widening + 1)])
+    """From 0 to BULK, then cells that widen, up to `end` or a little more."""
+    bulk, growth = _bulk(step), 1 + GROWTH * step
+    widening = max(1, math.ceil(math.log(max(end / BULK, 1.0)) / math.log(growth)))
+    return np.concatenate([bulk, BULK * growth ** np.arange(1, widening + 1)])
 
 
 def split_between(values: Floats, mass: Floats, nodes: Floats) -> Floats:

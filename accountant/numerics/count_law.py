@@ -145,8 +145,9 @@ def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLa
 
 
 def _grouped(gamma: Floats, count: Ints) -> tuple[Floats, Ints]:
-    distinct, inverse = np.unique(gamma, return_inverse=True)
-    count = np.bincount(inverse, weights=count).astype(np.int64)
+    order = np.argsort(gamma)
+    starts = np.flatnonzero(np.diff(gamma[order], prepend=-1.0))
+    distinct, count = gamma[order][starts], np.add.reduceat(count[order], starts) if starts.size else count
     if distinct.size <= MAX_GROUPS:
         return distinct, count
     log = np.log(distinct)
