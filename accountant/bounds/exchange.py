@@ -60,11 +60,11 @@ class HostProduct(Protocol):
         """About the logarithm of the product at z = theta > 0, for each theta; not a bound."""
         ...
 
-    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
+    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """Upper bounds on the logarithm of |product| at z = theta (1 + ir), for all r of each cell, and their error.
 
         edges: float64 (L+1,), increasing from 0. Returns ((L,), absolute error of each). The first cell's bound holds
-        for every r >= 0.
+        for every r >= 0. bulk: how many of the edges, from the first, lie where the integrand counts.
         """
         ...
 
@@ -149,7 +149,7 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     spread = theta * product.deviation
     edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
     with np.errstate(over="ignore", invalid="ignore"):
-        log_product, error = product.over(theta, edges)
+        log_product, error = product.over(theta, edges, _bulk(step).size)
     left, width = edges[:-1], np.diff(edges)
     top = float(log_product.max())
     if not (math.isfinite(top) and math.isfinite(error)):

@@ -94,7 +94,7 @@ class _BitProduct:
         factors: Floats = _log_mean(exponent, self.signs.log_mass).max(-1)
         return self._shares @ factors
 
-    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
+    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`."""
         total, size = np.zeros(edges.size - 1), np.zeros(edges.size - 1)
         rounding = (64 + self.hosts_.count.size) * UNIT

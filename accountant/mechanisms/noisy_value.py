@@ -27,8 +27,8 @@ SPAN_SHARE = 0.1
 """The same, where many victims are covered at once."""
 FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
 """Relative widths of the cells on which noise is computed, on which its blanket is searched for, and for spans."""
-SPAN_POINTS = 10.0
-"""Lattice points per standard deviation of a loss, for spans."""
+SPAN_POINTS, TRIAL_POINTS = 10.0, 5.0
+"""Lattice points per standard deviation of a loss, for spans, and to choose between blankets."""
 STRETCH = 0.15
 """One blanket serves the parts of a span until the rate has fallen by this fraction."""
 
@@ -87,7 +87,7 @@ class NoisyValue(Randomizer):
         tried = [self._blanket(rate, share, others, delta) for share in TAIL_SHARES]
         target = DEFAULT_DELTA if delta is None else delta
         point = min(victim.local_epsilon / 2, *(curve.guess(target) for curve in tried))
-        return min(tried, key=lambda curve: curve.delta(point).value)
+        return min(tried, key=lambda curve: replace(curve, points=TRIAL_POINTS).delta(point).value)
 
     def _blanket(self, rate: float, share: float, others: Others, delta: float | None) -> BlanketProfile:
         reach, expected = self._around(rate, share, others, delta)
