@@ -142,8 +142,8 @@ class ExchangeProfile(ABC):
 def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     """E[Y]_+ <= (1/pi) int_0^oo e^{(theta^2-u^2) s^2/2} / (theta^2+u^2) Pi(theta+iu) du, rounded up; at most 1.
 
-    step: width of the cells in standard deviations of the integrand; the bound exceeds the integral by a fraction of
-    about 0.4 step. Slack: the tail of the integral, and rounding.
+    step: the cells are as good as ones that are so many standard deviations of the integrand wide; the bound exceeds
+    the integral by a fraction of about 0.4 step. Slack: the tail of the integral, and rounding.
     """
     theta = peak(product).theta
     spread = theta * product.deviation

@@ -368,7 +368,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
-        return 0.02 if self.count.size == 1 else 0.04
+        return 0.012 if self.count.size == 1 else 0.03
 
     @property
     def _lost(self) -> float:

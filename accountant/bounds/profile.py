@@ -179,7 +179,7 @@ def smallest_epsilon(profile: PrivacyProfile, delta: float, ceiling: float, tole
             point = 0.0
         elif evaluations > 6 and high - low > width / 2:
             point = (low + high) / 2
-        elif math.isinf(high_height):
+        elif best is None:
             point = _further(profile, low, bound.value, high * (1 - tolerance / 2), aim)
         else:
             point = _between(low, low_height, high, high_height, _height(aim))
@@ -201,7 +201,7 @@ def _further(profile: PrivacyProfile, low: float, found: float, most: float, aim
 
 def _between(low: float, low_height: float, high: float, high_height: float, aim: float) -> float:
     middle = (low + high) / 2
-    if high_height <= low_height:
+    if high_height <= low_height or math.isinf(high_height):
         return middle
     point = low + (high - low) * (aim - low_height) / (high_height - low_height)
     margin = 1e-9 * (high - low)
