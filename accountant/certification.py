@@ -442,7 +442,7 @@ def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: 
     local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, NoAmplification):
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
-    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
+    inverse = _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
@@ -456,20 +456,9 @@ def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: 
 def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
     if isinstance(curve, WorstCase):
         return curve.smallest_epsilon(delta)
+    if isinstance(curve, SpanProfile):
+        return curve.smallest_epsilon(delta, victim.local_epsilon)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
-
-
-def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
-    """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
-    first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
-    for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
-        point = first.epsilon * factor
-        if point >= ceiling:
-            break
-        bound = curve.delta(point)
-        if bound.value <= delta:
-            return Inverse(point, bound, first.evaluations + 1)
-    return Inverse(ceiling, None, first.evaluations)
 
 
 def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:

@@ -60,8 +60,7 @@ class BitBlanket(ClosedFormRandomizer):
 
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
-        blanket = float(self.gamma(others.local_epsilon) @ others.count) - others.dishonest
-        if blanket < LEAST_BLANKET:
+        if self.count_law(others, delta).mean < LEAST_BLANKET:
             return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} blanket users or more")
         return exchange_binary_profile(victim, others, delta)
 
