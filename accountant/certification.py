@@ -155,7 +155,11 @@ def certify(
     groups = _groups(budgets, randomizer, dishonest, linkage, choice)
     answers = []
     for group in groups:
-        answers.append(_answer(group, randomizer, delta, epsilon, rounds, choice))
+        answer = _answer(group, randomizer, delta, epsilon, rounds, choice)
+        if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
+            again = _answer(group, randomizer, delta, epsilon, rounds, choice, about=answer.tier.delta / rounds)
+            answer = min(answer, again, key=lambda one: one.tier.delta)
+        answers.append(answer)
         if progress is not None:
             progress(len(answers), len(groups))
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -295,8 +299,15 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
 
 
 def _answer(
-    group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int, choice: _Choice
+    group: _Group,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+    choice: _Choice,
+    about: float | None = None,
 ) -> _Answer:
+    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`."""
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | NoAmplification
@@ -305,7 +316,9 @@ def _answer(
     else:
         late = time.monotonic() > choice.deadline
         curve = randomizer.profile(
-            group.victim, replace(group.others, blanket_only=True) if late else group.others, per_round
+            group.victim,
+            replace(group.others, blanket_only=True) if late else group.others,
+            per_round if about is None else _target(about),
         )
     spends = randomizer.spends_local_delta
     started = time.perf_counter()
@@ -316,7 +329,7 @@ def _answer(
     if not isinstance(curve, NoAmplification):
         line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
-        target = per_round or min(max(found.delta, 1e-250), 0.5)
+        target = per_round or _target(about or found.delta)
         exchange: PrivacyProfile | NoAmplification = NoAmplification("exchange: nothing to gain")
         if (found.delta if per_round is None else found.epsilon) > 0:
             exchange = _exchange(curve, group, randomizer, target, choice)
@@ -372,6 +385,11 @@ def _sharper(curve: PrivacyProfile, found: _Reached, *, delta: float | None, eps
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
+
+
+def _target(delta: float) -> float:
+    """A delta that bounds can be made for."""
+    return min(max(delta, 1e-250), 0.5)
 
 
 def _to_compose(

@@ -113,7 +113,8 @@ class CountProfile:
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit: mu^2 = divergence / (mean blanket count + 1)."""
-        return gaussian_epsilon(math.sqrt(self.divergence / (self.law.mean + 1)), delta)
+        mu = math.sqrt(self.divergence / (self.law.mean + 1))
+        return gaussian_epsilon(mu, delta) if mu > 0 else 0.0
 
     def explain(self) -> tuple[str, ...]:
         """One line per step."""

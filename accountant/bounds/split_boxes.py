@@ -76,7 +76,8 @@ def like_the_middle(
     wrong = ones @ wrong[0] + zeros @ wrong[1] + UNIT * (200 * users + 200)
     wrong = np.expm1(np.minimum(wrong, 50.0))
     off = _mean(size * moved, length)
-    noise = _mean(size * wrong, length) + STAGE * math.log2(length * steps) * _mean(size * (1 + wrong), length)
+    # Of the middle's law, and of `off`, whose sizes may be as wrong and whose factor is at most 2.
+    noise = 3 * _mean(size * wrong, length) + STAGE * math.log2(length * steps) * _mean(size * (1 + wrong), length)
 
     # The middle's differences at k + (g + 1/2)/steps, 0 <= k < reach, 0 <= g < steps, are charged at k + g/steps.
     phase = -1j * turn * np.exp(0.5j * (1 / steps - 1) * angles)
