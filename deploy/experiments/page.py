@@ -18,11 +18,11 @@ _ROWS_SHOWN = 40
 
 def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -> None:
     """Writes the page, and the plots that lie in `out` into a folder beside it that is named as the page."""
-    runs = " ".join(dict.fromkeys(f"`--{one.settings.size} --seed {one.settings.seed}`" for one in outcomes))
+    runs = " ".join(dict.fromkeys(f"size {one.settings.size}, seed {one.settings.seed}" for one in outcomes))
     lines = [
         "# The papers' experiments, repeated",
         "",
-        f"Made by `croupier experiment all --page docs/experiments.md` with {runs.replace('--normal ', '')}: every",
+        f"Made by `croupier experiment all --page docs/experiments.md` ({runs}; sizes are quick, normal, full): every",
         "number and verdict below is its output. *Reproduced* is what came out as the paper says; *refuted* is what an",
         "attack or an exact value contradicts. All of it is simulated: no person's data, and randomness from a seed.",
         "Every ε carries its [grade](accounting.md); a published figure is no guarantee for being printed here.",
