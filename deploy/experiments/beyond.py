@@ -220,7 +220,7 @@ FIGURES = (
         ),
         (
             Panel(
-                "54 / 37 / 9 % with local ε 0.1 / 0.5 / 1, rr, simulated",
+                "rr, local ε 0.1, 0.5 and 1, simulated",
                 "difference",
                 "how much more often the careful hold a 1",
                 "bias of the share",
