@@ -10,7 +10,7 @@ help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
 	@echo "make test    install, run every test"
-	@echo "make faults  1,000 drawn schedules of kills, partitions and full disks; every promise checked after each"
+	@echo "make faults  1,000 drawn schedules of kills, partitions, rotation and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"

@@ -4,6 +4,7 @@ from .budgets import Tier as Tier
 from .budgets import read_budgets_csv as read_budgets_csv
 from .certification import certify as certify
 from .certified_profile import CertifiedProfile as CertifiedProfile
+from .certified_profile import CurveSpan as CurveSpan
 from .certified_profile import privacy_profile as privacy_profile
 from .composed_certificates import compose as compose
 from .composed_certificates import privacy_loss_distribution as privacy_loss_distribution

@@ -8,6 +8,7 @@ the central model is left to `certify`.
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,10 @@ class Budgets:
         total = sum(self.count.tolist())
         if total > MAX_USERS:
             raise ValueError(f"budgets hold {total} users; they must hold at most {MAX_USERS}")
-        order = np.lexsort((self.local_delta, self.local_epsilon))
+        if (self.local_delta == self.local_delta[0]).all():
+            order = np.argsort(self.local_epsilon)
+        else:
+            order = np.lexsort((self.local_delta, self.local_epsilon))
         eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
         new = np.empty(eps.size, dtype=bool)
         new[0] = True
@@ -145,14 +149,43 @@ def read_budgets_csv(path: str | Path) -> Budgets:
         ValueError: a bad value, named with its line and the range.
     """
     with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        header = [name.strip() for name in next(reader, [])]
+        header = [name.strip() for name in next(csv.reader(file), [])]
         if "epsilon" not in header:
             raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
         columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
-        epsilons: list[float] = []
-        deltas: list[float] = []
-        counts: list[int] = []
+    try:
+        return _read_quickly(path, columns)
+    except (ValueError, OverflowError, OSError, Warning):
+        return _read_by_line(path, columns)  # which finds the line that is wrong, or what only it can read
+
+
+def _read_quickly(path: str | Path, columns: list[int | None]) -> Budgets:
+    """Raises an error or a Warning for anything but plain numbers in their ranges, one row a line."""
+    with Path(path).open("rb") as file:
+        while part := file.read(1 << 20):
+            if b'"' in part:
+                raise ValueError("a field is quoted, and may hold a comma or the end of a line")
+    used = [column for column in columns if column is not None]
+    types = [(str(place), np.int64 if place == 2 else np.float64) for place in range(3) if columns[place] is not None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of no rows, or of a count that is read as if it were a float
+        table = np.loadtxt(
+            path, np.dtype(types), comments=None, delimiter=",", skiprows=1, usecols=used, encoding="utf-8-sig", ndmin=1
+        )
+    return Budgets(
+        table["0"],
+        np.zeros(table.size) if columns[1] is None else table["1"],
+        np.ones(table.size, dtype=np.int64) if columns[2] is None else table["2"],
+    )
+
+
+def _read_by_line(path: str | Path, columns: list[int | None]) -> Budgets:
+    epsilons: list[float] = []
+    deltas: list[float] = []
+    counts: list[int] = []
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        next(reader)
         for row in reader:
             if not row:
                 continue

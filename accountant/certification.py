@@ -155,7 +155,11 @@ def certify(
     groups = _groups(budgets, randomizer, dishonest, linkage, choice)
     answers = []
     for group in groups:
-        answers.append(_answer(group, randomizer, delta, epsilon, rounds, choice))
+        answer = _answer(group, randomizer, delta, epsilon, rounds, choice)
+        if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
+            again = _answer(group, randomizer, delta, epsilon, rounds, choice, about=answer.tier.delta / rounds)
+            answer = min(answer, again, key=lambda one: one.tier.delta)
+        answers.append(answer)
         if progress is not None:
             progress(len(answers), len(groups))
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
@@ -295,15 +299,27 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
 
 
 def _answer(
-    group: _Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, rounds: int, choice: _Choice
+    group: _Group,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+    choice: _Choice,
+    about: float | None = None,
 ) -> _Answer:
+    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`."""
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | NoAmplification
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
     else:
-        curve = randomizer.profile(group.victim, group.others, per_round)
+        late = time.monotonic() > choice.deadline
+        curve = randomizer.profile(
+            group.victim,
+            replace(group.others, blanket_only=True) if late else group.others,
+            per_round if about is None else _target(about),
+        )
     spends = randomizer.spends_local_delta
     started = time.perf_counter()
     if per_round is not None:
@@ -313,7 +329,7 @@ def _answer(
     if not isinstance(curve, NoAmplification):
         line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
-        target = per_round or min(max(found.delta, 1e-250), 0.5)
+        target = per_round or _target(about or found.delta)
         exchange: PrivacyProfile | NoAmplification = NoAmplification("exchange: nothing to gain")
         if (found.delta if per_round is None else found.epsilon) > 0:
             exchange = _exchange(curve, group, randomizer, target, choice)
@@ -351,7 +367,7 @@ def _exchange(
     """The exchange bound, where it may be used and can be of use."""
     if choice.blanket_only:
         return NoAmplification("exchange: not asked for")
-    if isinstance(curve, ExactBinaryProfile):
+    if isinstance(curve, WorstCase):
         return NoAmplification("exchange: no less than the exact worst case")
     if time.monotonic() > choice.deadline:
         return NoAmplification("exchange: the time is over")
@@ -369,6 +385,11 @@ def _sharper(curve: PrivacyProfile, found: _Reached, *, delta: float | None, eps
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
+
+
+def _target(delta: float) -> float:
+    """A delta that bounds can be made for."""
+    return min(max(delta, 1e-250), 0.5)
 
 
 def _to_compose(
@@ -439,7 +460,7 @@ def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: 
     local_delta = max(delta, victim.local_delta) if spends else delta
     if isinstance(curve, NoAmplification):
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
-    inverse = _over_span(curve, delta, victim) if isinstance(curve, SpanProfile) else _search(curve, delta, victim)
+    inverse = _search(curve, delta, victim)
     if inverse.reached is None:
         steps = (*curve.explain(), "no amplification: the local budget")
         return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
@@ -453,20 +474,9 @@ def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: 
 def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
     if isinstance(curve, WorstCase):
         return curve.smallest_epsilon(delta)
+    if isinstance(curve, SpanProfile):
+        return curve.smallest_epsilon(delta, victim.local_epsilon)
     return smallest_epsilon(curve, delta, victim.local_epsilon)
-
-
-def _over_span(curve: SpanProfile, delta: float, victim: Victim) -> Inverse:
-    """The leader's epsilon, raised in small steps until the whole span has been evaluated below delta."""
-    first, ceiling = _search(curve.leader, delta, victim), victim.local_epsilon
-    for factor in (1.02, 1.06, 1.15, 1.4, 2.0):
-        point = first.epsilon * factor
-        if point >= ceiling:
-            break
-        bound = curve.delta(point)
-        if bound.value <= delta:
-            return Inverse(point, bound, first.evaluations + 1)
-    return Inverse(ceiling, None, first.evaluations)
 
 
 def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:

@@ -1,21 +1,30 @@
 """The privacy profile of a release at several deltas: certified from above and attacked from below.
 
-What `certify` says at one delta, for many; made for plots and for composing elsewhere. Drawing is left to the callers.
+What `certify` says at one delta, for many, and between them: a curve to call, to invert, to compare and to plot.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 from accountant.budgets import AnyBudgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
+from accountant.numerics.binomial import UNIT
+from accountant.numerics.chords import Chords
+from accountant.ranges import check_delta, check_epsilon, outside
 from accountant.results import Certificate, LowerBound
 
-__all__ = ["CertifiedProfile", "ProfilePoint", "privacy_profile"]
+__all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "privacy_profile"]
 
+DRAWN = 200
+"""Points of a curve in a plot."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
@@ -38,11 +47,103 @@ class ProfilePoint:
 
 
 @dataclass(frozen=True)
+class CurveSpan:
+    """Where one of two curves is the lower one: for low <= epsilon <= high, which may be infinite.
+
+    lower: "first", "second", or "neither" where they are equal to nine digits.
+    """
+
+    low: float
+    high: float
+    lower: Literal["first", "second", "neither"]
+
+
+@dataclass(frozen=True)
 class CertifiedProfile:
-    """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it."""
+    """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it.
+
+    `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
+    certificates: the divergence is convex in e^epsilon and does not increase, so that it is below the chords between
+    points that it is below. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
+    """
 
     randomizer: str
     points: tuple[ProfilePoint, ...]
+
+    def __call__(self, epsilon: float) -> float:
+        """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
+        check_epsilon(epsilon)
+        return min(1.0, self._chords.above(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon at which the curve is at most delta, rounded up to the next float but a few.
+
+        Raises ValueError for a delta outside [0, 1], or below all that is certified.
+        """
+        check_delta(delta)
+        low, high = 0.0, float(self._chords.epsilons[-1])
+        if self(high) > delta:
+            raise outside("delta", delta, f"at least {self(high)!r}, the least of the curve")
+        if self(low) <= delta:
+            return low
+        while high - low > 4 * UNIT * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self(middle) <= delta else (middle, high)
+        return high
+
+    def compare(self, other: CertifiedProfile) -> tuple[CurveSpan, ...]:
+        """Which of the two curves, this one ("first") or the other ("second"), is lower where, from epsilon = 0 on.
+
+        Both are upper bounds: of two certificates for one release the lower one may be used. Of two releases it tells
+        which has the better guarantee, not which one reveals less.
+        """
+        ends = sorted({0.0, *self._chords.epsilons, *other._chords.epsilons})
+        cuts = {*ends, math.inf}
+        for left, right in itertools.pairwise(ends):  # chords on both sides: they cross at most once
+            before, after = self(left) - other(left), self(right) - other(right)
+            if before * after < 0:
+                start, end = math.expm1(left), math.expm1(right)
+                cuts.add(math.log1p(start + (end - start) * before / (before - after)))
+        spans: list[CurveSpan] = []
+        places = sorted(cuts)
+        for left, right in itertools.pairwise(places):
+            middle = right if math.isfinite(right) else left
+            middle = (left + middle) / 2
+            mine, theirs = self(middle), other(middle)
+            lower: Literal["first", "second", "neither"] = "first" if mine < theirs else "second"
+            if math.isclose(mine, theirs, rel_tol=1e-9):
+                lower = "neither"
+            if spans and spans[-1].lower == lower:
+                left = spans.pop().low
+            spans.append(CurveSpan(left, right, lower))
+        return tuple(spans)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws delta against epsilon with its attacks, on matplotlib axes (None: new ones), and returns the axes.
+
+        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
+        """
+        from accountant.drawing import draw_curve
+
+        certified = [(one.epsilon, one.certificate.delta) for one in self.points]
+        attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
+        first, last = certified[0][0], certified[-1][0]
+        line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
+        between = [(epsilon, self(epsilon)) for epsilon in (*line, last)]
+        return draw_curve(self.randomizer, certified, between, attacks, axes)
+
+    @cached_property
+    def _chords(self) -> Chords:
+        alone = self.points[0].certificate.everyone_else_colludes
+        found = sorted([(one.epsilon, one.certificate.delta) for one in self.points] + [(alone.epsilon, alone.delta)])
+        # The chord from (e^epsilon, delta) = (0, 1) to the first point, at epsilon = 0.
+        first, delta = found[0]
+        nodes = {0.0: min(1.0, (delta - math.expm1(-first)) * (1 + 8 * UNIT))}
+        least = 1.0
+        for epsilon, delta in found:
+            least = min(least, delta)
+            nodes[epsilon] = least
+        return Chords(list(nodes), list(nodes.values()))
 
 
 def privacy_profile(

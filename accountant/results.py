@@ -260,6 +260,23 @@ class Certificate:
             text += f"; {Grade.LOWER_BOUND} ε ≥ {round_down(self.lower_bound.epsilon)}"
         return f"{text}; if everyone else colludes ε = {round_up(self.everyone_else_colludes.epsilon)} ({self.method})"
 
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the local and the central epsilon of every tier on matplotlib axes (None: new ones); returns the axes.
+
+        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
+        """
+        from accountant.drawing import draw_tiers
+
+        central = [tier.epsilon for tier in self.tiers]
+        return draw_tiers(
+            f"{self.randomizer} at δ = {round_up(self.delta)}",
+            [tier.count for tier in self.tiers],
+            [tier.local_epsilon for tier in self.tiers],
+            central,
+            [round_up(epsilon, 4) for epsilon in central],
+            axes,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The interface that other programs read: a dictionary of plain JSON values; `from_json` reads it back."""
         lower, alone = self.lower_bound, self.everyone_else_colludes

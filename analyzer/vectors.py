@@ -67,7 +67,7 @@ def decode_unit_vector(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
     A longer vector would let one client outweigh all others. Raises ValueError for anything but a unit vector.
     """
     report = _floats(dimension, plaintext)
-    length = float(np.linalg.norm(report.astype(np.float64)))
+    length = _length(report)
     if not abs(length - 1) < _LENGTH_TOLERANCE:
         raise ValueError(f"the report has length {length}; it must be 1")
     return report
@@ -90,7 +90,7 @@ def decode_gaussian_vector(dimension: int, longest: float, plaintext: bytes) -> 
     Raises ValueError for another number of bytes, entries that are not finite, and a vector longer than `longest`.
     """
     report = _floats(dimension, plaintext)
-    length = float(np.linalg.norm(report.astype(np.float64)))
+    length = _length(report)
     if not length <= longest:  # nor a number
         raise ValueError(f"the report has length {length}; it must be at most {longest}")
     return report
@@ -100,6 +100,11 @@ def _floats(dimension: int, plaintext: bytes) -> NDArray[np.float32]:
     if len(plaintext) != 4 * dimension:
         raise ValueError(f"a report has {len(plaintext)} bytes; {4 * dimension} are required")
     return np.frombuffer(plaintext, dtype="<f4")
+
+
+def _length(report: NDArray[np.float32]) -> float:
+    with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which any client may send
+        return float(np.linalg.norm(report.astype(np.float64)))
 
 
 def _count(tiers: Sequence[tuple[float, float]]) -> float:

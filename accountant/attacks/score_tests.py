@@ -1,8 +1,9 @@
 """Attacks that add a score per report: what a likelihood ratio sees, where a count in an interval sees one bit.
 
 With the others at one value, the likelihood ratio of a shuffled batch is close to a sum over reports of
-(p0 - p1)/q, q the others' mean density. Reports are put into cells, cells get that ratio as an integer score, and the
-law of the sum is computed by Fourier inversion of its tilted law, as in `poisson_binomial` but with every frequency.
+(p0 - e^epsilon p1)/q, q the others' mean density. Reports are put into cells, cells get that ratio as an integer
+score, and the law of the sum is computed by Fourier inversion of its tilted law, as in `poisson_binomial` but with
+every frequency.
 Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
 """
 
@@ -165,9 +166,15 @@ class ScoreTest:
 
 
 def score_test(
-    first: Floats, second: Floats, others: Floats, count: NDArray[np.int64], levels: int, probability_error: float
+    first: Floats,
+    second: Floats,
+    others: Floats,
+    count: NDArray[np.int64],
+    levels: int,
+    probability_error: float,
+    epsilon: float = 0.0,
 ) -> ScoreTest | None:
-    """Cells to scores 0..levels by (first - second)/(the others' mean probability), linearly.
+    """Cells to scores 0..levels by (first - e^epsilon second)/(the others' mean probability), linearly.
 
     The cells cover the line: every law is made to sum to 1, so that the errors of its entries cancel in the sum, and
     a tilt of 0 has none.
@@ -179,6 +186,7 @@ def score_test(
         count: int64 (T,), the users of each tier.
         levels: the largest score.
         probability_error: a bound on the relative error of every probability.
+        epsilon: about what the test is to prove; any is sound.
 
     Returns:
         The test, or None where the score does not vary.
@@ -188,7 +196,7 @@ def score_test(
     used = (first + second > 0) & (mean > 0)
     if not used.any():
         return None
-    ratio = np.where(used, (first - second) / np.where(used, mean, 1.0), 0.0)
+    ratio = np.where(used, (first - math.exp(epsilon) * second) / np.where(used, mean, 1.0), 0.0)
     low, high = float(ratio[used].min()), float(ratio[used].max())
     if not high > low:
         return None

@@ -9,16 +9,16 @@ docs/accounting.md, section 2.3; sums of losses are left to `loss_sums`, mechani
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded
+from accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.loss_sums import LossAtoms, mean_excess
+from accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
 from accountant.ranges import check_epsilon
 
 __all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "SpanProfile", "best_blanket"]
@@ -39,6 +39,8 @@ LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
 FIRST_WIDTH, LEAST_WIDTH = 0.01, 0.003
 """Relative widths of the parts in which a span of victims is covered: the first one tried, and the least."""
+RAISES = (1.02, 1.03, 1.045, 1.06, 1.1, 1.15, 1.25, 1.4, 1.7, 2.0)
+"""By what the epsilon of a span's leader is multiplied until it holds for the whole span."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +93,8 @@ class BlanketProfile:
     description: str
     parameters: Floats
     """What the search for omega found."""
+    points: float = POINTS_PER_DEVIATION
+    """See `mean_excess`."""
 
     @property
     def method(self) -> str:
@@ -109,7 +113,7 @@ class BlanketProfile:
         if not (self.omega > 0).any():
             return Bounded(1.0, 1.0)
         atoms, outside = _atoms(pair, self.omega, gain)
-        value, error = mean_excess(atoms, self.law)
+        value, error = mean_excess(atoms, self.law, self.points)
         outside += (pair.tail0 + gain * pair.extra) * (1 + 1e-9)
         relative = self.law.relative_error + (self.law.counts.size + 16) * UNIT
         slack = error + (value + error) * relative + (self.law.lost if value + error > 0 else 0.0)
@@ -155,21 +159,48 @@ class SpanProfile:
 
     def delta(self, epsilon: float) -> Bounded:
         """An upper bound for all victims of the span, as sharp as 2 % above the leader, or as the target needs."""
-        best = self.leader.delta(epsilon)
-        goal = max(best.value * 1.02, self.target or 0.0)
+        return self._walk((epsilon,), max(self.leader.delta(epsilon).value * 1.02, self.target or 0.0))[1]
+
+    def smallest_epsilon(self, delta: float, ceiling: float) -> Inverse:
+        """The leader's epsilon, raised in steps where a part of the span needs it. See `smallest_epsilon`."""
+        first = smallest_epsilon(self.leader, delta, ceiling)
+        points = [point for factor in RAISES if (point := first.epsilon * factor) < ceiling]
+        if points:
+            point, bound = self._walk(points, delta)
+            if bound.value <= delta:
+                return Inverse(point, bound, first.evaluations + 1)
+        return Inverse(ceiling, None, first.evaluations)
+
+    def _walk(self, points: Sequence[float], goal: float) -> tuple[float, Bounded]:
+        """The first of the increasing epsilons at which every part is below the goal, or the last, and the worst bound.
+
+        What holds of a part at one epsilon holds at a larger one, so the parts that are done are never done again.
+        """
+        epsilons = list(points)
+        best = self.leader.delta(epsilons[0])
+        before = 0.0, _logarithm(best.value)
         high, width = self.most, FIRST_WIDTH
         while high > self.least:
             low = max(self.least, high * (1 - width))
-            bound = self.between(low, high).delta(epsilon)
+            bound = self.between(low, high).delta(epsilons[0])
+            # Of its logarithm, about what grows with the square of the width: a line through the last two says how far.
+            here = width * width, _logarithm(bound.value)
+            slope = (here[1] - before[1]) / (here[0] - before[0]) if here[0] != before[0] else 0.0
+            square = here[0] + (_logarithm(goal) - here[1]) / slope if slope > 0 else math.inf
+            fit, before = 0.9 * math.sqrt(max(square, 0.0)) / width, here
             if bound.value > goal and width > LEAST_WIDTH:
-                width /= 2
+                width *= min(max(fit, 0.4), 0.7)
+                continue
+            if bound.value > goal and len(epsilons) > 1:
+                del epsilons[0]
+                width = FIRST_WIDTH
                 continue
             if bound.value > best.value:
                 best = bound
             if self.target is not None and best.value > goal:
                 break  # no need to know by how much
-            high, width = low, min(0.5, width * 1.8)
-        return best
+            high, width = low, min(0.5, width * min(max(fit, 0.7), 1.8))
+        return epsilons[0], best
 
     def guess(self, delta: float) -> float:
         """The leader's."""
@@ -178,6 +209,10 @@ class SpanProfile:
     def explain(self) -> tuple[str, ...]:
         """The leader's steps, and the span."""
         return (*self.leader.explain(), f"all victims of rates {self.least:.6g} to {self.most:.6g} are covered")
+
+
+def _logarithm(value: float) -> float:
+    return math.log(max(value, 1e-300))
 
 
 def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:

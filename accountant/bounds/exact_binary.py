@@ -148,12 +148,10 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     Returns:
         The values and bounds on their errors, (S,).
     """
-    both = 1 + math.exp(-local_epsilon)
-    head = -math.expm1(epsilon - local_epsilon) / both
-    back = math.exp(epsilon) * -math.expm1(-epsilon - local_epsilon) / both
+    head, back = tails_of(local_epsilon, epsilon)
     theta = math.log(back / head)  # >= 0: the ratio of neighbouring masses at the threshold
     length = window(users)
-    tilted = _tilt(chance, theta)
+    tilted = tilt_of(chance, theta)
     counts = bits.astype(np.float64)
     # ln of the normalisation of the tilted law, and its mean.
     scale = counts @ np.log1p(chance * math.expm1(theta))
@@ -161,7 +159,7 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     whole = users + 2 < length  # then nothing wraps around
     first = np.zeros(len(bits)) if whole else np.floor(mean) - length // 2
     angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
-    log_factor, most, wrong_factor = _factor(tilted, angles)
+    log_factor, most, wrong_factor = factors(tilted, angles)
     phi = np.exp(counts @ log_factor + np.outer(first, 1j * angles))
     wrong = counts @ wrong_factor + UNIT * (24 * users + 24)
     wrong = np.exp(counts @ most) * np.expm1(np.minimum(wrong, 50.0))
@@ -182,7 +180,14 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     return value, error
 
 
-def _factor(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
+def tails_of(local_epsilon: float, epsilon: float) -> tuple[float, float]:
+    """The two weights head = w - e^epsilon (1-w) and back = e^epsilon w - (1-w), w = e^v/(1+e^v), epsilon < v."""
+    both = 1 + math.exp(-local_epsilon)
+    head = -math.expm1(epsilon - local_epsilon) / both
+    return head, math.exp(epsilon) * -math.expm1(-epsilon - local_epsilon) / both
+
+
+def factors(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
     """Returns ln f, f = 1 + p (e^(-i angle) - 1); ln max(|f|, _FLOOR), and a bound on the error of f relative to that.
 
     Shapes (T, J) for p of shape (T,) and angles of shape (J,).
@@ -200,5 +205,5 @@ def _norm(half: Floats, length: int) -> Floats:
     return np.asarray(np.sqrt((2 * (half**2).sum(1) - half[:, 0] ** 2 - half[:, -1] ** 2) / length))
 
 
-def _tilt(p: Floats, theta: float) -> Floats:
+def tilt_of(p: Floats, theta: float) -> Floats:
     return np.asarray(p * math.exp(theta) / (1 + p * math.expm1(theta)))

@@ -94,7 +94,7 @@ class _BitProduct:
         factors: Floats = _log_mean(exponent, self.signs.log_mass).max(-1)
         return self._shares @ factors
 
-    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
+    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`."""
         total, size = np.zeros(edges.size - 1), np.zeros(edges.size - 1)
         rounding = (64 + self.hosts_.count.size) * UNIT
@@ -118,12 +118,19 @@ class _BitProduct:
         height = 1 / np.cosh(np.minimum((shift + np.array([[v], [-v]])) / 2, 350.0)) ** 2
         height *= 1 - min(1.0, (4 + float(shift.max()) + v) * rounding)
         angle = (edges / 2)[None, :, None] * shift[:, None, :]
-        sine = np.maximum(np.abs(np.sin(angle)) - angle * rounding, 0.0)
-        turns = np.floor(angle / math.pi)
-        least = np.minimum(sine[:, 1:], sine[:, :-1])
-        least[turns[:, 1:] != turns[:, :-1]] = 0.0
+        sine = np.abs(np.sin(angle))
+        sine -= angle * rounding
+        np.maximum(sine, 0.0, out=sine)
+        # As long as the angle is below a right one the sine is least at the left end of a cell.
+        rising = int(np.searchsorted(edges, math.pi / max(float(shift.max()), 1e-300) * (1 - rounding)))
+        least, far = sine[:, :-1], slice(max(rising - 1, 0), None)
+        turns = np.floor(angle[:, far] / math.pi)
+        beyond = np.minimum(sine[:, far][:, 1:], sine[:, far][:, :-1])
+        beyond[turns[:, 1:] != turns[:, :-1]] = 0.0
+        least[:, far] = beyond
         half_rate = self.hosts_.variance / (2 * p * q) * (1 - rounding)
-        logarithm: Floats = np.log1p(-height[:, None, :] * least * least)
+        least *= least
+        logarithm: Floats = np.log1p(-height[:, None, :] * least)
         return logarithm * half_rate
 
     @property
@@ -153,7 +160,10 @@ def _excess(t: Floats) -> Floats:
     near = np.abs(t) < 0.5
     small = np.where(near, t, 0.0)
     series: Floats = np.ones_like(small)
-    for k in range(16, 2, -1):  # the first term left out is below 0.5^15 / 17! of the first
+    # The first term left out is below 0.5^15 / 17! of the first, or 1e-19.
+    largest = float(np.abs(small).max(initial=0.0))
+    terms = next((k for k in range(4, 16) if largest ** (k - 1) / math.factorial(k + 1) < 5e-20), 16)
+    for k in range(terms, 2, -1):
         series = 1 + series * small / k
     excess: Floats = np.where(near, series * small * small / 2, np.expm1(t) - t)
     return excess
@@ -281,6 +291,13 @@ def _not_all(coins: Ints, count: Ints) -> Ints:
 
 def _honest(others: Others) -> tuple[Floats, Ints]:
     """The budgets without the smallest ones, at most MAX_BUDGETS of them, rounded up."""
+    if _honest not in others.rate_bins:
+        others.rate_bins[_honest] = _honest_anew(others)
+    found: tuple[Floats, Ints] = others.rate_bins[_honest]
+    return found
+
+
+def _honest_anew(others: Others) -> tuple[Floats, Ints]:
     epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
     if epsilons.size <= MAX_BUDGETS:
         return epsilons, count

@@ -48,7 +48,7 @@ TUNING_DELTA = 1e-6
 """For which delta the number of coins is chosen when no target is given."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
-NEAR, STRIDE = 0.3, 8
+NEAR, STRIDE = 0.3, 4
 """Laws whose product is within e^NEAR of the largest at u = 0 are evaluated in every cell, others in one of STRIDE."""
 INEXACT = 1e-12
 """Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
@@ -115,8 +115,8 @@ class _NoiseProduct:
             total += share * _log_mean(squared / (2 * weight), slots.log_mass).max(-1)
         return total
 
-    def over(self, theta: float, edges: Floats) -> tuple[Floats, float]:
-        """See `HostProduct`. In the cells that widen, the value at the last edge of equal width serves."""
+    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
+        """See `HostProduct`. Beyond the bulk the value at its last edge serves."""
         cells = edges.size - 1
         total, size, error = np.zeros(cells), np.zeros(cells), 0.0
         for family, slots, weight, share in self._tiers():
@@ -129,7 +129,7 @@ class _NoiseProduct:
                 for part in np.array_split(np.flatnonzero(which), max(1, int(which.sum()) // 8)):
                     if part.size:
                         value = self._falling(
-                            family.only(part), theta * weight * slots.values, edges, stride, at_rest[part]
+                            family.only(part), theta * weight * slots.values, edges, bulk, stride, at_rest[part]
                         )
                         factor = np.maximum(factor, _log_mean(value / (2 * weight), slots.log_mass).max(0))
             total += share * factor
@@ -137,20 +137,21 @@ class _NoiseProduct:
             error += share * slots.relative_error
         return total + size * (128 * UNIT), error + UNIT * 8192
 
-    def _falling(self, family: _Family, scales: Floats, edges: Floats, stride: int, at_rest: Floats) -> Floats:
+    def _falling(
+        self, family: _Family, scales: Floats, edges: Floats, bulk: int, stride: int, at_rest: Floats
+    ) -> Floats:
         """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r, for w in scales (J,): (F, L, J).
 
-        It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride`; and
-        in the cells that widen the last one of equal width. Further out it is at most `at_rest`, (F, J), that at r = 0.
+        It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride` of
+        the first `bulk`. Further out it is at most `at_rest`, (F, J), that at r = 0.
         """
         cells = edges.size - 1
-        equal = int((np.diff(edges) <= 1.0001 * edges[1]).sum()) + 1
-        left = np.minimum(np.arange(cells), equal - 1) // stride
+        left = np.minimum(np.arange(cells), bulk - 1) // stride
         value = np.empty((family.scale.size, cells, scales.size))
         for place, w in enumerate(scales.tolist()):
             # |phi|^2 = E e^{w (X + X')} cos(w r (X - X'))
             last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
-            squared = self._log_squared(family, w * (1 + 1j * edges[None, :equal:stride]))
+            squared = self._log_squared(family, w * (1 + 1j * edges[None, :bulk:stride]))
             falling = edges[None, 1:] <= last[:, None]
             value[:, :, place] = np.where(falling, squared[:, left], at_rest[:, place, None])
         return value
@@ -367,7 +368,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
-        return 0.02 if self.count.size == 1 else 0.04
+        return 0.012 if self.count.size == 1 else 0.03
 
     @property
     def _lost(self) -> float:

@@ -2,8 +2,8 @@
 
 What `exact_binary` enumerates is here a box of splits, halved where it may hold a worse one. Within a box those users
 whose bit is the same in all its splits hide the victim by their whole noise, the others by their blanket only, which
-does not depend on their bit: that bounds every split of the box (docs/accounting.md, section 2.1). The result is a
-proof with an attack beside it, and the two meet.
+does not depend on their bit: that bounds every split of the box (docs/accounting.md, section 2.1), and so does what
+`split_boxes` proves. The result is a proof with an attack beside it, and the two meet.
 """
 
 from __future__ import annotations
@@ -24,25 +24,28 @@ from accountant.bounds.exact_binary import (
     window,
 )
 from accountant.bounds.profile import UNDERFLOW, Bounded, Inverse, smallest_epsilon
+from accountant.bounds.split_boxes import like_the_middle
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import check_epsilon
 
-__all__ = ["SplitSearchProfile", "is_searchable"]
+__all__ = ["BOXES", "QUICK_BOXES", "SplitSearchProfile", "is_searchable"]
 
 MAX_TIERS = 4
 """Each tier is a dimension of the boxes."""
 MAX_USERS = 1_000_000
-QUICK_VARIANCE = 2_000.0
-"""Of the number of ones; up to it, with one budget around the victim, the search takes tenths of a second."""
+LEAST_VARIANCE = 100.0
+"""Of the number of ones: from there on a few boxes are enough for up to MAX_TIERS tiers."""
+QUICK_BOXES = 64
+"""In one search that is to take tenths of a second."""
 BOXES = 4_000
 """In one search; what is left then keeps the bound that it has."""
 _FEW = 16
 """The part of the boxes with which each point of a plain bisection is searched, the last resort."""
 _BATCH = 64
-_RATIO = 1.005
+_RATIO, _QUICK_RATIO = 1.005, 1.03
 """Of delta: where the bound is asked for, it is followed to this multiple of what a split attains."""
-_FIRST, _TRIES = 0.98, 4
+_FIRST, _TRIES = 0.99, 4
 """Where the bound is to reach a delta, a split attains so much of it at the first epsilon that is tried."""
 _MISSED = 1e-4
 """The part of delta that may be added for fewer blanket users than counted on."""
@@ -54,7 +57,8 @@ def is_searchable(victim: float, others: Floats, count: Ints, dishonest: int, th
     if not dishonest < users <= MAX_USERS or max(victim, float(others.max())) > MAX_LOCAL_EPSILON:
         return False
     keep, flip = bit_probabilities(others)
-    return count.size <= MAX_TIERS if thorough else count.size == 1 and float((keep * flip) @ count) <= QUICK_VARIANCE
+    quick = count.size == 1 or float((keep * flip) @ count) >= LEAST_VARIANCE
+    return count.size <= MAX_TIERS and (thorough or quick)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +140,8 @@ class SplitSearchProfile:
         value, slack = self._bounds(epsilon, low, high, missed)
         boxes = 1
         while boxes < self.boxes:
-            enough = attained * _RATIO if target is None else target
+            ratio = _RATIO if self.boxes > QUICK_BOXES else _QUICK_RATIO
+            enough = attained * ratio if target is None else target
             if target is not None and attained > target:
                 break
             open_ = np.flatnonzero((value > enough) & (high > low).any(1))
@@ -198,8 +203,14 @@ class SplitSearchProfile:
             for start in range(0, len(bits), rows)
         ]
         value, error = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        slack = error + np.where((high > low).any(1), missed * (1 + 8 * UNIT), 0.0)
-        return value + slack, slack
+        wide = (high > low).any(1)
+        slack = error + np.where(wide, missed * (1 + 8 * UNIT), 0.0)
+        value = value + slack
+        if wide.any():
+            near = like_the_middle(self.local_epsilon, epsilon, self.others, self._honest, low[wide], high[wide])
+            slack[wide] = np.where(near[0] < value[wide], near[1], slack[wide])
+            value[wide] = np.minimum(value[wide], near[0])
+        return value, slack
 
     def guess(self, delta: float) -> float:
         """That of the corners."""

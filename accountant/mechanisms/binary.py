@@ -13,7 +13,7 @@ from accountant.bounds.closed_forms import binary_delta
 from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from accountant.bounds.exchange_binary import exchange_binary_profile
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
-from accountant.bounds.split_search import SplitSearchProfile, is_searchable
+from accountant.bounds.split_search import BOXES, QUICK_BOXES, SplitSearchProfile, is_searchable
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
@@ -60,8 +60,7 @@ class BitBlanket(ClosedFormRandomizer):
 
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
-        blanket = float(self.gamma(others.local_epsilon) @ others.count) - others.dishonest
-        if blanket < LEAST_BLANKET:
+        if self.count_law(others, delta).mean < LEAST_BLANKET:
             return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} blanket users or more")
         return exchange_binary_profile(victim, others, delta)
 
@@ -80,7 +79,8 @@ class BitReports(BitBlanket):
             return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
         around = others.local_epsilon, others.count, others.dishonest
         if is_searchable(victim.local_epsilon, *around, others.thorough):
-            return SplitSearchProfile(victim.local_epsilon, *around)
+            boxes = BOXES if others.thorough else QUICK_BOXES
+            return SplitSearchProfile(victim.local_epsilon, *around, boxes)
         return super().profile(victim, others, delta)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ class ClosedFormRandomizer(Randomizer):
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
         averaged = self.averaged(victim.local_epsilon, law, tail)
         divergence = self.divergence(victim.local_epsilon)
-        weights = self.gamma(others.local_epsilon)
-        spread = f"{weights.min():.6g} to {weights.max():.6g}" if weights.size else "none"
+        ends = np.array([others.local_epsilon.max(initial=0.0), others.local_epsilon.min(initial=math.inf)])
+        spread = "{:.6g} to {:.6g}".format(*self.gamma(ends)) if others.count.size else "none"
         text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
         return CountProfile(law, averaged, divergence, text, victim.local_epsilon)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.bounds.density_blanket import BlanketProfile, RateBins, SpanProfile, best_blanket
+from accountant.bounds.density_blanket import BlanketProfile, Cells, RateBins, SpanProfile, best_blanket
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.numerics.loss_sums import POINTS_PER_DEVIATION
 from accountant.ranges import check_count
 
 __all__ = ["DEFAULT_DELTA", "NoisyValue"]
@@ -26,6 +27,10 @@ SPAN_SHARE = 0.1
 """The same, where many victims are covered at once."""
 FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
 """Relative widths of the cells on which noise is computed, on which its blanket is searched for, and for spans."""
+SPAN_POINTS, TRIAL_POINTS = 10.0, 5.0
+"""Lattice points per standard deviation of a loss, for spans, and to choose between blankets."""
+STRETCH = 0.15
+"""One blanket serves the parts of a span until the rate has fallen by this fraction."""
 
 
 @dataclass(frozen=True)
@@ -60,34 +65,55 @@ class NoisyValue(Randomizer):
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
             return leader
-        latest = leader.parameters
+        latest, lowest = leader, math.inf
 
         def between(low: float, high: float) -> BlanketProfile:
-            nonlocal latest
-            curve = self._blanket(low, high, SPAN_SHARE, others, delta, latest)
-            latest = curve.parameters
-            return curve
+            nonlocal latest, lowest
+            fits = lowest <= low
+            if not fits:
+                lowest = max(least, min(low, high * (1 - STRETCH)))
+            reach, expected = self._around(lowest, SPAN_SHARE, others, delta)
+            cells = interval_cells(self.noise, low, high, reach, SPAN_FINE, expected, lowest)
+            if fits:
+                return replace(latest, cells=cells)
+            coarse = interval_cells(self.noise, low, high, reach, COARSE, expected, lowest)
+            latest = self._best(cells, coarse, reach, others, delta, latest.parameters, SPAN_POINTS)
+            return latest
 
         return SpanProfile(leader, least, rate, between, delta)
 
     def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
-        tried = [self._blanket(rate, rate, share, others, delta, None) for share in TAIL_SHARES]
+        tried = [self._blanket(rate, share, others, delta) for share in TAIL_SHARES]
         target = DEFAULT_DELTA if delta is None else delta
         point = min(victim.local_epsilon / 2, *(curve.guess(target) for curve in tried))
-        return min(tried, key=lambda curve: curve.delta(point).value)
+        return min(tried, key=lambda curve: replace(curve, points=TRIAL_POINTS).delta(point).value)
 
-    def _blanket(
-        self, least: float, rate: float, share: float, others: Others, delta: float | None, start: Floats | None
-    ) -> BlanketProfile:
+    def _blanket(self, rate: float, share: float, others: Others, delta: float | None) -> BlanketProfile:
+        reach, expected = self._around(rate, share, others, delta)
+        cells, coarse = (interval_cells(self.noise, rate, rate, reach, width, expected) for width in (FINE, COARSE))
+        return self._best(cells, coarse, reach, others, delta)
+
+    def _around(self, rate: float, share: float, others: Others, delta: float | None) -> tuple[float, float]:
+        """How far from the interval a blanket for a victim of this rate may end, and about which epsilon to expect."""
         target = DEFAULT_DELTA if delta is None else delta
-        reach = max(self.noise.tail_at(share * target, least), 1e-3)
-        fine = FINE if least == rate else SPAN_FINE
+        reach = max(self.noise.tail_at(share * target, rate), 1e-3)
         # Roughly where the answer will be: a Gaussian among the honest others, whose noise has this rate.
-        expected = 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
-        cells, coarse = (interval_cells(self.noise, least, rate, reach, width, expected) for width in (fine, COARSE))
+        return reach, 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
+
+    def _best(
+        self,
+        cells: Cells,
+        coarse: Cells,
+        reach: float,
+        others: Others,
+        delta: float | None,
+        start: Floats | None = None,
+        points: float = POINTS_PER_DEVIATION,
+    ) -> BlanketProfile:
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
-        return best_blanket(cells, coarse, self._rate_bins(others), max(1e-250, min(1e-15, target * 1e-7)), text, start)
+        tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
+        return replace(best_blanket(cells, coarse, self._rate_bins(others), tail, text, start), points=points)
 
     def _rate_bins(self, others: Others) -> RateBins:
         if self not in others.rate_bins:

@@ -56,9 +56,11 @@ def _deviance(x: Floats, mean: Floats | float) -> Floats:
     square = np.where(near, v * v, 0.0)
     total = difference * v
     power = 2 * x * v
-    for j in range(1, 17):  # the terms fall by v^2 <= 0.09 each
-        power = power * square
-        total = total + power / (2 * j + 1)
+    # The terms fall by v^2 <= 0.09 each; those that are left out are below 1e-18 of the first.
+    largest = float(square.max(initial=1e-300))
+    for j in range(1, 1 + min(16, math.ceil(18 / -math.log10(max(largest, 1e-18))))):
+        power *= square
+        total += power / (2 * j + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         far = x * np.log(x / mean) + mean - x
     return np.where(near, total, far)
@@ -69,7 +71,7 @@ def binomial_pmf(x: Ints, n: Ints | int, p: float) -> Floats:
 
     Relative error at most `pmf_error(spread)`, where spread bounds |x - n p|. Underflows to 0 below 1e-300.
     """
-    xs, ns = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64))
+    xs, ns = np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
     inside = (xs >= 0) & (xs <= ns)
     interior = (xs > 0) & (xs < ns)
     safe_n = np.maximum(ns, 2.0)

@@ -145,13 +145,16 @@ def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLa
 
 
 def _grouped(gamma: Floats, count: Ints) -> tuple[Floats, Ints]:
-    distinct, inverse = np.unique(gamma, return_inverse=True)
-    count = np.bincount(inverse, weights=count).astype(np.int64)
-    if distinct.size <= MAX_GROUPS:
-        return distinct, count
+    distinct = gamma
+    if gamma.size <= 16 * MAX_GROUPS:  # of more, only a few are equal
+        distinct, inverse = np.unique(gamma, return_inverse=True)
+        count = np.bincount(inverse, weights=count).astype(np.int64)
+        if distinct.size <= MAX_GROUPS:
+            return distinct, count
     log = np.log(distinct)
-    width = max(GROUP_WIDTH, float(log[-1] - log[0]) / (4 * MAX_GROUPS))
-    group = ((log - log[0]) / width).astype(np.int64)
+    least, most = float(log.min()), float(log.max())
+    width = max(GROUP_WIDTH, (most - least) / (4 * MAX_GROUPS))
+    group = ((log - least) / width).astype(np.int64)
     total = np.bincount(group, weights=count)
     mean_log = np.bincount(group, weights=count * log) / np.where(total > 0, total, 1)
     used = total > 0

@@ -12,7 +12,7 @@ from functools import cache
 
 from accountant.numerics.binomial import UNIT
 
-__all__ = ["STAGE", "smooth_odd_length"]
+__all__ = ["STAGE", "smooth_even_length", "smooth_odd_length"]
 
 STAGE = 10 * UNIT
 """A bound on the relative error per factor of 2 in the length: 20 unit round-offs."""
@@ -27,6 +27,12 @@ def smooth_odd_length(least: int) -> int:
     if place == len(lengths):
         raise ValueError(f"length is {least!r}; it must be at most {LONGEST}")
     return lengths[place]
+
+
+def smooth_even_length(least: int) -> int:
+    """Returns an even number >= least and >= 16 without prime factors beyond 5, at most a quarter larger."""
+    least = max(least, 16)
+    return min(factor << ((least - 1) // factor).bit_length() for factor in (8, 9, 10, 12, 15))
 
 
 @cache

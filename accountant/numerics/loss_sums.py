@@ -16,13 +16,15 @@ import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw
-from accountant.numerics.fourier import STAGE
+from accountant.numerics.fourier import STAGE, smooth_even_length
 from accountant.numerics.roots import root_between
 
-__all__ = ["LossAtoms", "mean_excess"]
+__all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess"]
 
 POINTS_PER_DEVIATION = 20.0
 """Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
+LEAST_POINTS = 12.0
+"""Where there are so many terms that the transform would be longer than usual: 0.12 %, and 0.06 % of epsilon."""
 USUAL_LENGTH = 1 << 18
 """Longest Fourier transform, unless nine standard deviations need more; beyond it the lattice gets coarser."""
 MAX_LENGTH = 1 << 23
@@ -81,12 +83,13 @@ class _Lattice:
         return top + math.log(float(np.exp(exponent - top).sum()))
 
 
-def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
+def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVIATION) -> tuple[float, float]:
     """Bounds the sum over m of Pr[M=m]/(m+1) E[L_1 + ... + L_{m+1}]_+ from above.
 
     Args:
         atoms: the law of one term.
         law: a stochastic lower bound for M; `law.lost` and `law.relative_error` are the caller's to add.
+        points: lattice points per standard deviation of one term: any number is sound.
 
     Returns:
         (value, error), both >= 0: the exact figure for the atoms is at most value + error.
@@ -95,7 +98,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
     if float(atoms.high.max(initial=-math.inf)) <= 0:
         return 0.0, 0.0
     sizes = law.counts.astype(np.float64) + 1
-    lattice, half, leak = _lattice(atoms, float(sizes[-1]))
+    lattice, half, leak = _lattice(atoms, float(sizes[-1]), points)
     # ln of the weight of each N: Pr[M = N-1] / N * kappa^N.
     log_weight = np.full(sizes.shape, -np.inf)
     used = law.mass > 0
@@ -105,7 +108,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
         return 0.0, float(law.mass.sum()) * 1e-290
     weight = np.exp(log_weight - scale)
     biggest, total = float(sizes[-1]), float(weight.sum())
-    length = 1 << max(4, math.ceil(math.log2(2 * half + 2)))
+    length = smooth_even_length(2 * half + 2)
     half = length // 2
     padded = np.zeros(length)
     np.add.at(padded, (lattice.first + np.arange(lattice.tilted.size)) % length, lattice.tilted)
@@ -122,15 +125,16 @@ def mean_excess(atoms: LossAtoms, law: CountLaw) -> tuple[float, float]:
     return max(0.0, value) * factor, error * factor + 1e-290  # never 0 from underflow
 
 
-def _lattice(atoms: LossAtoms, terms: float) -> tuple[_Lattice, int, float]:
+def _lattice(atoms: LossAtoms, terms: float, points: float) -> tuple[_Lattice, int, float]:
     """A lattice on which the sum of `terms` terms fits into a transform, half its length, and what leaks out of it."""
     centre = float(atoms.mass @ atoms.mean)
     reach = float(max(-atoms.low.min(), atoms.high.max()))
     furthest = max(float(np.abs(atoms.mean - centre).max()), 1e-150)
     spread = furthest * math.sqrt(max(float(atoms.mass @ ((atoms.mean - centre) / furthest) ** 2), 1e-300))
-    needed = 18 * POINTS_PER_DEVIATION * math.sqrt(terms)
+    points = min(points, max(LEAST_POINTS, USUAL_LENGTH / (18 * math.sqrt(terms))))
+    needed = 18 * points * math.sqrt(terms)
     longest = min(MAX_LENGTH, max(USUAL_LENGTH, 4 * needed))
-    step = max(spread / POINTS_PER_DEVIATION * max(1.0, needed / MAX_LENGTH), reach / MAX_TERM_POINTS)
+    step = max(spread / points * max(1.0, needed / MAX_LENGTH), reach / MAX_TERM_POINTS)
     while True:
         lattice = _tilted(atoms, step)
         half, leak = _window(lattice, terms)

@@ -277,27 +277,18 @@ def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error
     single = (probability > 0.05) & (probability < 0.95)
     if int(single.sum()) <= MAX_SINGLE:
         label[single] = MAX_GROUPS + np.arange(int(single.sum()))
-    total: Floats = np.bincount(label, weights=count).astype(np.float64)
-    full = total > 0
-    centre: Floats = np.bincount(label, weights=count * probability).astype(np.float64)
-    centre[full] /= total[full]
-    members = np.bincount(label, minlength=total.size)
+    order = np.argsort(label.astype(np.int16), kind="stable")  # a radix sort
+    label, probability, count = label[order], probability[order], count[order]
+    starts = np.flatnonzero(np.diff(label, prepend=-1))
+    members = np.diff(starts, append=label.size)
+    total = np.add.reduceat(count, starts)
+    centre = np.add.reduceat(count * probability, starts) / total
     # Members and centre lie in one cell of ln probability; alone in its group, one is its own centre up to rounding.
     spread = np.where(members > 1, centre * math.expm1(width) * 1.001 + 1e-300, 0.0)
-    distance = probability - centre[label]
+    distance = probability - np.repeat(centre, members)
     power, moments = count, []
     for _ in range(4):
         power = power * distance
-        moments.append(np.bincount(label, weights=power))
-    signs = np.zeros(total.size)
-    signs[label] = sign
+        moments.append(np.add.reduceat(power, starts))
     rounding = (int(members.max()) + 8) * UNIT
-    return PoissonBinomial(
-        centre[full],
-        total[full],
-        signs[full],
-        np.array(moments, dtype=np.float64)[:, full],
-        spread[full],
-        rounding,
-        probability_error,
-    )
+    return PoissonBinomial(centre, total, sign[order][starts], np.array(moments), spread, rounding, probability_error)

@@ -1,13 +1,16 @@
-"""How long certificates take, and how much memory, beside what they may take."""
+"""How long certificates take as whole processes, and how much memory, beside what they may take."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 __all__ = ["TIMED_CASES", "TimedCase", "measure_certificates", "time_case"]
@@ -15,82 +18,99 @@ __all__ = ["TIMED_CASES", "TimedCase", "measure_certificates", "time_case"]
 
 @dataclass(frozen=True)
 class TimedCase:
-    """One certificate to time.
+    """One run of `croupier certify`, at delta = 1e-6 and with its attack, to time.
 
     Attributes:
         name: for the table.
-        randomizer: its name.
-        tiers: (local epsilon, users); empty where the budgets are arbitrary.
-        arbitrary: how many budgets are drawn from [0.05, 2] instead.
-        target_s: the seconds to stay below.
+        options: the randomizer and whatever else the command takes.
+        tiers: (local epsilon, users) or (local epsilon, users, local delta); empty where the budgets are arbitrary.
+        arbitrary: how many budgets are spread over [0.05, 2] instead.
+        program: what is run instead, in Python, for what the command cannot do; it prints an epsilon.
+        target_s: the processor seconds to stay below.
     """
 
     name: str
-    randomizer: str
-    tiers: tuple[tuple[float, int], ...] = ()
+    target_s: float
+    options: str = ""
+    tiers: tuple[tuple[float, ...], ...] = ()
     arbitrary: int = 0
-    target_s: float = 1.0
+    program: str = ""
 
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+"""Its multiples are spread evenly over the unit interval, in no order."""
 _ONE = ((1.0, 10_000),)
-_TEN = tuple((round(0.2 * tier, 1), 10**7) for tier in range(1, 11))
+_FEW = ((1.0, 1_000),)
+_THREE = ((0.5, 54_000_000), (1.0, 37_000_000), (2.0, 9_000_000))
+_GAUSSIAN = tuple((tier[0], tier[1], 1e-8) for tier in _THREE)
+_FORTY = tuple((1 + 0.0003 * tier, 3000, 0.1) for tier in range(1, 41))
+_UNEQUAL = """
+from accountant import certify, compose
+rounds = [certify({4.0: 1_000}, "rr", delta=1e-6), certify({0.05: 1_000_000}, "rr", delta=1e-6)]
+print(compose(rounds, delta=1e-6).epsilon)
+"""
 TIMED_CASES = (
-    TimedCase("rr, 10^4 users", "rr", _ONE, target_s=0.1),
-    TimedCase("krr k=10, 10^4 users", "krr", _ONE, target_s=0.1),
-    TimedCase("laplace, 10^4 users", "laplace", _ONE, target_s=0.1),
-    TimedCase("rr, 10^6 arbitrary budgets", "rr", arbitrary=10**6, target_s=1.0),
-    TimedCase("krr k=10, 10^6 arbitrary budgets", "krr", arbitrary=10**6, target_s=1.0),
-    TimedCase("laplace, 10^6 arbitrary budgets", "laplace", arbitrary=10**6, target_s=5.0),
-    TimedCase("rr, 10^8 users in 10 tiers", "rr", _TEN, target_s=10.0),
-    TimedCase("krr k=10, 10^8 users in 10 tiers", "krr", _TEN, target_s=10.0),
-    TimedCase("laplace, 10^8 users in 10 tiers", "laplace", _TEN, target_s=10.0),
+    TimedCase("rr, 10^4 users", 1.5, "--randomizer rr", _ONE),
+    TimedCase("rr, 10^6 arbitrary budgets", 1.5, "--randomizer rr", arbitrary=10**6),
+    TimedCase("krr k=10, 10^6 arbitrary budgets", 1.5, "--randomizer krr --k 10", arbitrary=10**6),
+    TimedCase("laplace, 10^6 arbitrary budgets", 6, "--randomizer laplace", arbitrary=10**6),
+    TimedCase("rr, 10^8 users in 3 tiers", 5, "--randomizer rr", _THREE),
+    TimedCase("krr k=10, 10^8 users in 3 tiers", 5, "--randomizer krr --k 10", _THREE),
+    TimedCase("hemisphere, 10^8 users in 3 tiers", 5, "--randomizer hemisphere", _THREE),
+    TimedCase("laplace, 10^8 users in 3 tiers", 5, "--randomizer laplace", _THREE),
+    TimedCase("gaussian, 10^8 users in 3 tiers", 5, "--randomizer gaussian", _GAUSSIAN),
+    TimedCase("gaussian, 120,000 users in 40 tiers", 3, "--randomizer gaussian", _FORTY),
+    TimedCase("rr, 1,000 users, 3 rounds", 2, "--randomizer rr --rounds 3", _FEW),
+    TimedCase("rr, 1,000 users, 100 rounds", 5, "--randomizer rr --rounds 100", _FEW),
+    TimedCase("rr 4.0 x 1,000 composed with rr 0.05 x 10^6", 5, program=_UNEQUAL),
 )
 
 
 def measure_certificates(report: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Returns seconds and peak memory of each case, each warm in an interpreter of its own.
+    """Returns processor seconds and peak memory of each case.
 
     Args:
         report: called with each row as soon as it is measured.
     """
     rows = []
-    for index in range(len(TIMED_CASES)):
-        program = (
-            "import json; from deploy.bench.certificates import TIMED_CASES, time_case;"
-            f"print(json.dumps(time_case(TIMED_CASES[{index}])))"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        rows.append(json.loads(done.stdout))
+    for case in TIMED_CASES:
+        rows.append(time_case(case))
         report(rows[-1])
     return rows
 
 
 def time_case(case: TimedCase) -> dict[str, Any]:
-    """Returns what one case takes in this process."""
-    import numpy as np
-
-    from accountant import Budgets, certify, lower_bound, randomizer_from_name
-    from runtime.workers import peak_memory_bytes
-
-    randomizer = randomizer_from_name(case.randomizer, **({"k": 10} if case.randomizer == "krr" else {}))
-    certify([1.0] * 100, randomizer, delta=1e-3)  # imports
-    if case.arbitrary:
-        # Seeded: synthetic budgets, the same in every run.
-        budgets = Budgets.from_epsilons(np.random.default_rng(0).uniform(0.05, 2, case.arbitrary))
-    else:
-        budgets = Budgets.from_tiers(case.tiers)
-    started = time.perf_counter()
-    certificate = certify(budgets, randomizer, delta=1e-6, attack=False)
-    certified_s = time.perf_counter() - started
-    started = time.perf_counter()
-    found = lower_bound(budgets, randomizer, delta=1e-6)
+    """Returns what one case takes in a process of its own: user and system seconds, as others may share the cores."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["-c", case.program] if case.program else _command(case, Path(folder))
+        with (Path(folder) / "out").open("wb+") as out:
+            running = subprocess.Popen([sys.executable, *arguments], stdout=out)
+            _, status, used = os.wait4(running.pid, 0)
+            running.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            said = out.read()
+    if running.returncode != 0:
+        raise RuntimeError(f"{case.name}: ended with code {running.returncode}")
+    found = json.loads(said)
+    seconds = used.ru_utime + used.ru_stime
     return {
         "case": case.name,
-        "certify_s": certified_s,
+        "processor_s": seconds,
         "target_s": case.target_s,
-        "share_of_target": certified_s / case.target_s,
-        "attack_s": time.perf_counter() - started,
-        "peak_memory_bytes": peak_memory_bytes(),
-        "epsilon": certificate.epsilon,
-        "attack_epsilon": found.epsilon,
+        "share_of_target": seconds / case.target_s,
+        "peak_memory_bytes": used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "epsilon": found if case.program else found["epsilon"],
+        "attack_epsilon": None if case.program else found["lower_bound"]["epsilon"],
     }
+
+
+def _command(case: TimedCase, folder: Path) -> list[str]:
+    budgets = folder / "budgets.csv"
+    with budgets.open("w", encoding="utf-8") as file:
+        if case.arbitrary:
+            file.write("epsilon\n")
+            file.writelines(f"{0.05 + 1.95 * (place * _GOLDEN % 1)!r}\n" for place in range(case.arbitrary))
+        else:
+            file.write("epsilon,count,delta\n")
+            file.writelines(",".join(map(repr, (*tier, 0.0)[:3])) + "\n" for tier in case.tiers)
+    return ["-m", "deploy.cli", "certify", str(budgets), "--delta", "1e-6", "--json", *case.options.split()]

@@ -68,13 +68,13 @@ def sgd_results(
 def bench_accountant(
     out: Annotated[Path, typer.Option(help="Directory for accountant.json.")] = Path("out"), as_json: Json = False
 ) -> None:
-    """Measure how long certificates take, each warm in a process of its own, beside what they may take."""
+    """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
         from deploy.bench.certificates import measure_certificates
         from deploy.show.documents import write_json
         from deploy.show.tables import certificate_seconds_table
 
-        rows = measure_certificates(lambda row: note(f"{row['case']}: {row['certify_s']:.3f} s"))
+        rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
         write_json(out / "accountant.json", rows)
         show(as_json, {"rows": rows}, certificate_seconds_table(rows), str(out / "accountant.json"))
 

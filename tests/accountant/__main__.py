@@ -21,7 +21,7 @@ _TESTS = [
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
 ]
-_PASSED = re.compile(r"(\d+) passing examples")
+_PASSED = re.compile(r"(\d+) passing\b")
 
 
 def _main(arguments: argparse.Namespace) -> int:

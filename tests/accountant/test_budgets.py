@@ -43,6 +43,23 @@ def test_a_file_with_one_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        'epsilon,count,name\n"1",2,a\n0.5,1,"b, c\nd"\n',
+        "epsilon,count\r\n1.0 , +2\r\n\r\n5e-1,1,beyond\r\n",
+        "count,epsilon\n0_2,1_0e-1\n\uff11,0.5",
+        "\ufeffcount,epsilon\n1,0.5\n2,1\n",
+    ],
+)
+def test_a_file_is_read_alike_quickly_and_line_by_line(tmp_path: Path, text: str) -> None:
+    assert read_budgets_csv(write(tmp_path, text)).tiers == (Tier(0.5, 1), Tier(1.0, 2))
+
+
+def test_the_largest_count_in_a_file_is_exact(tmp_path: Path) -> None:
+    assert read_budgets_csv(write(tmp_path, f"epsilon,count\n1,{2**53 - 1}\n")).num_users == 2**53 - 1
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "line 1.*epsilon"),

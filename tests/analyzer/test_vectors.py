@@ -30,6 +30,15 @@ def test_only_unit_vectors_are_reports() -> None:
             decode_unit_vector(2, bytes(size))
 
 
+def test_signalling_nans_are_refused_without_a_warning() -> None:
+    """Found by the fuzzer: numpy warned in the analyzer, for what any client may send."""
+    plaintext = bytes.fromhex("0000817f") + bytes(4)
+    with pytest.raises(ValueError, match="length nan"):
+        decode_unit_vector(2, plaintext)
+    with pytest.raises(ValueError, match="length nan"):
+        decode_gaussian_vector(2, 5.0, plaintext)
+
+
 def test_gaussian_reports_are_finite_and_no_longer_than_honest_ones() -> None:
     good = np.array([3.0, -4.0], dtype="<f4")
     assert decode_gaussian_vector(2, 5.0, good.tobytes()).tolist() == good.tolist()

@@ -25,6 +25,7 @@ from runtime.store import Store, Transaction
 __all__ = [
     "ACTIONS",
     "ERASE_LOG",
+    "PROGRESS_POINT",
     "SMALL_CHUNK_BYTES",
     "Action",
     "FaultyStore",
@@ -41,6 +42,9 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 ERASE_LOG = "erase the log"
+PROGRESS_POINT = "keep the progress"
+"""What hop 1 has committed then is what it has acknowledged of a sequential round."""
+_PROGRESS = "SELECT content FROM documents WHERE kind = 'sequential-progress'"
 _SENDS, _NO_LIMIT = "read a lane to send", 1 << 30
 _SECRETS = """
     SELECT envelope FROM submissions WHERE envelope IS NOT NULL
@@ -133,6 +137,7 @@ class FaultyStore(Store):
 
     def _transact(self, point: str, work: Callable[[Transaction], T]) -> T:
         action = self._meet(point)
+        kept: list[bytes] = []
 
         def watched(tx: Transaction) -> T:
             if action == "fail":
@@ -143,11 +148,15 @@ class FaultyStore(Store):
             result = work(tx)
             self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
+            if point == PROGRESS_POINT:
+                kept.extend(tx.connection.exec_driver_sql(_PROGRESS).scalars())
             if action == "kill before":
                 self._die()
             return result
 
         result = super()._transact(point, watched)
+        for document in kept:
+            self._witness(f"kept - {document.hex()}")
         if action == "kill after":
             self._die()
         if action == "lose the answer":

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import grpc.aio
 
@@ -27,6 +28,7 @@ from tests.faults.oracle import LETTERS, Attempt, Violation
 from tests.faults.schedules import (
     Close,
     Different,
+    EndAsking,
     Expect,
     Fault,
     Kill,
@@ -44,23 +46,18 @@ from tests.faults.schedules import (
 from tests.faults.worlds import World
 from tests.support.clients import crafted, forged_tickets
 
-__all__ = ["play"]
+__all__ = ["CALL_S", "Game", "play"]
 
 _LOCAL_EPSILON = 20.0
 _MIN_BATCH = 2
 _DEADLINE_S = 1800
 _STEP_S = 0.15  # a step that takes longer goes on beside the next ones
-_CALL_S = 10.0
+CALL_S = 10.0
 _ERASED_S = 5.0
-_FINAL = {
-    pb.ROUND_STATE_DELIVERED,
-    pb.ROUND_STATE_RELEASED,
-    pb.ROUND_STATE_PUBLISHED,
-}
 
 
 @dataclass
-class _Game:
+class Game:
     world: World
     schedule: Schedule
     connections: AsyncExitStack
@@ -74,6 +71,8 @@ class _Game:
     calls: set[asyncio.Task[None]] = field(default_factory=set)
     back_in: dict[str, int] = field(default_factory=dict)  # steps until a service is started again
     closed: bool = False  # the round may have been closed
+    final: ClassVar = {pb.ROUND_STATE_DELIVERED, pb.ROUND_STATE_RELEASED, pb.ROUND_STATE_PUBLISHED}
+    given_up: ClassVar = {pb.ROUND_STATE_REFUSED, pb.ROUND_STATE_DISPOSED}
 
     async def connect(self) -> None:
         """Has operator and clients connect with the deployment file of now; calls under way go on as they are."""
@@ -84,6 +83,21 @@ class _Game:
         self.clients, self.accountant = [
             await self.connections.enter_async_context(self.world.transport.public_channel(entry)) for entry in ways_in
         ]
+
+    def settings(self) -> RoundSettings:
+        """Returns what the operator asks for."""
+        deadline = int(self.world.clock.now()) + _DEADLINE_S if self.schedule.deadline else 0
+        return RoundSettings(
+            Question("letters", KaryResponse(k=LETTERS)),
+            (_LOCAL_EPSILON,),
+            delta=1e-4,
+            epsilon_max=_LOCAL_EPSILON,
+            min_batch_size=_MIN_BATCH,
+            close_deadline_unix_s=deadline,
+        )
+
+    async def begin(self) -> None:
+        """What happens before the steps, without faults."""
 
     # ------------------------------------------------------------- clients
 
@@ -126,7 +140,7 @@ class _Game:
         attempt.seal(self.terms, attempt.tickets(self.terms, answer))
         return True
 
-    async def ask(self, attempt: Attempt, timeout_s: float = _CALL_S, patience_s: float = 0.0) -> None:
+    async def ask(self, attempt: Attempt, timeout_s: float = CALL_S, patience_s: float = 0.0) -> None:
         """Enrols the client if need be, submits, and writes down the answer; without one, nothing is known."""
         if attempt.submission is None and attempt.answers:  # the accountant has given it no tickets
             return
@@ -134,7 +148,7 @@ class _Game:
             if attempt.client not in self.enrolled:
                 register = pb.RegisterClientsRequest(client_keys=[attempt.prepared.client_key])
                 for service in ("accountant", "shuffler-1"):
-                    call = partial(self.enrolment(service).RegisterClients, register, timeout=_CALL_S)
+                    call = partial(self.enrolment(service).RegisterClients, register, timeout=CALL_S)
                     await retrying(call, give_up_after_s=patience_s)
                 self.enrolled.add(attempt.client)
             if attempt.submission is None and not await self.get_tickets(attempt, timeout_s, patience_s):
@@ -163,12 +177,13 @@ class _Game:
             await self.revive()
             _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
 
-    async def close_round(self, patience_s: float) -> None:
+    async def close_round(self, patience_s: float, *, end_sequential: bool = False) -> None:
         self.closed = True
-        hop_1, request = self.world.deployment.shufflers[0].name, rpc.CloseRequest(round_id=self.terms.round_id)
+        hop_1 = self.world.deployment.shufflers[0].name
+        request = rpc.CloseRequest(round_id=self.terms.round_id, end_sequential=end_sequential)
         try:
             await retrying(
-                lambda: self.operator._control(hop_1).Close(request, timeout=_CALL_S), give_up_after_s=patience_s
+                lambda: self.operator._control(hop_1).Close(request, timeout=CALL_S), give_up_after_s=patience_s
             )
         except (grpc.aio.AioRpcError, Refusal):
             return
@@ -181,7 +196,7 @@ class _Game:
         sealed = [attempt for attempt in known if attempt.submission is not None]
         match step:
             case Submit(clients, hang_up_ms, patiently):
-                timeout_s, patience_s = hang_up_ms / 1000 or _CALL_S, self.patience_s(patiently)
+                timeout_s, patience_s = hang_up_ms / 1000 or CALL_S, self.patience_s(patiently)
                 calls = (self.ask(self.attempt(), timeout_s, patience_s) for _ in range(clients))
                 await self.at_once(*calls, patiently=patiently)
             case Repeat(which) if known:
@@ -192,6 +207,8 @@ class _Game:
                 await self.at_once(self.ask(self.tampered(sealed[which % len(sealed)], part, bit)))
             case Close(patiently):
                 await self.at_once(self.close_round(self.patience_s(patiently)), patiently=patiently)
+            case EndAsking():
+                await self.at_once(self.close_round(0.0, end_sequential=True))
             case Fault() as fault:
                 self.arm(number, fault)
             case Kill(service, down) if service not in world.down:
@@ -260,7 +277,7 @@ class _Game:
         for service in sorted(self.world.down):
             await self.world.start(service)
         if self.calls:
-            done, late = await asyncio.wait(self.calls, timeout=2 * _CALL_S)
+            done, late = await asyncio.wait(self.calls, timeout=2 * CALL_S)
             for call in done:
                 call.result()
             if late:
@@ -290,14 +307,14 @@ class _Game:
     async def state_of_hop_1(self) -> pb.RoundState.ValueType:
         request = rpc.GetRoundRequest(round_id=self.terms.round_id)
         patience_s = self.world.bound_s
-        answer = await retrying(lambda: self.shuffler.GetRound(request, timeout=_CALL_S), give_up_after_s=patience_s)
+        answer = await retrying(lambda: self.shuffler.GetRound(request, timeout=CALL_S), give_up_after_s=patience_s)
         return answer.state
 
     async def is_closed(self) -> bool:
         return await self.state_of_hop_1() != pb.ROUND_STATE_OPEN
 
     async def is_published(self) -> bool:
-        return all(state in _FINAL for state in (await self.states()).values())
+        return all(state in self.final for state in (await self.states()).values())
 
     async def states(self) -> dict[str, pb.RoundState.ValueType]:
         """Returns the state of the round in every service that answers.
@@ -312,7 +329,7 @@ class _Game:
             found[name] = pb.ROUND_STATE_UNSPECIFIED
             if isinstance(status, rpc.StatusResponse):
                 found[name] = status.rounds[0].state
-                if status.rounds[0].state in (pb.ROUND_STATE_REFUSED, pb.ROUND_STATE_DISPOSED):
+                if status.rounds[0].state in self.given_up:
                     raise Violation(f"{name}: the round is {pb.RoundState.Name(status.rounds[0].state)}")
         return found
 
@@ -329,25 +346,32 @@ class _Game:
         for attempt in self.attempts:
             await self.ask(attempt, patience_s=self.world.bound_s)
         oracle.check_answers(self.attempts, may_be_closed=self.closed)
-        analyzer = stubs.AnalyzerStub(self.operator._analyzer)
-        request = rpc.GetResultRequest(round_id=self.terms.round_id)
-        documents = [(await analyzer.GetResult(request, timeout=_CALL_S)).publication for _ in range(2)]
-        if documents[0] != documents[1]:
-            raise Violation("the published result changed")
-        publication, certificate = read_publication(documents[0], self.world.deployment)
+        publication, certificate = await self.result()
         if not certificate.granted:
             raise Violation(f"refused: {certificate.refusals}")
         lists = [await self.passed_on(lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)]
         oracle.check_counted(self.attempts, publication, certificate, lists)
+        await self.judge_files()
+
+    async def judge_files(self) -> None:
+        """What holds for every round, whatever it published."""
         testimony = self.world.testimony()
         oracle.check_order(testimony)
-
         await self.until_forgotten(testimony)
         self.listen()
 
+    async def result(self) -> tuple[pb.Publication, pb.Certificate]:
+        """Returns what was published, which is the same however often one asks."""
+        analyzer = stubs.AnalyzerStub(self.operator._analyzer)
+        request = rpc.GetResultRequest(round_id=self.terms.round_id)
+        documents = [(await analyzer.GetResult(request, timeout=CALL_S)).publication for _ in range(2)]
+        if documents[0] != documents[1]:
+            raise Violation("the published result changed")
+        return read_publication(documents[0], self.world.deployment)
+
     async def passed_on(self, lane: pb.Lane.ValueType) -> list[bytes]:
         request = rpc.GetInclusionRequest(round_id=self.terms.round_id, lane=lane)
-        page = await self.shuffler.GetInclusion(request, timeout=_CALL_S)
+        page = await self.shuffler.GetInclusion(request, timeout=CALL_S)
         return [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
 
     async def until_forgotten(self, testimony: Mapping[str, Iterable[str]]) -> None:
@@ -368,26 +392,16 @@ class _Game:
             raise Violation("\n".join(["a service failed:", *self.world.complaints()]))
 
 
-def _settings(schedule: Schedule, now_s: float) -> RoundSettings:
-    return RoundSettings(
-        Question("letters", KaryResponse(k=LETTERS)),
-        (_LOCAL_EPSILON,),
-        delta=1e-4,
-        epsilon_max=_LOCAL_EPSILON,
-        min_batch_size=_MIN_BATCH,
-        close_deadline_unix_s=int(now_s) + _DEADLINE_S if schedule.deadline else 0,
-    )
-
-
-async def _open_round(world: World, operator: Operator, schedule: Schedule) -> RoundTerms:
+async def _open_round(game: Game) -> RoundTerms:
     """Opens a round under faults; killed services are started again at once. A round that fails is left behind."""
+    world, schedule = game.world, game.schedule
     for number, fault in enumerate(schedule.opening):
         world.order(fault.service, trap=Trap(-1 - number, fault.point, fault.action, fault.nth))
 
     async with _supervised(world):
         for number in range(5):
             try:
-                return await operator.open_round(_settings(schedule, world.clock.now()), f"round-{number}")
+                return await game.operator.open_round(game.settings(), f"round-{number}")
             except (grpc.aio.AioRpcError, Refusal):
                 continue
     raise Violation("no round can be opened")
@@ -416,16 +430,17 @@ async def _supervised(world: World) -> AsyncIterator[None]:
         await supervisor
 
 
-async def play(world: World, schedule: Schedule) -> None:
+async def play(world: World, schedule: Schedule, make_game: Callable[..., Game] = Game) -> None:
     """Plays the schedule in a world that has been built.
 
     Raises:
         Violation: a promise was broken.
     """
     async with AsyncExitStack() as connections:
-        game = _Game(world, schedule, connections)
+        game = make_game(world, schedule, connections)
         await game.connect()
-        game.terms = await _open_round(world, game.operator, schedule)
+        game.terms = await _open_round(game)
+        await game.begin()
         for number, step in enumerate(schedule.steps):
             await game.step(number, step)
         await game.heal()

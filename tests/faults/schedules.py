@@ -17,8 +17,10 @@ from tests.faults.links import LinkState
 __all__ = [
     "CLIENTS",
     "POINTS",
+    "SEQUENTIAL_POINTS",
     "Close",
     "Different",
+    "EndAsking",
     "Expect",
     "Fault",
     "Kill",
@@ -35,6 +37,7 @@ __all__ = [
     "links",
     "point_names",
     "schedules",
+    "sequential_schedules",
     "services",
 ]
 
@@ -109,10 +112,46 @@ POINTS: dict[str, tuple[str, ...]] = {
 """Every transaction of a round, by role."""
 
 
-def point_names(service: str) -> tuple[str, ...]:
-    """Returns the commit points of a service."""
+SEQUENTIAL_POINTS: dict[str, tuple[str, ...]] = {
+    "first hop": (
+        "find who may attend",
+        "read what a stream has missed",
+        "read order and progress",
+        "keep the progress",
+        "keep the last progress",
+        "sign the sequential report",
+        "read the sequential report",
+        "finish the sequential part",
+    ),
+    "hop": (
+        "read the keys to relay",
+        "keep the sequential report",
+        "read the sequential report",
+        "finish the sequential part",
+    ),
+    "accountant": (
+        "keep the sequential report",
+        "read what the sequential part came to",
+        "amend the ledger",
+        "finish the last certificate",
+        "show the certificate",
+    ),
+    "analyzer": (
+        "read the keys to open answer keys",
+        "begin the sequential part",
+        "find the round of an answer",
+        "read the answer keys",
+        "learn from an answer",
+        "read the model",
+    ),
+}
+"""What a sequential round has besides."""
+
+
+def point_names(service: str, *, sequential: bool = False) -> tuple[str, ...]:
+    """Returns the commit points of a service in a round, or those that only a sequential round has."""
     role = {"shuffler-1": "first hop", "accountant": "accountant", "analyzer": "analyzer"}
-    return POINTS[role.get(service, "hop")]
+    return (SEQUENTIAL_POINTS if sequential else POINTS)[role.get(service, "hop")]
 
 
 def services(hops: int) -> tuple[str, ...]:
@@ -169,6 +208,11 @@ class Close:
 
 
 @dataclass(frozen=True)
+class EndAsking:
+    """The operator ends the asking of a sequential round."""
+
+
+@dataclass(frozen=True)
 class Fault:
     """Something happens at a commit point of a service; a killed service comes back after `down` more steps."""
 
@@ -179,7 +223,7 @@ class Fault:
     down: int = 0
 
     def __post_init__(self) -> None:
-        if self.point not in point_names(self.service):
+        if self.point not in point_names(self.service) + point_names(self.service, sequential=True):
             raise ValueError(f"{self.point!r} must be a commit point of {self.service}, else nothing ever happens")
 
 
@@ -246,6 +290,7 @@ Step = (
     | Different
     | Tamper
     | Close
+    | EndAsking
     | Fault
     | Kill
     | Restart
@@ -263,6 +308,7 @@ class Schedule:
     Attributes:
         deadline: the round has a deadline (in half an hour), which `Trouble.clock_offset_s` can bring about.
         closed_by: who closes it in the end; "clock" needs a deadline.
+        sequential: clients have submitted before the steps, and answer one after the other meanwhile.
     """
 
     hops: int = 2
@@ -270,23 +316,25 @@ class Schedule:
     closed_by: Literal["operator", "clock"] = "operator"
     opening: tuple[Fault, ...] = ()
     steps: tuple[Step, ...] = ()
+    sequential: bool = False
 
 
 _INDEX = st.integers(0, 7)
 
 
-def _points(service: str) -> st.SearchStrategy[str]:
+def _points(service: str, sequential: bool) -> st.SearchStrategy[str]:
     """Draws steps of a round, which have a name, more often than the mere reading and bookkeeping in a lambda."""
-    steps = [name for name in point_names(service) if not name.startswith(("read ", "find "))]
-    return st.one_of(st.sampled_from(steps), st.sampled_from(point_names(service)))
+    names = point_names(service) + (point_names(service, sequential=True) * 3 if sequential else ())
+    steps = [name for name in names if not name.startswith(("read ", "find "))]
+    return st.one_of(st.sampled_from(steps), st.sampled_from(names))
 
 
-def _faults(hops: int) -> st.SearchStrategy[Fault]:
+def _faults(hops: int, sequential: bool = False) -> st.SearchStrategy[Fault]:
     return st.sampled_from(services(hops)).flatmap(
         lambda service: st.builds(
             Fault,
             st.just(service),
-            _points(service),
+            _points(service, sequential),
             st.sampled_from(ACTIONS),
             nth=st.sampled_from((1, 1, 1, 2, 3)),
             down=st.integers(0, 3),
@@ -344,6 +392,34 @@ def schedules(max_steps: int = 14) -> st.SearchStrategy[Schedule]:
         lambda hops: st.builds(
             lambda end, opening, steps: Schedule(hops, end[0], end[1], tuple(opening), tuple(steps)),
             ending,
+            st.lists(_faults(hops), max_size=1),
+            steps(hops),
+        )
+    )
+
+
+def sequential_schedules(max_steps: int = 10) -> st.SearchStrategy[Schedule]:
+    """Returns a strategy for sequential rounds, which are attended, asked and ended while the steps are taken."""
+
+    def steps(hops: int) -> st.SearchStrategy[list[Step]]:
+        anyone = st.sampled_from(services(hops))
+        state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
+        step: st.SearchStrategy[Step] = st.one_of(
+            _faults(hops, sequential=True),
+            _faults(hops, sequential=True),
+            st.builds(Kill, anyone, st.integers(0, 3)),
+            st.builds(Restart, anyone),
+            st.builds(Rotate, anyone),
+            st.builds(LinkFault, st.sampled_from(links(hops)), state, st.sampled_from((0, 0, 5, 30))),
+            st.builds(Trouble, anyone, delay_ms=st.sampled_from((0, 2)), disk_full=st.booleans()),
+            st.builds(Pause, st.sampled_from((50, 300, 1000))),
+            st.sampled_from([EndAsking(), Pause(300), Pause(300)]),
+        )
+        return st.lists(step, min_size=1, max_size=max_steps)
+
+    return st.integers(1, 2).flatmap(
+        lambda hops: st.builds(
+            lambda opening, steps: Schedule(hops, opening=tuple(opening), steps=tuple(steps), sequential=True),
             st.lists(_faults(hops), max_size=1),
             steps(hops),
         )

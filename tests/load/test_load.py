@@ -23,7 +23,7 @@ from tests.support import settings
 from tests.support.clients import seal_all_of
 from tests.support.rounds import Table, table
 
-NUM_GOOD = 300
+NUM_GOOD = 120
 NUM_BAD = 50
 PATIENCE_S = 120.0
 
@@ -42,6 +42,7 @@ async def many(at: Table, terms: RoundTerms) -> None:
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
+@pytest.mark.no_cover
 @pytest.mark.asyncio
 async def test_many_clients_get_through_fifty_bad_peers_of_every_kind(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n", over_tls=True) as at:
@@ -72,7 +73,7 @@ async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> N
     context.set_alpn_protocols(["h2"])
 
     async def handshakes() -> None:
-        for _ in range(60):
+        for _ in range(20):
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(host, int(port), ssl=context)
                 writer.close()

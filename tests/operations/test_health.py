@@ -242,7 +242,7 @@ async def reflect(channel: grpc.aio.Channel) -> reflection_pb2.ServerReflectionR
 
 @pytest.mark.asyncio
 async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> None:
-    async with deployed(tmp_path) as (local, operator):
+    async with deployed(tmp_path, names=["shuffler-1"]) as (local, operator):
         address = settings_of(local.directory, "shuffler-1").admin_listen or ""
         async with grpc.aio.insecure_channel(address) as admin:
             answer = await reflect(admin)
@@ -264,7 +264,7 @@ async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> No
 @pytest.mark.asyncio
 async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
     """More watchers than the service has calls would lock everybody else out."""
-    async with deployed(tmp_path) as (local, operator):
+    async with deployed(tmp_path, names=["shuffler-1"]) as (local, operator):
         allowed = settings_of(local.directory, "shuffler-1").max_concurrent_calls
         async with public_channel(operator.deployment.shufflers[0]) as public:
             stub: Any = health_pb2_grpc.HealthStub(public)

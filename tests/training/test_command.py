@@ -94,8 +94,6 @@ def test_an_epoch_of_digits_through_a_deployment(tmp_path: Path) -> None:
     assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
     # Reproduction: a second run went on from a checkpoint whose deployment was gone.
     assert not (tmp_path / "checkpoint.pt").exists()
-    again = train("--epochs", "1", "--hops", "1", "--out", tmp_path)
-    assert [epoch["steps"] for epoch in again["history"]] == [1]
 
 
 @pytest.mark.processes
@@ -190,10 +188,10 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("order", ["batch", "sequential"])
 def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
-    arguments = ("--unit", "record", "--clients", "4", "--budgets", "2:1", "--epochs", "2", "--order", order)
+    arguments = ("--unit", "record", "--clients", "2", "--budgets", "2:1", "--epochs", "2", "--order", order)
     # In real time, here alone: no client misses so long a period, on however busy a machine.
     found = train(*arguments, "--period-s", "2", "--out", tmp_path, "--dir", local.directory)
-    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [4, 8])
+    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [2, 4])
     first, second = (epoch["epsilon"] for epoch in found["history"])
     assert first == pytest.approx(2.0, rel=1e-6)
     assert 2.0 * math.sqrt(2) < second < 4.0

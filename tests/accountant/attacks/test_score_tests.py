@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from accountant.attacks.event_tests import Target
+from accountant.attacks.lower_bound import lower_bound
 from accountant.attacks.score_tests import ScoreTest
 
 Floats = npt.NDArray[np.float64]
@@ -30,3 +31,17 @@ def test_scores_add_up(epsilon: float) -> None:
     exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
     found = game.best(Target(epsilon=epsilon)).score
     assert exact - 1e-10 < found <= exact
+
+
+@pytest.mark.parametrize(
+    ("budgets", "delta", "least"),
+    [  # where an interval proves 0.0301, 0.0318 and 0.1252
+        ({1.0: 10_000}, 1e-6, 0.0313),
+        ({0.1: 5_400, 0.5: 3_700, 1.0: 900}, 1e-6, 0.0397),
+        ({0.1: 9_000, 3.0: 1_000}, 1e-6, 0.1685),
+    ],
+)
+def test_noise_is_attacked_by_sums_of_likelihood_ratios(budgets: dict[float, int], delta: float, least: float) -> None:
+    found = lower_bound(budgets, "laplace", delta=delta)
+    assert found.epsilon >= least
+    assert "sum of scores" in found.attack

@@ -1,0 +1,85 @@
+"""A privacy profile as a curve: between its points, inverted, compared, drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+import croupier
+from accountant.certified_profile import CertifiedProfile
+
+DELTAS = [1e-2, 1e-4, 1e-6]
+
+
+@pytest.fixture(scope="module")
+def curve() -> CertifiedProfile:
+    return croupier.privacy_profile({0.5: 30, 1.0: 50}, "rr", deltas=DELTAS)
+
+
+@pytest.fixture(scope="module")
+def other() -> CertifiedProfile:
+    """Of Gaussian noise, which is not worth the same against it at every delta."""
+    return croupier.privacy_profile([(1.0, 80, 1e-9)], "gaussian", deltas=DELTAS)
+
+
+def test_between_its_points_the_curve_is_certified(curve: CertifiedProfile) -> None:
+    for point in curve.points:
+        assert point.delta <= curve(point.epsilon) <= point.delta * (1 + 1e-9)
+        assert curve.epsilon(point.delta) == pytest.approx(point.epsilon, rel=1e-6)
+    last = 1.0
+    for step in range(9):
+        epsilon = 0.12 * step
+        attack = croupier.lower_bound({0.5: 30, 1.0: 50}, "rr", epsilon=epsilon)
+        assert attack.delta <= curve(epsilon) <= last
+        last = curve(epsilon)
+    assert curve(1.0) == curve(5.0) == 0.0  # the local budget of a pure randomizer
+    assert curve(0.0) < 0.5
+
+
+def test_the_inverse_is_on_the_sound_side(curve: CertifiedProfile, other: CertifiedProfile) -> None:
+    for delta in (1.0, 0.2, 1e-3, 3e-5, 1e-12, 0.0):
+        epsilon = curve.epsilon(delta)
+        assert curve(epsilon) <= delta
+        assert epsilon == 0.0 or curve(epsilon * (1 - 1e-9)) >= delta * (1 - 1e-6)
+    with pytest.raises(ValueError, match="the least of the curve"):
+        other.epsilon(1e-30)
+    with pytest.raises(ValueError, match="epsilon"):
+        curve(-1.0)
+    with pytest.raises(ValueError, match="delta"):
+        curve.epsilon(1.5)
+
+
+def test_of_two_curves_it_is_told_which_is_lower_where(curve: CertifiedProfile, other: CertifiedProfile) -> None:
+    assert [span.lower for span in curve.compare(curve)] == ["neither"]
+    spans = curve.compare(other)
+    assert {span.lower for span in spans} >= {"first", "second"}
+    assert spans[0].low == 0.0
+    assert math.isinf(spans[-1].high)
+    for before, after in itertools.pairwise(spans):
+        assert before.high == after.low
+        assert curve(before.high) == pytest.approx(other(before.high), rel=1e-6)
+    swapped = {"first": "second", "second": "first", "neither": "neither"}
+    assert [swapped[span.lower] for span in spans] == [span.lower for span in other.compare(curve)]
+    for span in spans:
+        for share in (0.01, 0.5, 0.99):
+            epsilon = span.low + share * (min(span.high, 2 * span.low + 1) - span.low)
+            if span.lower != "neither":
+                low, high = (curve, other) if span.lower == "first" else (other, curve)
+                assert low(epsilon) <= high(epsilon)
+
+
+def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile) -> None:
+    axes = curve.plot()
+    line, certified, attacks = axes.get_lines()
+    assert all(delta >= curve(epsilon) for epsilon, delta in line.get_xydata())
+    assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
+    assert all(a <= c for a, c in zip(attacks.get_xdata(), certified.get_xdata(), strict=True))
+    assert curve.plot(axes) is axes
+    assert len(axes.get_lines()) == 6
+    certificate = curve.points[0].certificate
+    drawn = certificate.plot()
+    assert [label.get_text() for label in drawn.get_yticklabels()] == ["30 users", "50 users"]
+    widths = sorted(bar.get_width() for bar in drawn.patches)
+    assert widths == sorted([0.5, 1.0, *(tier.epsilon for tier in certificate.tiers)])
