@@ -130,8 +130,8 @@ def _mnist(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Dataset:
 def with_features(dataset: Dataset, features: str) -> Dataset:
     """Returns the data set with its images put into features.
 
-    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. scattering: 120 combinations of averaged
-    wavelet moduli. pca: 60 principal components of the training images, whitened.
+    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. scattering: 120 combinations of
+    wavelet moduli (`deploy.training.scattering`). pca: 60 principal components of the training images, whitened.
 
     Raises:
         ValueError: an unknown name.
@@ -139,11 +139,13 @@ def with_features(dataset: Dataset, features: str) -> Dataset:
     check_choice("features", features, FEATURES)
     if features == "pixels":
         return dataset
-    change = {
-        "dct": lambda: _dct(dataset.side),
-        "scattering": lambda: partial(scattering, side=dataset.side),
-        "pca": lambda: _pca(dataset.train.features),
-    }[features]()
+    change: Callable[[torch.Tensor], torch.Tensor]
+    if features == "dct":
+        change = _dct(dataset.side)
+    elif features == "scattering":
+        change = partial(scattering, side=dataset.side)
+    else:
+        change = _pca(dataset.train.features)
 
     def changed(examples: Examples) -> Examples:
         return Examples(change(examples.features), examples.targets)

@@ -20,7 +20,7 @@ COMPONENTS = 120
 _SIDE, _WINDOWS, _DIRECTIONS = 28, 7, 8
 _WAVELETS = ((0.8, 0.75 * math.pi, 7, 1), (1.6, 0.375 * math.pi, 11, 2), (3.2, 0.1875 * math.pi, 21, 4))
 """(width in pixels, frequency in radians a pixel, side of the filter, step between its places) of each scale."""
-_WHITENING = 0.3
+_WHITENING = 0.6
 """Components are divided by their standard deviation among the strokes to this power."""
 _LENGTH = 3.0
 """Of every image's features; the bias of a linear model has 1."""
@@ -37,7 +37,7 @@ def scattering(images: torch.Tensor, side: int) -> torch.Tensor:
     """
     mean, components = _components()
     rows = []
-    for part in images.split(_AT_ONCE):
+    for part in torch.split(images, _AT_ONCE):
         square = part.reshape(-1, 1, side, side)
         if side != _SIDE:
             square = interpolate(square, (_SIDE, _SIDE), mode="bilinear", align_corners=False)
@@ -47,7 +47,8 @@ def scattering(images: torch.Tensor, side: int) -> torch.Tensor:
 
 def _to_length(rows: torch.Tensor, length: float) -> torch.Tensor:
     lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows * (length / lengths.clamp(min=1e-6))
+    scaled: torch.Tensor = rows * (length / lengths.clamp(min=1e-6))
+    return scaled
 
 
 @cache
@@ -116,7 +117,7 @@ def _strokes() -> torch.Tensor:
     thickness = 1.7 + 0.6 * torch.rand((_STROKES, 1, 1), generator=source)
     place = torch.arange(_SIDE)
     drawn = []
-    for some, thick in zip(points.split(100), thickness.split(100), strict=True):
+    for some, thick in zip(torch.split(points, 100), torch.split(thickness, 100), strict=True):
         down, right = some[:, :, 0, None] - place, some[:, :, 1, None] - place
         distance = (down[:, :, :, None] ** 2 + right[:, :, None, :] ** 2).amin(dim=1).sqrt()
         drawn.append((thick - distance).clamp(0, 1))
