@@ -20,7 +20,7 @@ from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExchangeProfile", "HostProduct", "Peak", "exchange_bound", "peak", "split_between"]
+__all__ = ["ExchangeProfile", "HostProduct", "Peak", "exchange_bound", "log_mean", "peak", "split_between"]
 
 SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
@@ -195,6 +195,14 @@ def _edges(step: float, end: float) -> Floats:
     bulk, growth = _bulk(step), 1 + GROWTH * step
     widening = max(1, math.ceil(math.log(max(end / BULK, 1.0)) / math.log(growth)))
     return np.concatenate([bulk, BULK * growth ** np.arange(1, widening + 1)])
+
+
+def log_mean(exponent: Floats, log_mass: Floats) -> Floats:
+    """Returns ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
+    terms = exponent + log_mass
+    top = terms.max(-1)
+    logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
+    return logarithm
 
 
 def split_between(values: Floats, mass: Floats, nodes: Floats) -> Floats:

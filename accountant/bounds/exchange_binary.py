@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accountant.bounds.exact_binary import bit_probabilities, shown_alone
-from accountant.bounds.exchange import ExchangeProfile, split_between
+from accountant.bounds.exchange import ExchangeProfile, log_mean, split_between
 from accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
 from accountant.numerics.count_law import CountLaw, blanket_count
@@ -91,7 +91,7 @@ class _BitProduct:
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
         exponent, _, _ = self._exponents(theta)
-        factors: Floats = _log_mean(exponent, self.signs.log_mass).max(-1)
+        factors: Floats = log_mean(exponent, self.signs.log_mass).max(-1)
         return self._shares @ factors
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
@@ -103,7 +103,7 @@ class _BitProduct:
             return np.full(edges.size - 1, math.inf), math.inf
         for tier, share in enumerate(self._shares.tolist()):
             drop = self._drop(tier, shifts[tier, 0], edges, rounding)
-            factor = _log_mean(exponents[tier, 0, :, None, :] + drop, self.signs.log_mass).max(0)
+            factor = log_mean(exponents[tier, 0, :, None, :] + drop, self.signs.log_mass).max(0)
             total += share * factor
             size += share * np.abs(factor)
         error = float((terms * (4 + shifts.max((1, 2, 3))) * rounding).max())
@@ -167,14 +167,6 @@ def _excess(t: Floats) -> Floats:
         series = 1 + series * small / k
     excess: Floats = np.where(near, series * small * small / 2, np.expm1(t) - t)
     return excess
-
-
-def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
-    """Returns ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
-    terms = exponent + log_mass
-    top = terms.max(-1)
-    logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
-    return logarithm
 
 
 def _mean_sign(blanket: CountLaw) -> _Signs:

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.bounds.exchange import ExchangeProfile, split_between
+from accountant.bounds.exchange import ExchangeProfile, log_mean, split_between
 from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw, blanket_count
@@ -112,7 +112,7 @@ class _NoiseProduct:
         for family, slots, weight, share in self._tiers():
             z: Complexes = np.asarray(theta[:, None, None] * (weight * slots.values), dtype=np.complex128)
             squared = self._log_squared(family, z)
-            total += share * _log_mean(squared / (2 * weight), slots.log_mass).max(-1)
+            total += share * log_mean(squared / (2 * weight), slots.log_mass).max(-1)
         return total
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
@@ -122,7 +122,7 @@ class _NoiseProduct:
         for family, slots, weight, share in self._tiers():
             z: Complexes = np.asarray(theta * (weight * slots.values[:, None, None]), dtype=np.complex128)
             at_rest = self._log_squared(family, z)[..., 0].T  # (F, J)
-            height = _log_mean(at_rest / (2 * weight), slots.log_mass)
+            height = log_mean(at_rest / (2 * weight), slots.log_mass)
             near = share * (height.max() - height) < NEAR
             factor = np.full(cells, -math.inf)
             for which, stride in ((near, 1), (~near, STRIDE)):
@@ -131,7 +131,7 @@ class _NoiseProduct:
                         value = self._falling(
                             family.only(part), theta * weight * slots.values, edges, bulk, stride, at_rest[part]
                         )
-                        factor = np.maximum(factor, _log_mean(value / (2 * weight), slots.log_mass).max(0))
+                        factor = np.maximum(factor, log_mean(value / (2 * weight), slots.log_mass).max(0))
             total += share * factor
             size += share * np.abs(factor)
             error += share * slots.relative_error
@@ -179,13 +179,6 @@ class _NoiseProduct:
         squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
         logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
         return logarithm
-
-
-def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
-    terms = exponent + log_mass
-    top = terms.max(-1)
-    logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
-    return logarithm
 
 
 def _mass(rate: float, centre: float, edges: Floats) -> Floats:

@@ -50,7 +50,8 @@ def tightness(
 def sgd_results(
     data: Annotated[Path | None, typer.Option(help="Directory of MNIST's IDX files; downloaded if absent.")] = None,
     page: Annotated[Path, typer.Option(help="The page whose tables are replaced.")] = Path("docs/sgd.md"),
-    out: Annotated[Path, typer.Option(help="For sgd.json.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="For sgd-results.json and sgd-scattering.json.")] = Path("out"),
+    part: Annotated[str, typer.Option(help="Only this part of the page: results or scattering; both if empty.")] = "",
     epochs: Annotated[
         int, typer.Option(help="Train for this many epochs, for a quick look; 0: as many as the settings say.")
     ] = 0,
@@ -59,10 +60,12 @@ def sgd_results(
     """Repeat every row of docs/sgd.md: the paper's experiment, and 60,000 users with certified central epsilon."""
     with plain_errors():
         from deploy.training.datasets import load_dataset
-        from deploy.training.results import write_page
+        from deploy.training.results import PARTS, write_page
 
-        outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs)
-        show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {out / 'sgd.json'}")
+        parts = (part,) if part else tuple(PARTS)
+        outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs, parts)
+        written = ", ".join(str(out / f"sgd-{name}.json") for name in parts)
+        show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {written}")
 
 
 def bench_accountant(

@@ -31,7 +31,8 @@ def train(
     features: Annotated[
         str,
         typer.Option(
-            help="pixels, dct (looks at no data), or pca (fitted to the data, which no certificate covers: HEURISTIC)."
+            help="pixels, dct or scattering (which look at no data), or pca (fitted to the data, which no certificate "
+            "covers: HEURISTIC)."
         ),
     ] = TrainingConfig.features,
     model: Annotated[

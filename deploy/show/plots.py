@@ -161,7 +161,7 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
         results: `TrainingOutcome.document()` of each.
         path: PNG, SVG or PDF.
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     with _figure(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
@@ -177,6 +177,9 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
         epsilons = [one["epsilon"] for result in results for one in result["history"] if one["epsilon"] is not None]
         if epsilons and max(epsilons) > 10 * min(epsilons):
             by_epsilon.set_xscale("log")
+            by_epsilon.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            by_epsilon.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            by_epsilon.xaxis.set_minor_formatter(NullFormatter())
         by_epoch.legend()
 
 

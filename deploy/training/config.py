@@ -15,7 +15,7 @@ from deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 __all__ = ["DATASETS", "FEATURES", "MODELS", "StepRule", "TrainingConfig", "check_choice", "check_model"]
 
 DATASETS = ("digits", "mnist")
-FEATURES = ("pixels", "dct", "pca")
+FEATURES = ("pixels", "dct", "scattering", "pca")
 MODELS = ("softmax", "relu")
 _MAX_LOCAL_EPSILON = 20.0
 _LEARNING_RATES = {
@@ -83,7 +83,8 @@ class TrainingConfig:
     Attributes:
         dataset: "digits" (1,797 small images, offline) or "mnist".
         data: mnist: the directory of the IDX files; downloaded if not given.
-        features: "pixels", "dct" (looks at no data), or "pca" (fitted to the data, which no certificate covers).
+        features: "pixels", "dct" or "scattering" (which look at no data), or "pca" (fitted to the data, which no
+            certificate covers).
         model: "softmax", "relu", or a Python file that defines model(inputs, classes).
         unit: what is protected: a "user" with one example, or one "record" of a client with many.
         clients: unit record: how many clients share the examples, at least 2.

@@ -1,7 +1,7 @@
 """Data sets for training: scikit-learn's digits (offline), MNIST from IDX files or downloaded; and their features.
 
-`dct` is a transform that does not depend on the data, so it costs no privacy. `pca` is fitted to the training data, as
-GSPA does it, and what it shows is not accounted for: results with it say so.
+`dct` and `scattering` are transforms that do not depend on the data, so they cost no privacy. `pca` is fitted to the
+training data, as GSPA does it, and what it shows is not accounted for: results with it say so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from deploy.training.config import DATASETS, FEATURES, check_choice
+from deploy.training.scattering import scattering
 
 __all__ = ["Dataset", "Examples", "load_dataset", "with_features"]
 
@@ -128,8 +130,8 @@ def _mnist(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Dataset:
 def with_features(dataset: Dataset, features: str) -> Dataset:
     """Returns the data set with its images put into features.
 
-    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. pca: 60 principal components of the
-    training images, whitened.
+    pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. scattering: 120 combinations of
+    wavelet moduli (`deploy.training.scattering`). pca: 60 principal components of the training images, whitened.
 
     Raises:
         ValueError: an unknown name.
@@ -137,7 +139,13 @@ def with_features(dataset: Dataset, features: str) -> Dataset:
     check_choice("features", features, FEATURES)
     if features == "pixels":
         return dataset
-    change = _dct(dataset.side) if features == "dct" else _pca(dataset.train.features)
+    change: Callable[[torch.Tensor], torch.Tensor]
+    if features == "dct":
+        change = _dct(dataset.side)
+    elif features == "scattering":
+        change = partial(scattering, side=dataset.side)
+    else:
+        change = _pca(dataset.train.features)
 
     def changed(examples: Examples) -> Examples:
         return Examples(change(examples.features), examples.targets)

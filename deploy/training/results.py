@@ -1,12 +1,13 @@
 """The results of docs/sgd.md: the paper's setting with and without noise, and users with hemisphere reports.
 
-Every row is a simulation with the estimators and certificates of a deployed run. Step sizes and the number of epochs of
-the user-level rows were chosen on the validation split (docs/sgd.md says how); the test examples are looked at once.
+Every row is a simulation with the estimators and certificates of a deployed run. What the user-level rows are trained
+with was chosen on the validation split, whose examples are users in the rows with dct features and nobody's in those
+with scattering (docs/sgd.md says how); the test examples are looked at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import torch
 from accountant.results import round_up
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_training
-from deploy.training.config import StepRule
+from deploy.training.config import StepRule, check_choice
 from deploy.training.datasets import Dataset, Examples, with_features
 from deploy.training.descent import Descent, evaluate
 from deploy.training.models import load_model
@@ -25,9 +26,8 @@ from deploy.training.outcome import EpochRecord, TrainingOutcome
 from deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
 from deploy.training.simulation import silo_epochs, user_epochs
 
-__all__ = ["SETTINGS", "Setting", "run_setting", "write_page"]
+__all__ = ["PARTS", "Setting", "run_setting", "write_page"]
 
-_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 _CLIENTS, _SILO_CLIP, _SILO_DELTA = 100, 2.0, 1e-5
 _USER_DELTA = 1e-6
 _BUDGET_SEED = 2024
@@ -46,6 +46,9 @@ class Setting:
         rule: how a step is taken.
         local: returns the clients' local epsilons for their number, float64 (n,); None for no noise.
         claimed: the accuracy that the paper claims.
+        clipping_norm: longer gradients of a user are scaled down to this length.
+        held_out: whether the examples that the settings were chosen on are no users; else they are, and the
+            certificate says that it does not cover the choice.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Setting:
     rule: StepRule
     local: Callable[[int], np.ndarray[Any, np.dtype[np.float64]]] | None
     claimed: str = ""
+    clipping_norm: float = 1.0
+    held_out: bool = False
 
 
 def _uniform(low: float, high: float) -> Callable[[int], np.ndarray[Any, np.dtype[np.float64]]]:
@@ -70,8 +75,14 @@ def _thirds(count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([1.0, 2.0, 4.0])[np.random.default_rng(_BUDGET_SEED).permutation(count) % 3]
 
 
+def _scattering(name: str, epochs: int, learning_rate: float, local_epsilon: float | None) -> Setting:
+    rule = StepRule(learning_rate, averaging=0.1)
+    local = None if local_epsilon is None else _constant(local_epsilon)
+    return Setting(name, "user", "softmax", "scattering", epochs, rule, local, clipping_norm=0.3, held_out=True)
+
+
 _PAPER, _USER = StepRule(0.05), StepRule(10.0, 0.5, averaging=0.2)
-SETTINGS = (
+_RESULTS = (
     Setting("no noise", "record", "relu", "pca", 50, _PAPER, None, "96.78 %"),
     Setting("constant 0.5", "record", "relu", "pca", 50, _PAPER, _constant(0.5), "94.8 %"),
     Setting("U(0.01, 2)", "record", "relu", "pca", 50, _PAPER, _uniform(0.01, 2.0), "93.5 %"),
@@ -82,6 +93,16 @@ SETTINGS = (
     Setting("all 2", "user", "softmax", "dct", 60, _USER, _constant(2.0)),
     Setting("all 1", "user", "softmax", "dct", 60, _USER, _constant(1.0)),
 )
+_SCATTERING = (
+    _scattering("no noise", 140, 16.0, None),
+    _scattering("all 4", 14, 64.0, 4.0),
+    _scattering("all 3", 42, 32.0, 3.0),
+    _scattering("all 2", 140, 16.0, 2.0),
+    _scattering("all 1.5", 290, 8.0, 1.5),
+)
+PARTS = {"results": _RESULTS, "scattering": _SCATTERING}
+"""The rows of the page, by the name of the comments that they stand between."""
+_LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def _final(dataset: Dataset) -> Dataset:
@@ -98,16 +119,17 @@ def run_setting(
 
     Args:
         setting: what to train.
-        dataset: before its features are taken.
+        dataset: with the setting's features.
         say: called with a line after every epoch.
         epochs: fewer than the setting has, for a look; 0 for all.
         seed: of the simulation.
     """
-    examples = _final(with_features(dataset, setting.features))
+    examples = dataset if setting.held_out else _final(dataset)
     model = load_model(setting.model, examples.train.features.shape[1], examples.classes)
     count, many = len(examples.train), epochs or setting.epochs
-    # The settings of the user-level rows were chosen on validation examples that are users here; the paper's are given.
-    conditions = Conditions(setting.features, simulated=True, chosen_on_users=setting.unit == "user")
+    # The paper's settings are given; those of the user-level rows were chosen on validation examples.
+    on_users = setting.unit == "user" and not setting.held_out
+    conditions = Conditions(setting.features, simulated=True, chosen_on_users=on_users)
     outcome = TrainingOutcome(
         f"{setting.unit}: {setting.name}",
         {
@@ -137,7 +159,7 @@ def run_setting(
             everyone = Batch(tuple(zip(found.tolist(), counts.tolist(), strict=True)))
             users = UserSpending(model.dimension, _USER_DELTA, conditions)
             cost = lambda epoch: users.after([[everyone]] * epoch)  # noqa: E731
-        steps = user_epochs(model, examples, budgets, 1.0, setting.rule, many, seed=seed)
+        steps = user_epochs(model, examples, budgets, setting.clipping_norm, setting.rule, many, seed=seed)
     for epoch, descent in steps:
         loss, accuracy = evaluate(model, descent.average, examples.test)
         outcome.add(EpochRecord(epoch, descent.steps, loss, accuracy), cost(epoch))
@@ -156,12 +178,70 @@ def _row(setting: Setting, outcome: TrainingOutcome) -> str:
     return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | {cost} | {asymptotic} |"
 
 
+def _curve_row(setting: Setting, outcome: TrainingOutcome) -> str:
+    """Returns the row of a training whose accuracy is read off at several epsilons."""
+    spent, last = outcome.spending[-1], outcome.records[-1]
+    reached = f"{100 * last.accuracy:.2f} %"
+    if spent is None:
+        return f"| {setting.name} | {last.epoch} |{' |' * len(_LIMITS)} {reached} | not private | |"
+    cells = []
+    for limit in _LIMITS:
+        within = [
+            record.accuracy
+            for record, cost in zip(outcome.records, outcome.spending, strict=True)
+            if cost is not None and cost.epsilon <= limit
+        ]
+        cells.append(f"{100 * within[-1]:.2f} %" if within else "")
+    cost = f"{round_up(spent.epsilon, 4)} {spent.grade}"
+    alone = round_up(spent.everyone_else_colludes, 4)
+    return f"| {setting.name} | {last.epoch} | {' | '.join(cells)} | {reached} | {cost} | {alone} |"
+
+
 def write_page(
-    page: Path, out: Path, dataset: Dataset, say: Callable[[str], None], epochs: int = 0
+    page: Path,
+    out: Path,
+    dataset: Dataset,
+    say: Callable[[str], None],
+    epochs: int = 0,
+    parts: Collection[str] = tuple(PARTS),
 ) -> list[TrainingOutcome]:
-    """Runs every setting, and writes the tables into the page, the plots beside it, all numbers into `out`."""
-    outcomes = [run_setting(setting, dataset, say, epochs=epochs) for setting in SETTINGS]
-    write_json(out / "sgd.json", [one.document() for one in outcomes])
+    """Runs the settings of some parts; writes tables into the page, plots beside it, and all numbers into `out`.
+
+    Args:
+        page: a Markdown page with the comments of each part.
+        out: the directory for a JSON file of each part.
+        dataset: before its features are taken.
+        say: called with a line after every epoch.
+        epochs: fewer than the settings have, for a look; 0 for all.
+        parts: names of `PARTS`.
+
+    Raises:
+        ValueError: an unknown part, or one without its comments in the page.
+    """
+    for part in parts:
+        check_choice("part", part, tuple(PARTS))
+        _around(page, part)
+    found: list[TrainingOutcome] = []
+    for part in parts:
+        changed = {name: with_features(dataset, name) for name in dict.fromkeys(one.features for one in PARTS[part])}
+        outcomes = [run_setting(one, changed[one.features], say, epochs=epochs) for one in PARTS[part]]
+        write_json(out / f"sgd-{part}.json", [one.document() for one in outcomes])
+        lines = (_curves if part == "scattering" else _tables)(outcomes, dataset, page.parent)
+        before, after = _around(page, part)
+        page.write_text(f"{before}\n{chr(10).join(lines)}{after}", encoding="utf-8")
+        found += outcomes
+    return found
+
+
+def _around(page: Path, part: str) -> tuple[str, str]:
+    """Returns what stands in the page before the rows of a part and after them."""
+    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- {part} -->", f"<!-- end of {part} -->"
+    if begin not in text or end not in text:
+        raise ValueError(f"{page} must have {begin} and {end}; the rows are written between them")
+    return text.split(begin)[0] + begin, end + text.split(end)[1]
+
+
+def _tables(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path) -> list[str]:
     lines: list[str] = []
     count = len(_final(dataset).train)
     silos, users = f"{_CLIENTS} clients with {count // _CLIENTS} records each", f"{count:,} users with one example each"
@@ -169,8 +249,8 @@ def write_page(
         ("record", f"simulated: {silos}, neighbours differ in one record, δ = {_SILO_DELTA:g}"),
         ("user", f"simulated: {users}, neighbours differ in one user, δ = {_USER_DELTA:g}"),
     ):
-        chosen = [(one, found) for one, found in zip(SETTINGS, outcomes, strict=True) if one.unit == unit]
-        plot_training([found.document() for _, found in chosen], page.parent / f"sgd-{unit}.png")
+        chosen = [(one, found) for one, found in zip(_RESULTS, outcomes, strict=True) if one.unit == unit]
+        plot_training([found.document() for _, found in chosen], beside / f"sgd-{unit}.png")
         dimension, of = chosen[0][1].setting["dimension"], chosen[0][1].quantity
         lines += [
             f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",
@@ -182,7 +262,22 @@ def write_page(
             f"![accuracy](sgd-{unit}.png)",
             "",
         ]
-    text = page.read_text(encoding="utf-8")
-    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
-    page.write_text(f"{before}{_BEGIN}\n{chr(10).join(lines)}{_END}{after}", encoding="utf-8")
-    return outcomes
+    return lines
+
+
+def _curves(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path) -> list[str]:
+    plot_training([found.document() for found in outcomes], beside / "sgd-scattering.png")
+    dimension = outcomes[0].setting["dimension"]
+    limits = " | ".join(f"ε ≤ {limit:g}" for limit in _LIMITS)
+    return [
+        f"**simulated: {len(dataset.train):,} users with one example each, neighbours differ in one user, "
+        f"δ = {_USER_DELTA:g}** (softmax, scattering, d = {dimension}); test accuracy at the last epoch within each "
+        "central ε, and at the end",
+        "",
+        f"| local ε per epoch | epochs | {limits} | at the end | central ε | if everyone else colludes |",
+        f"|---|---|{'---|' * len(_LIMITS)}---|---|---|",
+        *(_curve_row(setting, found) for setting, found in zip(_SCATTERING, outcomes, strict=True)),
+        "",
+        "![accuracy](sgd-scattering.png)",
+        "",
+    ]

@@ -231,7 +231,7 @@ class _Training:
             directory=directory,
             out=state,
             model=self._model,
-            name=config.model_name,
+            name=f"{config.features}-{config.model_name}"[:64],  # as long as a question's name may be
             examples=self._dataset.train,
             silos=self._silos,
             watched=self._watched,

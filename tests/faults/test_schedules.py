@@ -101,7 +101,6 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.stdout.write(CEILING.check() + "\n")
 
 
-@pytest.mark.no_cover
 @seed(int(SEED or 0))
 @settings(DRAWN, max_examples=NUMBER)
 @given(schedules())
@@ -111,7 +110,6 @@ def test_what_is_acknowledged_is_counted_once(schedule: Schedule) -> None:
     IN_MEMORY.one_more()
 
 
-@pytest.mark.no_cover
 @seed(int(SEED or 0))
 @settings(DRAWN, max_examples=max(1, NUMBER // 10))
 @given(schedules())
@@ -122,7 +120,6 @@ def test_what_is_acknowledged_is_counted_once_over_tls(schedule: Schedule) -> No
     IN_PROCESS.one_more()
 
 
-@pytest.mark.no_cover
 @seed(int(SEED or 0))
 @settings(DRAWN, max_examples=max(2, NUMBER // 10))
 @given(sequential_schedules())
@@ -158,7 +155,6 @@ PAIRS = [(action, number) for number in range(SWEEP) for action in ACTIONS]
 SWEPT = [pair for pair in PAIRS if SEED or (ACTIONS.index(pair[0]) + pair[1]) % 2 == 0]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(("action", "number"), SWEPT)
 def test_every_commit_point_once(action: Action, number: int) -> None:
     """Something happens at a commit point of every service, while the round is opened, and again until it is over."""

@@ -114,8 +114,8 @@ class World(abc.ABC):
                 entries = (one.model_copy(update=changed if one.name == name else {}) for one in deployment.services)
                 write_deployment(directory, deployment.model_copy(update={"services": tuple(entries)}))
             self.deployment = load_deployment(self.desk / DEPLOYMENT_FILE)
-            if step is rotation.rotate:
-                await asyncio.sleep(_NOTICED_S)
+            # A client that trusts the new keys alone would be told at once of the old ones.
+            await asyncio.sleep(_NOTICED_S)
 
     def order(self, name: str, **changes: Any) -> None:
         """Changes what is ordered for a service."""

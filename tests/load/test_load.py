@@ -42,7 +42,6 @@ async def many(at: Table, terms: RoundTerms) -> None:
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
-@pytest.mark.no_cover
 @pytest.mark.asyncio
 async def test_many_clients_get_through_fifty_bad_peers_of_every_kind(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n", over_tls=True) as at:

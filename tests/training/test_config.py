@@ -36,7 +36,7 @@ def test_steps_have_a_default_for_each_unit_and_order(unit: str, order: str, exp
         ({"budgets": "1:2:3"}, "budgets has the part '1:2:3'; it must be epsilon:share"),
         ({"budgets": "30:1"}, "the epsilon of a group in budgets is 30; it must be 0 < epsilon <= 20"),
         ({"dataset": "cifar"}, "dataset is 'cifar'; it must be digits or mnist"),
-        ({"features": "raw"}, "features is 'raw'; it must be pixels, dct or pca"),
+        ({"features": "raw"}, "features is 'raw'; it must be pixels, dct, scattering or pca"),
         ({"model": "forest"}, "model is 'forest'; it must be softmax, relu or a Python file"),
         ({"epochs": 0}, "epochs is 0; it must be at least 1"),
         ({"order": "random"}, "order is 'random'; it must be batch or sequential"),

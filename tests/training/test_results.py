@@ -6,14 +6,19 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from deploy.training.datasets import load_dataset
-from deploy.training.results import write_page
+from deploy.training.results import PARTS, write_page
 
 
 def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     """Reproduction: rows with components fitted to private data stood in a column called CERTIFIED."""
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- results -->\nold\n<!-- end of results -->\nafter\n")
+    page.write_text(
+        "before\n<!-- results -->\nold\n<!-- end of results -->\nbetween\n"
+        "<!-- scattering -->\nold\n<!-- end of scattering -->\nafter\n"
+    )
     said: list[str] = []
     digits = load_dataset("digits")
     few = replace(digits, train=digits.train.part(slice(0, 300)))
@@ -22,19 +27,34 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    record, user = text.split("**simulated: 500 users")
+    before, curves = text.split("between")
+    record, user = before.split("**simulated: 500 users")
     assert "**simulated: 100 clients with 5 records each" in record
     for part, grade, other in ((record, "HEURISTIC", "CERTIFIED"), (user, "CERTIFIED", "HEURISTIC")):
         rows = [line for line in part.splitlines() if line.startswith("| ") and "test accuracy" not in line]
         assert sum("not private" in row for row in rows) == 1
         assert sum(f" {grade} |" in row for row in rows) == len(rows) - 1 >= 3
         assert other not in part
-    documents = json.loads((tmp_path / "out" / "sgd.json").read_text())
+    # The 200 examples on which these rows' settings were chosen are users above, and not here.
+    assert "**simulated: 300 users" in curves
+    rows = [line for line in curves.splitlines() if line.startswith("| ") and "central ε" not in line]
+    assert ["CERTIFIED" in row for row in rows] == ["not private" not in row for row in rows] == [False] + [True] * 4
+    documents = [one for part in PARTS for one in json.loads((tmp_path / "out" / f"sgd-{part}.json").read_text())]
     assert documents == [one.document() for one in outcomes]
     for one in documents:
         if one["certificate"] is not None:
+            on_users = one["setting"]["unit"] == "user" and one["setting"]["features"] == "dct"
             assert any("protected no user" in line for line in one["certificate"]["assumptions"])
-            assert any(line.startswith("not covered: step size") for line in one["certificate"]["assumptions"]) == one[
-                "title"
-            ].startswith("user")
-    assert len(said) == len(outcomes) == 9
+            assert any(line.startswith("not covered: step") for line in one["certificate"]["assumptions"]) == on_users
+    assert len(said) == len(outcomes) == 14
+
+
+def test_a_page_without_a_place_for_the_rows_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- results -->\n<!-- end of results -->\n")
+    said: list[str] = []
+    with pytest.raises(ValueError, match="must have <!-- scattering --> and <!-- end of scattering -->"):
+        write_page(page, tmp_path, load_dataset("digits"), said.append, epochs=1)
+    with pytest.raises(ValueError, match="part is 'table'; it must be results or scattering"):
+        write_page(page, tmp_path, load_dataset("digits"), said.append, epochs=1, parts=["table"])
+    assert not said
