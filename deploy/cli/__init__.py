@@ -13,14 +13,14 @@ import os
 
 import typer
 
-from deploy.cli import accounting, clients, demonstration, deployment, lab, rounds, training
+from deploy.cli import accounting, clients, demonstration, deployment, experiments, lab, rounds, training
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
 )
-for room in (deployment, rounds, clients, demonstration, accounting, training, lab):
+for room in (deployment, rounds, clients, demonstration, accounting, training, experiments, lab):
     room.add_commands(app)
 
 

@@ -1,11 +1,13 @@
 """Plots, each made from the JSON document that the same command prints with `--json`, and all in one style.
 
 Blue is what is certified, red what is measured (an estimate, an attack, a throughput), grey what it is compared with,
-black a bound that is refuted. Where several trainings are drawn, each has a colour.
+black a bound that is refuted. Where several trainings are drawn, each has a colour. Lines that share a plot differ in
+dashes or markers, too, so that they can be told apart in grey.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 from accountant.results import round_up
 
-__all__ = ["plot_answers", "plot_privacy_curve", "plot_throughput", "plot_training"]
+__all__ = ["plot_answers", "plot_experiment", "plot_privacy_curve", "plot_throughput", "plot_training"]
 
 _CERTIFIED, _MEASURED, _COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
 _OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
@@ -30,6 +32,7 @@ _STYLE = {
     "lines.markersize": 5,
     "savefig.dpi": 130,
     "svg.fonttype": "none",
+    "svg.hashsalt": "croupier",  # the same numbers make the same file
 }
 
 
@@ -44,7 +47,22 @@ def _figure(path: Path, columns: int, rows: int = 1, *, width: float = 5.6, heig
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        if path.suffix == ".svg":
+            path.write_text(_compact(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _compact(svg: str) -> str:
+    """Returns the same drawing at half its length.
+
+    Hundredths of a point are kept; indentation, comments, and names that are not used go; a style is written once.
+    """
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s*\n\s*", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+    styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
+    rules = "\n".join(f".s{index}{{{style}}}" for index, style in enumerate(styles))
+    svg = re.sub(r'style="([^"]*)"', lambda found: f'class="s{styles.index(found[1])}"', svg)
+    return svg.replace("</style>", f"{rules}</style>", 1)
 
 
 def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
@@ -173,3 +191,72 @@ def _cost_label(results: Sequence[dict[str, Any]]) -> str:
     parts += [" or ".join(sorted(grades))] if grades else []
     parts += ["simulated"] if any(result["setting"]["mode"] == "simulation" for result in results) else []
     return ", ".join(parts)
+
+
+_DASHES = ((0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), (0, (7, 1.5, 2, 1.5)), "-")
+_MARKERS = ("s", "D", "^", "P", "X", "*")
+
+
+def plot_experiment(document: dict[str, Any], path: Path) -> None:
+    """Draws the panels of an experiment; a black cross marks where a published bound lies below an attack.
+
+    Args:
+        document: `deploy.experiments.runner.Outcome.document()`.
+        path: PNG, SVG or PDF.
+    """
+    panels = [panel for panel in document["panels"] if any(line["points"] for line in panel["lines"])]
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    with _figure(path, columns, rows, width=4.8, height=3.3 if rows > 1 else 4.4) as (figure, grid):
+        places = [axes for row in grid for axes in row]
+        for axes in places[len(panels) :]:
+            axes.set_axis_off()
+        for panel, axes in zip(panels, places, strict=False):
+            _draw_panel(panel, axes)
+        shown = [axes.get_legend_handles_labels() for axes in places[: len(panels)]]
+        named = {label: handle for handles, labels in shown for handle, label in zip(handles, labels, strict=True)}
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2)
+
+
+def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
+    drawn = {"certified": 0, "attack": 0, "other": 0}
+    crosses = []
+    for line in panel["lines"]:
+        role, _, chosen = line["role"].partition(" ")
+        place = int(chosen) - 1 if chosen else drawn[role]
+        drawn[role] += 1
+        if line["points"]:
+            look = _look(role, place) | {"label": line["label"], "markevery": -(-len(line["points"]) // 6)}
+            (curve,) = axes.plot(*zip(*line["points"], strict=True), **look)
+            if line["band"]:
+                ends = list(zip(*line["band"], strict=True))
+                axes.fill_between([x for x, _ in line["points"]], *ends, color=curve.get_color(), alpha=0.2, lw=0)
+            crosses += line["below"]
+    if crosses:
+        style = {"ls": "", "marker": "x", "color": "black", "ms": 8, "mew": 2}
+        axes.plot(*zip(*crosses, strict=True), label="a published bound below an attack", **style)
+    axes.set(xlabel=panel["x_label"], ylabel=panel["y_label"], title=panel["title"])
+    for name, axis, place in (("x", axes.xaxis, 0), ("y", axes.yaxis, 1)):
+        if name in panel["log"]:
+            axes.set(**{f"{name}scale": "log"})
+            _plain_numbers(axis, [point[place] for line in panel["lines"] for point in line["points"]])
+
+
+def _plain_numbers(axis: Any, values: Sequence[float]) -> None:
+    """Labels a logarithmic axis with 0.02, 0.05, 0.1, unless it spans too much for that."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    if values and max(values) < 2000 * min(values):
+        wide = max(values) > 200 * min(values)
+        axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _look(role: str, place: int) -> dict[str, Any]:
+    if role == "certified":
+        return {"color": _CERTIFIED, "lw": 2.4, "marker": "o" if place else None, "ls": "-"}
+    if role == "attack":
+        return {"color": _MEASURED, "lw": 1.5, "marker": "v" if place else None, "ls": (0, (3 if place else 1, 1))}
+    index = place % len(_OTHERS)
+    return {"color": _OTHERS[index], "lw": 1.3, "ls": _DASHES[index], "marker": _MARKERS[index], "ms": 4}

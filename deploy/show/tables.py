@@ -22,6 +22,8 @@ __all__ = [
     "comparison_notes",
     "counted",
     "estimates_table",
+    "experiments_table",
+    "findings_table",
     "plan_line",
     "privacy_cost_table",
     "privacy_curve_table",
@@ -241,6 +243,23 @@ def estimates_table(result: dict[str, Any]) -> Table:
         cells = [f"{estimate:.5g}", f"{_listed(result['standard_error'])[index]:.2g}", f"[{low:.5g}, {high:.5g}]"]
         cells += [f"{_listed(result['projected'])[index]:.5g}"] if impossible else []
         table.add_row(*([labels[index]] if labels else []), *cells)
+    return table
+
+
+def experiments_table(figures: Sequence[dict[str, Any]]) -> Table:
+    """Returns which experiments there are."""
+    table = Table("experiment", "paper", "what it shows")
+    for figure in figures:
+        table.add_row(figure["name"], figure["paper"], figure["title"])
+    return table
+
+
+def findings_table(figure: dict[str, Any]) -> Table:
+    """Returns what became of every claim of an experiment."""
+    title = f"{figure['name']} ({figure['paper']}, {figure['title']}): {figure['verdict']}"
+    table = Table("claim", "verdict", "what came out", title=title, show_lines=True)
+    for one in figure["findings"]:
+        table.add_row(one["claim"], one["verdict"], one["found"])
     return table
 
 

@@ -26,7 +26,9 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "demo",
         "bench",
         "train",
+        "experiment",
         "lab",
     }
     assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
+    assert set(command("experiment").commands) == {"list", "run", "all"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}

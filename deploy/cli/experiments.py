@@ -1,0 +1,90 @@
+"""`croupier experiment`: repeats the papers' figures, and says which of their claims hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.console import Json, note, plain_errors, progress_bar, show
+
+__all__ = ["add_commands"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the group `experiment` to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Repeat the papers' figures and tables: which of their claims hold?")
+    group.command("list")(list_experiments)
+    group.command("run")(run)
+    group.command("all")(run_all)
+    app.add_typer(group, name="experiment")
+
+
+Quick = Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")]
+Full = Annotated[bool, typer.Option("--full", help="The papers' own size.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Directory of MNIST's IDX files and Gowalla's totalCheckins.txt; else digits, a synthetic city."),
+]
+Out = Annotated[Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")]
+Page = Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")]
+_OUT = Path("out/experiments")
+
+
+def list_experiments(as_json: Json = False) -> None:
+    """List what can be run."""
+    with plain_errors():
+        from deploy.experiments.catalogue import FIGURES
+        from deploy.show.tables import experiments_table
+
+        rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
+        show(as_json, {"figures": rows}, experiments_table(rows))
+
+
+def run(
+    names: Annotated[list[str], typer.Argument(help="As 'croupier experiment list' shows them.")],
+    quick: Quick = False,
+    full: Full = False,
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = _OUT,
+    jobs: Jobs = 0,
+    page: Page = None,
+    as_json: Json = False,
+) -> None:
+    """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
+    with plain_errors():
+        from deploy.experiments.catalogue import chosen
+        from deploy.experiments.figure import Settings, Size
+        from deploy.experiments.page import write_experiments_page
+        from deploy.experiments.runner import run_figures
+        from deploy.show.tables import findings_table
+
+        if quick and full:
+            raise ValueError("--quick and --full are both given; at most one of them can be")
+        size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
+        with progress_bar() as move:
+            outcomes = run_figures(chosen(names), out, Settings(size, seed, data), jobs=jobs or None, progress=move)
+        if page is not None:
+            write_experiments_page(outcomes, out, page)
+        documents = [one.document() for one in outcomes]
+        figures = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
+        show(as_json, {"figures": figures}, *map(findings_table, documents))
+        note(f"plots and numbers: {out}")
+
+
+def run_all(
+    quick: Quick = False,
+    full: Full = False,
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = _OUT,
+    jobs: Jobs = 0,
+    page: Page = None,
+    as_json: Json = False,
+) -> None:
+    """Run all of them; see 'croupier experiment run'."""
+    run(["all"], quick, full, seed, data, out, jobs, page, as_json)

@@ -1,0 +1,85 @@
+"""docs/experiments.md: every verdict in one table, then each figure with its claims, its plot and its numbers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accountant.results import round_down, round_up
+from deploy.experiments.figure import Column, value_at
+from deploy.experiments.runner import Outcome
+
+__all__ = ["number", "write_experiments_page"]
+
+_ROWS_SHOWN = 40
+
+
+def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -> None:
+    """Writes the page, and the plots that lie in `out` into a folder beside it that is named as the page."""
+    runs = " ".join(dict.fromkeys(f"size {one.settings.size}, seed {one.settings.seed}" for one in outcomes))
+    lines = [
+        "# The papers' experiments, repeated",
+        "",
+        f"Made by `croupier experiment all --page docs/experiments.md` ({runs}; sizes are quick, normal, full): every",
+        "number and verdict below is its output. *Reproduced* is what came out as the paper says; *refuted* is what an",
+        "attack or an exact value contradicts. All of it is simulated: no person's data, and randomness from a seed.",
+        "Every ε carries its [grade](accounting.md); a published figure is no guarantee for being printed here.",
+        "GSPA's Table 3 and Figure 4, the training on MNIST, are in [training](sgd.md#results).",
+        "",
+        "| experiment | of | what it shows | verdict |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| [{one.figure.name}](#{one.figure.name}) | {one.figure.paper} | {one.figure.title} | **{one.verdict}** |"
+        for one in outcomes
+    ]
+    for one in outcomes:
+        lines += _section(one, page)
+        if one.figure.panels:
+            plots = page.with_suffix("")
+            plots.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(out / f"{one.figure.name}.svg", plots / f"{one.figure.name}.svg")
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _section(outcome: Outcome, page: Path) -> list[str]:
+    figure = outcome.figure
+    lines = [
+        "",
+        f"## {figure.name}",
+        "",
+        f"**{figure.paper}, {figure.title}: {outcome.verdict}.** {figure.how}",
+        "",
+        "| claim | verdict | what came out |",
+        "|---|---|---|",
+        *(f"| {one.claim} | {one.verdict} | {one.found} |" for one in outcome.findings),
+    ]
+    if figure.panels:
+        lines += ["", f"![{figure.title}]({page.stem}/{figure.name}.svg)"]
+    lines += ["", *_numbers(outcome)]
+    return lines
+
+
+def _numbers(outcome: Outcome) -> list[str]:
+    columns, rows = outcome.figure.columns, outcome.rows
+    kept = rows[:: -(-len(rows) // _ROWS_SHOWN)]
+    return [
+        "| " + " | ".join(column.header for column in columns) + " |",
+        "|---" * len(columns) + "|",
+        *("| " + " | ".join(number(value_at(row, one.key), one) for one in columns) + " |" for row in kept),
+    ]
+
+
+def number(value: Any, column: Column) -> str:
+    """Returns a value as its column shows it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if column.rounding:
+        return (round_up if column.rounding == "up" else round_down)(value, column.digits)
+    return f"{value:.{column.digits}g}"

@@ -1,0 +1,157 @@
+"""The papers' experiments: which claims hold at the smallest size, and that numbers are kept and drawn."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.experiments.catalogue import FIGURES, chosen
+from deploy.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
+from deploy.experiments.measures.histograms import BOXES, read_checkins
+from deploy.experiments.runner import run_figures
+from tests.deploy.test_messages import refused
+from tests.support.command_line import answer, croupier
+
+QUICK = Settings(Size.QUICK)
+VERDICTS = {
+    "gspa-fig2": ["reproduced", "not reproduced", "not reproduced", "reproduced", "reproduced"],
+    "gspa-theorem1": ["reproduced", "refuted"],
+    "gspa-theorem2": ["refuted"],
+    "gspa-fig3a": ["reproduced", "reproduced"],
+    "gspa-fig3b": ["reproduced", "reproduced"],
+    "krr-table1": ["reproduced", "refuted", "refuted"],
+    "krr-table3": ["reproduced", "refuted", "refuted"],
+    "krr-table4": ["refuted", "reproduced", "not reproduced"],
+    "krr-table5": ["refuted", "reproduced"],
+    "krr-fig2": ["reproduced"],
+    "krr-fig3": ["reproduced", "reproduced", "not reproduced"],
+    "psp-fig3": ["reproduced", "reproduced"],
+    "psp-fig4": ["reproduced", "reproduced", "reproduced", "reproduced"],
+    "psp-table2": ["not reproduced", "partly reproduced", "reproduced", "refuted"],
+    "psp-theorem2": ["refuted"],
+    "utility": ["reproduced", "reproduced"],
+    "personal-budgets": ["reproduced", "reproduced"],
+    "dependence": ["reproduced", "reproduced", "reproduced"],
+    "tightness": ["reproduced"],
+}
+"""Of every claim, in its order: what a reader of the page relies on."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments, in this process: the numbers take less time than starting others."""
+    out = tmp_path_factory.mktemp("experiments")
+    run_figures(FIGURES, out, QUICK, jobs=1)
+    return out
+
+
+def document(ran: Path, name: str) -> Any:
+    return json.loads((ran / f"{name}.json").read_text())
+
+
+def test_every_experiment_is_expected() -> None:
+    assert [figure.name for figure in FIGURES] == list(VERDICTS)
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
+    found = document(ran, name)
+    assert [one["verdict"] for one in found["findings"]] == VERDICTS[name]
+
+
+def test_no_certificate_is_below_an_attack(ran: Path) -> None:
+    """Whatever is measured: where a row has both for a mechanism, the certificate is the larger."""
+    pairs = [
+        (row["certified"][name], row["attack"][name])
+        for figure in FIGURES
+        for row in document(ran, figure.name)["rows"]
+        for name in row.get("certified", {})
+        if name in row.get("attack", {})
+    ]
+    assert pairs
+    assert all(certified >= attack * (1 - 1e-9) for certified, attack in pairs)
+
+
+def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Path) -> None:
+    panels = document(ran, "gspa-fig2")["panels"]
+    below = {line["label"] for panel in panels for line in panel["lines"] if line["below"]}
+    assert below == {"FMT22 numeric, max ε, HEURISTIC", "GSPA Thm 1, HEURISTIC for Laplace"}
+    drawn = (ran / "gspa-fig2.svg").read_text()
+    for label in (*below, "a published bound below an attack", "croupier rr, CERTIFIED", "LOWER_BOUND"):
+        assert label in drawn
+
+
+def test_every_key_of_a_line_or_column_is_measured(ran: Path) -> None:
+    """A key that no row has would drop a line from a plot without a word."""
+    not_in_quick = {"rmse:onebit", "rmse:laplace", "attack:laplace", "ratio:laplace"}
+    for figure in FIGURES:
+        rows = document(ran, figure.name)["rows"]
+        keys = [column.key for column in figure.columns]
+        keys += [line.key for panel in figure.panels for line in panel.lines]
+        missing = [key for key in keys if all(value_at(row, key) is None for row in rows)]
+        assert not [key for key in missing if key not in not_in_quick and not key.startswith("certified:")], figure.name
+
+
+def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
+    """A second run computes nothing; another seed does."""
+    calls: list[tuple[float, float]] = []
+    figures = chosen(["gspa-theorem2"])
+    run_figures(figures, ran, QUICK, jobs=1, progress=lambda done, total, _: calls.append((done, total)))
+    assert calls == [(4, 4)]
+    calls.clear()
+    run_figures(
+        figures, ran, Settings(Size.QUICK, 1), jobs=1, progress=lambda done, total, _: calls.append((done, total))
+    )
+    assert calls == [(done, 4) for done in range(5)]
+
+
+def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Path) -> None:
+    listed = answer("experiment", "list")["figures"]
+    assert [one["name"] for one in listed] == list(VERDICTS)
+    page = tmp_path / "page.md"
+    options: tuple[str | Path, ...] = ("--quick", "--jobs", "1", "--out", ran, "--page", page)
+    found = answer("experiment", "run", "gspa-fig2", *options)["figures"]
+    assert [set(one) for one in found] == [{"name", "paper", "verdict", "reason"}]
+    assert found[0]["verdict"] == "partly reproduced"
+    assert "**partly reproduced**" in page.read_text()
+    assert (tmp_path / "page" / "gspa-fig2.svg").stat().st_size <= 60_000
+    assert "gspa-fig2 (GSPA" in croupier("experiment", "run", "gspa-fig2", *options).stdout
+
+
+def test_checkins_are_read_in_the_format_of_snap(tmp_path: Path) -> None:
+    box, inside, outside = BOXES["Paris"], "48.8401\t2.2901", "37.78\t-122.42"
+    lines = [f"{user}\t2010-10-19T23:55:27Z\t{place}\t22847" for user, place in enumerate((inside, outside, inside))]
+    lines.append("9\t2010-10-19T23:55:27Z\t48.8799\t2.3699\t22847")
+    plain, packed = tmp_path / "loc-gowalla_totalCheckins.txt", tmp_path / "packed" / "totalCheckins.txt.gz"
+    plain.write_text("\n".join(lines) + "\n")
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    for file in (plain, packed):
+        assert Settings(data=file.parent).checkins == file
+        assert read_checkins(file, box, 12).tolist() == [0, 0, 143]
+    plain.write_text("1\t2010\tnorth\t2.29\t3\n")
+    with pytest.raises(ValueError, match="line 1 is no check-in"):
+        read_checkins(plain, BOXES["San Francisco"], 12)
+    plain.write_text(lines[1] + "\n")
+    with pytest.raises(ValueError, match="has no check-in in"):
+        read_checkins(plain, box, 16)
+
+
+def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+    assert "there is no experiment 'fig9'" in refused("experiment", "run", "fig9", "--out", tmp_path)
+    said = refused("experiment", "all", "--quick", "--full", "--out", tmp_path)
+    assert "--quick and --full are both given" in said
+
+
+def test_the_verdict_of_a_figure() -> None:
+    held, fell, broken = (
+        Finding("claim", verdict, "found") for verdict in (Verdict.REPRODUCED, Verdict.NOT, Verdict.REFUTED)
+    )
+    assert worst([held]) is Verdict.REPRODUCED
+    assert worst([held, fell]) is Verdict.PARTLY
+    assert worst([fell, fell]) is Verdict.NOT
+    assert worst([held, fell, broken]) is Verdict.REFUTED
