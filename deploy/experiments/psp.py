@@ -155,7 +155,7 @@ def _table_2_findings(rows: Sequence[Row]) -> list[Finding]:
         ),
         Finding(
             "“the performance on pure-PLDP is similar”, read as: these δ hold for Laplace noise",
-            Verdict.REFUTED if below["laplace"] else Verdict.REPRODUCED,
+            Verdict.NOT if below["laplace"] else Verdict.REPRODUCED,
             f"Below an attack at {len(below['laplace'])} of {len(rows)} ε: at ε = {first['epsilon']} an attack reaches "
             f"δ = {first['attack']['laplace']:.2g}, where the table has {first['claimed']:g}.",
         ),
