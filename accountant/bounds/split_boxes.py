@@ -20,7 +20,7 @@ __all__ = ["like_the_middle"]
 
 MAX_TILT = 1.0
 """Above it epsilon is nearly the local one, and nothing is proved here."""
-FINENESS = 1_500.0
+FINENESS = 800.0
 """Steps at which the place of the lattice relative to the mean is looked at, in a standard deviation."""
 MAX_POINTS = 2**17
 """Of the transform that does it; with more, the steps are longer."""

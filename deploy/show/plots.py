@@ -111,11 +111,13 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
         question[key] if listed else [question[key]] for key in ("truth", "estimate", "confidence_interval")
     )
     places = range(len(truths))
-    below = [estimate - low for estimate, (low, _) in zip(estimates, intervals, strict=True)]
-    above = [high - estimate for estimate, (_, high) in zip(estimates, intervals, strict=True)]
     level = f"estimate, {100 * question['confidence_level']:g} %"
     axes.bar(places, truths, color=_COMPARED, width=0.6, label="truth")
-    axes.errorbar(places, estimates, [below, above], fmt="o", color=_MEASURED, capsize=5, label=level)
+    # An unbiased estimate may be impossible, and then lies outside of its interval, which is cut to what is possible.
+    middles = [(low + high) / 2 for low, high in intervals]
+    halves = [(high - low) / 2 for low, high in intervals]
+    axes.errorbar(places, middles, halves, fmt="none", ecolor=_MEASURED, capsize=5)
+    axes.plot(places, estimates, "o", color=_MEASURED, label=level)
     axes.set_xticks(list(places), question["labels"] or [""])
     axes.set_xlim(-1, len(truths))
     axes.margins(y=0.25)

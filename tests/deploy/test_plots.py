@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier import Budgets, certify
-from deploy.show.plots import plot_privacy_curve, plot_training
+from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
 
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:
@@ -38,3 +38,13 @@ def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
     text = drawn(tmp_path / "curve.svg")
     for label in ("croupier, CERTIFIED<", "attack, LOWER_BOUND<", "GSPA Thm 1, CERTIFIED<", "ASYMPTOTIC, refuted<"):
         assert label in text
+
+
+def test_an_impossible_estimate_is_drawn_outside_its_interval(tmp_path: Path) -> None:
+    """Reproduction: the demonstration ended without a plot where the noise had carried a small share below 0."""
+    tier = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 50, "epsilon": 0.5, "delta": 1e-6}
+    certificate = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [tier], "lower_bound": None}
+    shares = {"truth": [0.01, 0.99], "estimate": [-0.02, 1.02], "confidence_interval": [[0.0, 0.03], [0.97, 1.0]]}
+    asked = {"name": "letters", "labels": ["a", "b"], "confidence_level": 0.95, "certificate": certificate}
+    plot_answers({"questions": [asked | shares] * 2}, tmp_path / "answers.svg")
+    assert drawn(tmp_path / "answers.svg").count("estimate, 95 %") == 2
