@@ -159,22 +159,24 @@ class SpanProfile:
 
     def delta(self, epsilon: float) -> Bounded:
         """An upper bound for all victims of the span, as sharp as 2 % above the leader, or as the target needs."""
-        return self._walk((epsilon,), max(self.leader.delta(epsilon).value * 1.02, self.target or 0.0))[1]
+        goal = max(self.leader.delta(epsilon).value * 1.02, self.target or 0.0)
+        return self._walk((epsilon,), goal, give_up=False)[1]
 
     def smallest_epsilon(self, delta: float, ceiling: float) -> Inverse:
         """The leader's epsilon, raised in steps where a part of the span needs it. See `smallest_epsilon`."""
         first = smallest_epsilon(self.leader, delta, ceiling)
         points = [point for factor in RAISES if (point := first.epsilon * factor) < ceiling]
         if points:
-            point, bound = self._walk(points, delta)
+            point, bound = self._walk(points, delta, give_up=True)
             if bound.value <= delta:
                 return Inverse(point, bound, first.evaluations + 1)
         return Inverse(ceiling, None, first.evaluations)
 
-    def _walk(self, points: Sequence[float], goal: float) -> tuple[float, Bounded]:
+    def _walk(self, points: Sequence[float], goal: float, *, give_up: bool) -> tuple[float, Bounded]:
         """The first of the increasing epsilons at which every part is below the goal, or the last, and the worst bound.
 
         What holds of a part at one epsilon holds at a larger one, so the parts that are done are never done again.
+        give_up: to end where the goal is missed; the bound then covers some parts only, and tells no more than that.
         """
         epsilons = list(points)
         best = self.leader.delta(epsilons[0])
@@ -197,8 +199,8 @@ class SpanProfile:
                 continue
             if bound.value > best.value:
                 best = bound
-            if self.target is not None and best.value > goal:
-                break  # no need to know by how much
+            if give_up and best.value > goal:
+                break
             high, width = low, min(0.5, width * min(max(fit, 0.7), 1.8))
         return epsilons[0], best
 

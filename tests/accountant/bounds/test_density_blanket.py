@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
+from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, SpanProfile, best_blanket
+from accountant.bounds.profile import Bounded
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from accountant.numerics.gaussian import gaussian_delta
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism, certify
@@ -252,6 +253,28 @@ def test_bad_tables_are_refused(tables: dict[float, Any], match: str) -> None:
 def test_a_budget_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"0\.7 has no table"):
         certify([0.7] * 5, TableMechanism({1.0: krr_table(1.0, 3)}), delta=1e-3)
+
+
+class Falling:
+    """A part of a span: the smaller the rates, the larger its delta."""
+
+    def __init__(self, low: float) -> None:
+        self.low = low
+
+    def delta(self, epsilon: float) -> Bounded:
+        return Bounded(math.exp(-self.low - epsilon), 0.0)
+
+    def guess(self, delta: float) -> float:
+        return -math.log(delta) - self.low
+
+
+@pytest.mark.parametrize("target", [None, 0.01, 0.2, 0.5])
+def test_the_delta_of_a_span_covers_all_of_it_also_above_its_target(target: float | None) -> None:
+    """The walk ended at the first part above the target: enough to say no, and not a bound on the parts behind it."""
+    span: Any = SpanProfile(Falling(2.0), 1.0, 2.0, lambda low, high: Falling(low), target)  # type: ignore[arg-type,return-value]
+    assert span.delta(0.0).value >= Falling(1.0).delta(0.0).value
+    found = span.smallest_epsilon(0.2, 5.0)
+    assert Falling(1.0).delta(found.epsilon).value <= 0.2 or found.reached is None
 
 
 def test_a_span_covers_every_victim_in_it() -> None:
