@@ -49,7 +49,7 @@ async def missing_at_hop(
         terms: the round's.
         chain: see `certified_chain`.
         hop: 1..k.
-        channel: to hop 1, which fetches the lists of the others, or to that hop. Whoever shows a list need not be
+        channel: to hop 1, which fetches the lists of the others, or to that hop. The one that shows a list need not be
             trusted: it is compared with what the hop has committed to.
         trails: by user, see `protocol.onion.Wrapped`.
 

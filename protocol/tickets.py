@@ -2,7 +2,7 @@
 
 A ticket is the output of a verifiable oblivious pseudorandom function (RFC 9497, ristretto255-SHA512, mode VOPRF) under
 the accountant's key for one round and lane. What is blinded is the content that the ticket is for: the accountant sees
-which client asks, never for what, and whoever has the ticket cannot move it to another content. The proof shows that
+which client asks, never for what, and a ticket cannot be moved to another content. The proof shows that
 the key of the signed manifest was used, so that no client can be marked by a key of its own.
 """
 

@@ -179,10 +179,10 @@ class Admission:
             return len(keys) + len(tokens)
 
     async def revoke(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
-        """Has clients and tokens admit nobody from now on, for ever, and returns how many were not revoked before.
+        """Revokes clients and tokens for good, and returns how many were not revoked before.
 
         What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
-        the fact, who hides whom.
+        the fact, whose reports are mixed together.
 
         Raises:
             Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is revoked.
@@ -240,7 +240,7 @@ class Admission:
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
         ]
-        # Signatures before the roster: who does not hold a key learns nothing about it, not even by the time it takes.
+        # Signatures before the roster: without the key a caller learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
         verdicts, cpu_s = await self._pool.run(_authentic, self._purpose, terms.round_id, raw) if raw else ([], 0.0)

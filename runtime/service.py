@@ -14,6 +14,8 @@ from runtime.delivery import SEQUENTIAL_REPORT, Delivery
 from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
 from runtime.round_driver import ServiceSetup, Stopwatch
 
+Context = grpc.aio.ServicerContext[Any, Any]
+
 __all__ = [
     "ENVELOPE_KEY",
     "RELEASE_KEY",
@@ -53,9 +55,7 @@ class AdmittingService(RoundService):
         super().dismiss(round_id)
         self.admission.forget(round_id)
 
-    async def RegisterClients(  # noqa: N802
-        self, request: pb.RegisterClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.RegisterClientsResponse:
+    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
         """Registers clients' keys and one-use tokens.
 
         Raises:
@@ -66,10 +66,8 @@ class AdmittingService(RoundService):
             registered=await self.admission.register(request.client_keys, request.token_hashes)
         )
 
-    async def RevokeClients(  # noqa: N802
-        self, request: pb.RevokeClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.RevokeClientsResponse:
-        """Has clients' keys and one-use tokens admit nobody any more; the same call again changes nothing.
+    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
+        """Revokes clients' keys and one-use tokens, which are no longer admitted; repeating the call changes nothing.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).

@@ -240,7 +240,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
 
     def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
-        """Notes client keys and hashes of tokens that admit nobody any more; none of them may stand there already."""
+        """Notes client keys and hashes of tokens that are no longer admitted; none of them may stand there already."""
         rows = [{"key_or_hash": one} for one in keys_and_hashes]
         if rows:
             self._db.execute(_revoked.insert(), rows)
@@ -250,7 +250,7 @@ class Transaction:
         return set(self._db.execute(sa.select(_revoked)).scalars())
 
     def num_revoked(self) -> int:
-        """Returns how many there are."""
+        """Returns how many client keys and hashes of tokens have been revoked."""
         return self._db.execute(sa.select(sa.func.count()).select_from(_revoked)).scalar_one()
 
     def add_tokens(self, token_hashes: Iterable[bytes]) -> None:

@@ -100,8 +100,8 @@ async def submit_one(
     """Submits one user's value and returns what became of it.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice. A user is known by the key, or else by the token. One who gives
-    neither is the one who has answered here before, if there is one: what is sealed needs the key no more.
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token. Without
+    either, it is taken to be the user that has answered here before, if there is one: what is sealed needs no key.
 
     Args:
         directory: of the deployment.
@@ -116,8 +116,8 @@ async def submit_one(
 
     Raises:
         ValueError: value, budget or key cannot be used; the client's own limits (`client.limits`) do not allow the
-            answer; or somebody has answered here under another key or token, so
-            that a lost key may be about to have the same person randomize twice.
+            answer; or someone has answered here under another key or token, so that a person with a lost key may be
+            about to randomize twice.
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)

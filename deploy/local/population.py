@@ -84,7 +84,7 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
-        id_column: where it stands who a participant is; without it, every line of every file is another person.
+        id_column: which column names the participant; without it, every line of every file is another person.
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
@@ -112,7 +112,7 @@ def read_population(
                 choose_budget(epsilon, grid)
             person = people[index][1].strip() if people else f"{digest}:{line}"
             if not person:
-                raise ValueError(f"{id_column!r} is empty; it must say who the participant is")
+                raise ValueError(f"{id_column!r} is empty; it must name the participant")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
             outside = _outside(question.mechanism, text) if clamp else None

@@ -189,7 +189,7 @@ async def test_a_revoked_client_is_a_stranger_to_every_service_at_once(tmp_path:
         assert told == {"shuffler-1": 2, "accountant": 2, "analyzer": 0}
 
 
-async def test_revocation_takes_nobody_out_of_a_round(tmp_path: Path) -> None:
+async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: Path) -> None:
     """Else an operator could take away those around a victim, after they have come."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
