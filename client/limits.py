@@ -8,7 +8,6 @@ the deltas add up beside it; they are not limited here.)
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.manifest import RoundTerms
+from protocol.toml_file import read_toml
 
 __all__ = ["LIMITS_FILE", "Limits", "Spent", "read_limits", "write_limits"]
 
@@ -79,11 +79,9 @@ def read_limits(path: Path) -> Limits:
         ValueError: naming the file and every line that is unknown or out of range.
     """
     try:
-        return Limits.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return read_toml(path, Limits, "file of limits")
     except FileNotFoundError:
         return Limits()
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{path} is not a valid file of limits: {error}") from error
 
 
 def write_limits(path: Path, limits: Limits) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from protocol.toml_file import read_toml
 
 __all__ = ["SETTINGS_FILE", "Secrets", "Settings", "load_secrets", "load_settings", "seal_key"]
 
@@ -101,11 +102,9 @@ def load_settings(directory: Path) -> Settings:
     """
     file = directory / SETTINGS_FILE
     try:
-        return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        return read_toml(file, Settings, "settings file")
     except FileNotFoundError:
         return Settings()
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{file} is not a valid settings file: {error}") from error
 
 
 def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: bytes) -> bytes:
