@@ -25,6 +25,7 @@ __all__ = [
     "TICKET_KEY_BYTES",
     "TicketIssuer",
     "TicketRequest",
+    "are_blinded",
     "collect_tickets",
     "ticket_message",
 ]
@@ -45,6 +46,16 @@ def ticket_message(manifest_hash: bytes, lane: pb.Lane.ValueType, content: bytes
             signs an answer.
     """
     return hashlib.sha256(b"croupier/v1/ticket\0" + manifest_hash + struct.pack(">B", lane) + content).digest()
+
+
+def are_blinded(messages: bytes) -> bool:
+    """Returns whether these bytes are blinded messages, in a row: elements of the group other than the identity."""
+    try:
+        for start in range(0, len(messages), BLINDED_BYTES):
+            ristretto.BlindedInput.deserialize(messages[start : start + BLINDED_BYTES])
+    except ValueError:
+        return False
+    return True
 
 
 class TicketIssuer:

@@ -59,7 +59,8 @@ class AdmittingService(RoundService):
         """Registers clients' keys and one-use tokens.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, or a key of
+                small order), STORE_FAILED.
         """
         self.require_caller(context, [OPERATOR])
         return pb.RegisterClientsResponse(
@@ -70,7 +71,7 @@ class AdmittingService(RoundService):
         """Revokes clients' keys and one-use tokens, which are no longer admitted; repeating the call changes nothing.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
         """
         self.require_caller(context, [OPERATOR])
         return pb.RevokeClientsResponse(revoked=await self.admission.revoke(request.client_keys, request.token_hashes))

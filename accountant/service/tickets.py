@@ -17,7 +17,7 @@ import grpc.aio
 
 from protocol.batches import unpack
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair, open_many
-from protocol.errors import Code, Refusal, TicketError
+from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.onion import UNOPENED, BudgetRecord, Onion, decode_budget, report_message
 from protocol.randomness import SystemRandom
@@ -117,8 +117,8 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
 
         Raises:
-            Refusal: BAD_REQUEST (number of requests, or a blinded message that is not an element of the group),
-                UNKNOWN_ROUND, WRONG_STATE (the round is not open yet), OVERLOADED, STORE_FAILED.
+            Refusal: BAD_REQUEST (number of requests), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet),
+                OVERLOADED, STORE_FAILED.
         """
         if not 1 <= len(request.requests) <= MAX_PER_CALL:
             raise Refusal(
@@ -143,10 +143,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
-        try:
-            (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
-        except TicketError as error:  # all fail where one blinded message is not an element
-            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+        (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
         response.report_evaluations, response.parameter_evaluations = reports, budgets
         watch.workers_cpu_s += cpu_s
         spent = watch.read()

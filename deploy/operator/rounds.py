@@ -55,7 +55,8 @@ class RoundSettings:
         min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
             The refusal does not say which budget it was.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
-        close_deadline_unix_s: when the round closes automatically; 0: only when the operator closes it.
+        close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
+            round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
     """

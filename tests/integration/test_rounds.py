@@ -24,6 +24,7 @@ from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.questions import Question
+from protocol.tickets import BLINDED_BYTES, TicketRequest
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -280,6 +281,33 @@ async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> N
         assert shown[0] == shown[1]
         assert not shown[0].tiers
         assert math.isinf(shown[0].epsilon)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_is_not_blinded_gets_its_own_answer_and_no_entry(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        users = [prepare_one(terms, Onion(terms), Participant(1, 1.0)) for _ in range(3)]
+        await at.operator.enrol([user.client_key for user in users])
+        good = [b"".join(TicketRequest(part).blinded for part in user.messages(terms.hash)) for user in users]
+        bad = good[1][:BLINDED_BYTES] + bytes(BLINDED_BYTES)
+
+        async def asked(*blinded: bytes) -> pb.GetTicketsResponse:
+            signed = [
+                sign_submission(terms.round_id, one, user.private_key, purpose="tickets")
+                for one, user in zip(blinded, users, strict=True)
+            ]
+            request = pb.GetTicketsRequest(round_id=terms.round_id, requests=signed)
+            return await stubs.AccountantStub(at.accountant).GetTickets(request)
+
+        first = await asked(good[0], bad, good[2])
+        granted, other = pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_NOT_BLINDED
+        assert list(first.codes) == [granted, other, granted]
+        again = await asked(*good)
+        assert list(again.codes) == [granted] * 3
+        evaluations = again.report_evaluations[64:]
+        assert first.report_evaluations[64:] == evaluations[:BLINDED_BYTES] + evaluations[2 * BLINDED_BYTES :]
 
 
 @pytest.mark.asyncio

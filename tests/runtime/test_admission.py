@@ -85,6 +85,15 @@ async def test_each_cause_has_its_code_and_disturbs_no_others(store: Store, pool
 
 
 @pytest.mark.asyncio
+async def test_a_key_of_small_order_is_not_registered(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    with pytest.raises(Refusal, match="key 2 is a point of small order") as refused:
+        await admission.register([public(6), bytes(32)])
+    assert refused.value.code is Code.BAD_REQUEST
+    assert public(6) not in await store.run("look", lambda tx: tx.client_keys())
+
+
+@pytest.mark.asyncio
 async def test_the_same_bytes_count_once_and_different_bytes_are_refused(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     assert await codes(admission, submission(1), submission(1), submission(1, fill=7)) == [ACCEPTED, ACCEPTED, EXISTS]
