@@ -132,7 +132,7 @@ def up(
     with plain_errors():
         from deploy.local.processes import LocalDeployment
 
-        pids = LocalDeployment(directory.absolute(), hops).up()
+        pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
 
