@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import grpc.aio
 import numpy as np
 
 from analyzer.estimators import decoder, estimate
@@ -34,10 +33,10 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
+from runtime.tls import Context
 
 __all__ = ["AnalyzerService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _MODEL = "model"

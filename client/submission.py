@@ -24,7 +24,7 @@ from protocol.questions import Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = [
     "MAX_PER_CALL",

@@ -9,10 +9,6 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import grpc
-import grpc.aio
 
 from protocol.batches import digest, read_commitments, unpack
 from protocol.errors import Code, Refusal
@@ -23,10 +19,9 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.round_driver import RoundDriver
 from runtime.store import Transaction
+from runtime.tls import Context
 
 __all__ = ["SEQUENTIAL_REPORT", "Delivery"]
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 SEQUENTIAL_REPORT = "sequential-report"

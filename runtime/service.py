@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import grpc.aio
+from typing import ClassVar
 
 from protocol.deployment import OPERATOR
 from protocol.identity import Purpose
@@ -13,8 +11,7 @@ from runtime.admission import Admission
 from runtime.delivery import SEQUENTIAL_REPORT, Delivery
 from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
 from runtime.round_driver import ServiceSetup, Stopwatch
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from runtime.tls import Context
 
 __all__ = [
     "ENVELOPE_KEY",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import grpc.aio
 
@@ -30,6 +29,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
+from runtime.tls import Context
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import open_layer, permute
 from shuffler.sequential import SequentialHop
@@ -38,7 +38,6 @@ from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 __all__ = ["ShufflerService"]
 
 _log = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 _LISTS_AT_ONCE = 4
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)

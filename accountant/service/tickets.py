@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-import grpc.aio
-
 from protocol.batches import unpack
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair, open_many
 from protocol.errors import Code, Refusal
@@ -26,10 +24,10 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
 _HASH_BYTES = 32
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}

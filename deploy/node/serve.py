@@ -32,7 +32,8 @@ from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
 from runtime.service_directory import Secrets, load_secrets, load_settings
 from runtime.store import Store
-from runtime.transport import TLS, ServerTls, Transport
+from runtime.tls import ServerTls
+from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]

@@ -29,8 +29,9 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.retrying import retrying
 from runtime.service_directory import load_secrets
-from runtime.transport import TLS, Transport, retrying
+from runtime.transport import TLS, Transport
 
 __all__ = ["Operator", "RoundSettings", "open_published", "published_result"]
 

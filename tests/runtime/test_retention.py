@@ -17,7 +17,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock
-from runtime.transport import retrying
+from runtime.retrying import retrying
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
