@@ -17,7 +17,8 @@ from protocol.identity import Purpose, has_small_order, submission_is_authentic
 from protocol.manifest import RoundTerms
 from protocol.tickets import are_blinded
 from protocol.v1 import messages_pb2 as pb
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]

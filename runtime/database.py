@@ -1,4 +1,4 @@
-"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.store`'s.
+"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.transaction`'s.
 
 One service is one process: its rounds live in memory too, and a second writer would contradict it. A lock says so, and
 ends with the process that holds it, however that ends: a lock on a file beside the SQLite file, an advisory lock of the

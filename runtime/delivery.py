@@ -18,8 +18,8 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.round_driver import RoundDriver
-from runtime.store import Transaction
 from runtime.tls import Context
+from runtime.transaction import Transaction
 
 __all__ = ["SEQUENTIAL_REPORT", "Delivery"]
 

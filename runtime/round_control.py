@@ -14,8 +14,8 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.round_driver import RoundDriver
-from runtime.store import RoundRow, Transaction
 from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 from runtime.workers import peak_memory_bytes
 
 __all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundControl"]

@@ -29,8 +29,9 @@ from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
 from runtime.retrying import retrying
 from runtime.service_directory import Secrets
-from runtime.store import RoundRow, Store, Transaction
+from runtime.store import Store
 from runtime.tls import Context, caller_name
+from runtime.transaction import RoundRow, Transaction
 from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 

@@ -26,8 +26,8 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import let_in
 from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
-from runtime.store import RoundRow, Transaction
 from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from shuffler.sequential_order import PROGRESS, ask_in_order
 

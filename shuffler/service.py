@@ -28,8 +28,8 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.store import RoundRow, Transaction
 from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import open_layer, permute
 from shuffler.sequential import SequentialHop

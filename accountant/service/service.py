@@ -29,8 +29,8 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
-from runtime.store import RoundRow, Transaction
 from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 

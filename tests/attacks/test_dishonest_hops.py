@@ -22,7 +22,7 @@ from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import RoundService, ServiceSetup
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import arena

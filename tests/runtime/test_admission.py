@@ -19,7 +19,8 @@ from protocol.manifest import canonical, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from runtime import admission as room
 from runtime.admission import Admission
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 from tests.support import make_kit
 

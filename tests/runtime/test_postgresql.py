@@ -20,7 +20,8 @@ import sqlalchemy as sa
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from runtime.database import Limits
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from tests.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32

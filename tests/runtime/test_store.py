@@ -24,7 +24,8 @@ from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
 from runtime.database import Limits
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 
 PAIR = KeyPair(b"public" * 5, b"very private key bytes of a round")
 BODY = b"ciphertext-that-can-be-found" * 4
