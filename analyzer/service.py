@@ -120,7 +120,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         Raises:
             Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
                 BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate or list
-                of reports without a ticket was taken before).
+                of reports without a ticket was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the certificate is not signed by the accountant.
         """
         terms = await self.terms(request.round_id)

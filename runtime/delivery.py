@@ -162,7 +162,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),
-                CONFLICT (a different report was taken before).
+                CONFLICT (a different report was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the report is not signed by hop 1.
         """
         terms = await self.terms(request.round_id)

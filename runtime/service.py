@@ -25,7 +25,11 @@ __all__ = [
 
 
 class RoundService(RoundControl, Delivery):
-    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next."""
+    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next.
+
+    Each call names the refusals that it gives. OVERLOADED, STORE_FAILED, NOT_READY (the caller's certificate has just
+    been replaced) and INTERNAL can be the answer to any call.
+    """
 
 
 class AdmittingService(RoundService):

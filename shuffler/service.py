@@ -253,7 +253,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Returns the signed manifest and the state of a round, or of the newest open one.
 
         Raises:
-            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared).
+            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared), WRONG_STATE (it is deleted).
         """
 
         def find(tx: Transaction) -> RoundRow:
@@ -274,8 +274,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Admits submissions, each answered with its own code after a durable commit.
 
         Raises:
-            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, NOT_YOUR_CALL (not hop 1), OVERLOADED,
-                STORE_FAILED.
+            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet, or
+                deleted), NOT_YOUR_CALL (not hop 1), OVERLOADED, STORE_FAILED.
         """
         if not 1 <= len(request.submissions) <= MAX_PER_CALL:
             raise Refusal(
@@ -308,7 +308,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
 
         Raises:
             Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator and hop 1 may), BAD_REQUEST (lane or
-                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), OVERLOADED.
+                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), WRONG_STATE (the round is not
+                open yet, or deleted), OVERLOADED.
         """
         terms = await self.terms(request.round_id)
         own = self.hop(terms)
@@ -343,7 +344,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Ends admission, and on request the asking of a sequential round; again: nothing changes.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND.
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND, WRONG_STATE (the round is not open
+                yet, or deleted).
         """
         self.require_caller(context, [OPERATOR])
         terms = await self.terms(request.round_id)

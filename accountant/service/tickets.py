@@ -101,7 +101,11 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`."""
+        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, UNKNOWN_ROUND, BAD_REQUEST, BAD_BATCH, CONFLICT, WRONG_STATE, each as there.
+        """
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
             self.wake(request.round_id)
