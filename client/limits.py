@@ -17,14 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.manifest import RoundTerms
 from protocol.toml_file import read_toml
 
-__all__ = ["LIMITS_FILE", "Limits", "Spent", "read_limits", "write_limits"]
+__all__ = ["LIMITS_FILE", "Limits", "SpentHere", "read_limits", "write_limits"]
 
 LIMITS_FILE = "limits.toml"
 _Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
-class Spent:
+class SpentHere:
     """What has been answered, or begun: the sum of the local epsilons of so many rounds."""
 
     local_epsilon: float
@@ -59,7 +59,7 @@ class Limits(BaseModel):
         if self.min_batch_size is not None and smallest < self.min_batch_size:
             raise _beyond("the round's min_batch_size is", smallest, "at least", self.min_batch_size)
 
-    def check_lifetime(self, before: Spent, after: Spent) -> None:
+    def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
         """Raises ValueError, with value and limit, if one more answer would be too much."""
         if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
             so_far = f"after {before.local_epsilon:g} in {before.rounds} other rounds, the local ε would add up to"

@@ -41,7 +41,7 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
 
 
 async def missing_at_hop(
-    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, trails: Mapping[str, bytes]
+    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, hashes_of: Mapping[str, bytes]
 ) -> list[str]:
     """Returns the users whose report or budget is not among what the hop (1..k) has passed on.
 
@@ -51,7 +51,7 @@ async def missing_at_hop(
         hop: 1..k.
         channel: to hop 1, which fetches the lists of the others, or to that hop. The one that shows a list need not be
             trusted: it is compared with what the hop has committed to.
-        trails: by user, see `protocol.onion.Wrapped`.
+        hashes_of: by user, see `protocol.onion.Wrapped`.
 
     Raises:
         Refusal: BAD_BATCH if the hop shows another list than it has committed to.
@@ -60,9 +60,9 @@ async def missing_at_hop(
     start = 2 * _HASH_BYTES * (hop - 1)
     return [
         user
-        for user, trail in trails.items()
-        if trail[start : start + _HASH_BYTES] not in passed_on[0]
-        or trail[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
+        for user, hashes in hashes_of.items()
+        if hashes[start : start + _HASH_BYTES] not in passed_on[0]
+        or hashes[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
     ]
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
-from runtime.database import DEFAULT_LIMITS, Limits, NotErasedError, open_database
+from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, open_database
 from runtime.transaction import METADATA, Transaction
 
 __all__ = ["Store"]
@@ -28,13 +28,13 @@ _log = logging.getLogger(__name__)
 class Store:
     """One service's database, reached from the event loop."""
 
-    def __init__(self, url: str, wrapping_key: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, url: str, wrapping_key: bytes, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         """Opens the database and creates missing tables; blocks.
 
         Raises:
             ValueError: see `open_database`.
         """
-        self._database = open_database(url, limits)
+        self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
         try:

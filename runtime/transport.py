@@ -17,7 +17,7 @@ from protocol.deployment import ServiceEntry
 from runtime.guard import make_guard
 from runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS
 from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, Settings
+from runtime.service_directory import Secrets, ServiceSettings
 from runtime.tls import ServerTls
 
 __all__ = ["TLS", "Transport", "add_ports", "listening_at", "make_server", "peer_channel", "public_channel"]
@@ -42,7 +42,7 @@ def make_server(concurrent_calls: int, metrics: Metrics | None = None, tls: Serv
     return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics, tls)], options=SERVER_OPTIONS)
 
 
-def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: ServiceSettings) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
     with listening_at(address := settings.listen or entry.address):
         server.add_secure_port(address, tls.for_peers())
@@ -102,7 +102,7 @@ class Transport:
     """
 
     make_server: Callable[[int, Metrics, ServerTls], grpc.aio.Server]
-    add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, Settings], None]
+    add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, ServiceSettings], None]
     peer_channel: Callable[[ServiceEntry, Secrets], grpc.aio.Channel]
     public_channel: Callable[[ServiceEntry], grpc.aio.Channel]
 

@@ -10,6 +10,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,18 @@ def test_every_module_says_what_it_is_for_and_what_is_public(name: str) -> None:
     public = getattr(module, "__all__", [])
     assert all(hasattr(module, one) for one in public)
     assert list(public) == sorted(public, key=lambda one: (not one.isupper(), not one[0].isupper(), one))
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    found = Counter(
+        node.name
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        if "v1" not in file.parts
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in found.items() if count > 1] == []
 
 
 def test_a_client_loads_no_numeric_library() -> None:

@@ -21,13 +21,13 @@ from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
-__all__ = ["Population", "guess_question", "read_population"]
+__all__ = ["ParticipantFile", "guess_question", "read_population"]
 
 _MAX_CATEGORIES = 64
 
 
 @dataclass(frozen=True)
-class Population:
+class ParticipantFile:
     """The participants of a file.
 
     Attributes:
@@ -75,7 +75,7 @@ def read_population(
     grid: Sequence[float] = (),
     clamp: bool = False,
     limit: int | None = None,
-) -> Population:
+) -> ParticipantFile:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
     Args:
@@ -122,7 +122,7 @@ def read_population(
             line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
-    return Population(participants, rejected, clamped)
+    return ParticipantFile(participants, rejected, clamped)
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.limits import Limits, Spent, read_limits, write_limits
+from client.limits import Limits, SpentHere, read_limits, write_limits
 from client.outbox import Outbox
 from client.submission import Sealed
 from protocol.manifest import canonical, parse_terms
@@ -52,7 +52,7 @@ def test_the_sum_of_the_local_epsilons_and_the_number_of_rounds_are_limited(tmp_
         outbox.begin("third", "alice", 0.5, Limits(lifetime_epsilon=1.5))
     with pytest.raises(ValueError, match="rounds answered would be 3; your own limit is at most 2"):
         outbox.begin("third", "alice", 0.5, Limits(max_rounds=2))
-    assert outbox.spent_in_all() == Spent(1.5, 2)
+    assert outbox.spent_in_all() == SpentHere(1.5, 2)
     outbox.close()
 
 
@@ -73,11 +73,11 @@ def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_pat
         outbox.begin("round", user, epsilon, limits)
         outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.spent_in_all() == Spent(2.0, 1)
+    assert outbox.spent_in_all() == SpentHere(2.0, 1)
     outbox.keep("round", {"alice": Sealed(b"sealed", b"", 1.0)})
     outbox.withdraw("round", "alice")
     outbox.withdraw("round", "alice under a fresh key")
-    assert outbox.spent_in_all() == Spent(1.0, 1)  # what was stored is not withdrawn
+    assert outbox.spent_in_all() == SpentHere(1.0, 1)  # what was stored is not withdrawn
     outbox.close()
 
 

@@ -36,7 +36,7 @@ from protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace,
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
-from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
+from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 from tests.fuzz.hostile import Vocabulary, drawn, effort, noted
 from tests.support import BIT, make_kit
 
@@ -302,7 +302,7 @@ def test_settings_and_deployment_files(
     altered = good[:at] + middle + good[at + data.draw(st.integers(0, 40)) :]
     raw = data.draw(noise | st.binary(max_size=100) | st.just(altered) | st.just(good[:at]))
     for file, load, kind in (
-        (SETTINGS_FILE, lambda: load_settings(directory), Settings),
+        (SETTINGS_FILE, lambda: load_settings(directory), ServiceSettings),
         (DEPLOYMENT_FILE, lambda: load_deployment(directory / DEPLOYMENT_FILE), Deployment),
     ):
         (directory / file).write_bytes(raw)

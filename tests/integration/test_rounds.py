@@ -384,20 +384,21 @@ async def test_a_client_finds_its_own_ciphertexts_and_only_those(tmp_path: Path)
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         _, certificate = await at.finish(terms)
-        chain, trails = certified_chain(certificate, terms, at.deployment), at.outbox.trails(terms.round_id)
-        assert len(trails) == 30
-        assert await missing_at_hop(at.channel, terms, chain, 1, trails) == []
-        stranger = without_tickets(terms, Participant(1, 1.0)).trail
-        half = trails["0"][:32] + stranger[32:]
-        assert await missing_at_hop(at.channel, terms, chain, 1, trails | {"s": stranger, "h": half}) == ["s", "h"]
+        chain = certified_chain(certificate, terms, at.deployment)
+        hashes_of = at.outbox.inclusion_hashes(terms.round_id)
+        assert len(hashes_of) == 30
+        assert await missing_at_hop(at.channel, terms, chain, 1, hashes_of) == []
+        stranger = without_tickets(terms, Participant(1, 1.0)).inclusion_hashes
+        half = hashes_of["0"][:32] + stranger[32:]
+        assert await missing_at_hop(at.channel, terms, chain, 1, hashes_of | {"s": stranger, "h": half}) == ["s", "h"]
         async with at.peer_channel("shuffler-2", OPERATOR) as second:
-            assert await missing_at_hop(second, terms, chain, 2, trails | {"s": stranger}) == ["s"]
+            assert await missing_at_hop(second, terms, chain, 2, hashes_of | {"s": stranger}) == ["s"]
         async with at.peer_channel("shuffler-2", "analyzer") as second:
             with pytest.raises(Refusal, match="not open to you"):
-                await missing_at_hop(second, terms, chain, 2, trails)
+                await missing_at_hop(second, terms, chain, 2, hashes_of)
         chain[pb.LANE_PARAMETER][0].digest_out = bytes(32)
         with pytest.raises(Refusal, match="hop 1 shows another list of LANE_PARAMETER"):
-            await missing_at_hop(at.channel, terms, chain, 1, trails)
+            await missing_at_hop(at.channel, terms, chain, 1, hashes_of)
 
 
 @pytest.mark.asyncio

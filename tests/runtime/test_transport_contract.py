@@ -23,7 +23,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
 from runtime.logs import JsonFormatter
 from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, Settings, load_secrets
+from runtime.service_directory import Secrets, ServiceSettings, load_secrets
 from runtime.tls import ServerTls, caller_name
 from runtime.transport import TLS, Transport
 from tests.load.http2 import calling
@@ -104,7 +104,7 @@ async def placed(directory: Path, transport: Transport) -> AsyncIterator[Place]:
     server = transport.make_server(8, Metrics(), tls)
     stubs.add_ShufflerServicer_to_server(echo, server)
     stubs.add_RoundControlServicer_to_server(echo, server)
-    transport.add_ports(server, entry, tls, Settings())
+    transport.add_ports(server, entry, tls, ServiceSettings())
     await server.start()
     try:
         yield Place(transport, directory, deployment, echo, server)

@@ -23,7 +23,7 @@ from protocol.deployment import ServiceEntry
 from runtime.guard import make_guard
 from runtime.limits import MESSAGE_BYTES
 from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, Settings
+from runtime.service_directory import Secrets, ServiceSettings
 from runtime.tls import ServerTls
 from runtime.transport import Transport
 
@@ -45,7 +45,7 @@ class Network:
     def _make_server(self, concurrent_calls: int, metrics: Metrics, tls: ServerTls) -> Any:
         return _Server(self, make_guard(concurrent_calls, metrics, tls))
 
-    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
+    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: ServiceSettings) -> None:
         server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))
         if entry.public_address:
             server.ports.append(_Port(settings.public_listen or entry.public_address, server, tls, for_peers=False))
