@@ -54,6 +54,11 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert [name for name, count in found.items() if count > 1] == []
 
 
+def test_names_of_tests_are_short() -> None:
+    text = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    assert [name for name in re.findall(r"def (test_\w+)", text) if len(name) >= 70] == []
+
+
 def test_a_client_loads_no_numeric_library() -> None:
     program = (
         "import sys, client.fleet, client.submission, client.verification, client.rounds, client.randomizers;"

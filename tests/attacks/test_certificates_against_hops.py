@@ -263,7 +263,7 @@ def patterns(draw: st.DrawFn) -> Pattern:
 
 @given(patterns())
 @hypothesis_settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_pattern_of_all_hops_but_one_gets_a_certificate_below_the_truth(stage: Stage, pattern: Pattern) -> None:
+def test_no_pattern_of_all_hops_but_one_gets_a_false_certificate(stage: Stage, pattern: Pattern) -> None:
     check(stage.run(pattern))
 
 

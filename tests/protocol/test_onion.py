@@ -55,7 +55,7 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
     assert decode_budget(record.budget) == (0.5, 0.0)
 
 
-def test_the_analyzer_alone_opens_no_report_and_neither_does_the_accountant() -> None:
+def test_neither_the_analyzer_nor_the_accountant_alone_opens_a_report() -> None:
     kit = make_kit(hops=1)
     onion = Onion(kit.terms)
     joint = wrapped(onion, 0).envelope

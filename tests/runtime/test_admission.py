@@ -316,9 +316,7 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
 
 
 @pytest.mark.asyncio
-async def test_who_is_revoked_while_a_submission_waits_is_left_out_and_others_are_not(
-    store: Store, pool: WorkerPool
-) -> None:
+async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(store: Store, pool: WorkerPool) -> None:
     admission, token = await opened(store, pool), b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
     await admission.register([], hashes)
