@@ -78,7 +78,7 @@ def submit(
     ] = None,
     id_column: Annotated[
         str | None,
-        typer.Option(help="Fleet: the column that says who a row is about; else each row of each file is a person."),
+        typer.Option(help="Fleet: the column that names each row's person; else each row of each file is a person."),
     ] = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")

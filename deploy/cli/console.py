@@ -83,7 +83,7 @@ def plain_errors() -> Iterator[None]:
 
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
-    from runtime.transport import is_not_pinned, why_unreachable
+    from runtime.retrying import is_not_pinned, why_unreachable
 
     if is_not_pinned(error):
         way_out = "get the newest deployment.toml from the operator; if you have it, do not trust that server"

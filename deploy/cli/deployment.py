@@ -106,7 +106,7 @@ def revoke(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Have client keys and tokens admit nobody any more, at hop 1 and the accountant, for ever."""
+    """Revoke client keys and tokens: hop 1 and the accountant no longer admit them, for good."""
     with plain_errors():
         from deploy.operator.tokens import revoke as revoke_them
 
@@ -132,7 +132,7 @@ def up(
     with plain_errors():
         from deploy.local.processes import LocalDeployment
 
-        pids = LocalDeployment(directory.absolute(), hops).up()
+        pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
 
