@@ -26,7 +26,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Returns the root of gaussian_delta(mu, .) = delta to 2^-47 of the larger of it and mu, or 0 where delta(0) is below it.
+    """Returns the root of gaussian_delta(mu, .) = delta to 2^-47 of it or mu, or 0 where delta(0) is below it.
 
     Raises:
         ValueError: mu is not a finite number > 0, or delta is outside (0, 1).
