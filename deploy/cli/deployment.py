@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,6 +87,8 @@ def tokens(
 ) -> None:
     """Issue one-use tokens: each admits one participant, with a key of the participant's own making, to one round."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.tokens import issue_token_file
 
         asyncio.run(issue_token_file(directory, count, out, canaries))
@@ -108,6 +109,8 @@ def revoke(
 ) -> None:
     """Revoke client keys and tokens: hop 1 and the accountant no longer admit them, for good."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.tokens import revoke as revoke_them
 
         new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
@@ -151,6 +154,8 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
     """Show every service, whether it is ready, and its newest rounds."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import Operator
         from deploy.show.documents import services_json
         from deploy.show.tables import services_table
