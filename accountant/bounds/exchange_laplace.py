@@ -32,7 +32,7 @@ MAX_TIERS = 8
 """Budgets of the others up to which this bound is offered."""
 END_CELL, WIDEST_CELL = 0.05, 0.125
 """Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest."""
-OUTSIDE_COST, MOST_OUTSIDE_COST = 0.0025, 0.3
+OUTSIDE_COST, MOST_OUTSIDE_COST = 0.0005, 0.3
 """By what part hosts that are not between them may have a larger second moment; more at large budgets, up to this."""
 MIDDLE_CELLS, TAIL_CELLS = 48, 24
 """Cells of z on which the likelihood ratio is put on its end values."""
@@ -269,7 +269,7 @@ def _members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, fl
     found: list[tuple[Place, float]] = []
     for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
         found.append(((0.0, 1.0, x), min(before, after)))
-    cost_outside = min(OUTSIDE_COST * max(1.0, rate / 2) ** 2.5, MOST_OUTSIDE_COST)
+    cost_outside = min(OUTSIDE_COST * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
     most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
     first = 0.0
     while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
