@@ -331,21 +331,21 @@ def _answer(
         started = time.perf_counter()
         target = per_round or _target(about or found.delta)
         name = "blanket" if isinstance(curve, WorstCase) else "exchange"
-        other: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
+        beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
         if (found.delta if per_round is None else found.epsilon) > 0:
-            other = _other_bound(curve, group, randomizer, target, choice)
-        if isinstance(other, NoAmplification):
-            line = f"{line}; {name}: {other.reason}"
+            beside = _other_bound(curve, group, randomizer, target, choice)
+        if isinstance(beside, NoAmplification):
+            line = f"{line}; {name}: {beside.reason}"
         else:
             tolerance = EXCHANGE_TOLERANCE if name == "exchange" else BLANKET_TOLERANCE
-            sharper = _sharper(other, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds, tolerance=tolerance)
+            sharper = _sharper(beside, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds, tolerance=tolerance)
             if sharper is None:
-                line, other = f"{line}; {name}: no less", NoAmplification("no less")
+                line, beside = f"{line}; {name}: no less", NoAmplification("no less")
             else:
                 line = f"{line}; {_said(name, sharper, delta, started)}"
                 found = replace(sharper, steps=(*found.steps, *sharper.steps))
         if not isinstance(curve, SpanProfile):
-            curve = _to_compose(curve, other, group, target)
+            curve = _to_compose(curve, beside, group, target)
         found = replace(found, steps=(*found.steps, line))
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
