@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from deploy.experiments.measures.amplification import measure_epsilon
 from deploy.experiments.measures.estimation import GROUPS, measure_error
@@ -23,17 +24,9 @@ _USERS = {
 
 def _figure_2_points(settings: Settings) -> list[Point]:
     chosen = _TABLE_2[3:] if settings.size is Size.QUICK else _TABLE_2
+    certify = ["rr"] if settings.size is Size.QUICK else ["rr", "laplace"]
     return [
-        {
-            "distribution": name,
-            "n": n,
-            "delta": 1e-4,
-            "mechanisms": ["rr", "laplace"],
-            "certify": ["rr"] if settings.size is Size.QUICK else ["rr", "laplace"],
-            "published": list(_PUBLISHED),
-            "attack_s": 5.0 if settings.size is Size.FULL else 0.0,
-            "seed": settings.seed,
-        }
+        bound_point(settings, ["rr", "laplace"], certify, _PUBLISHED, distribution=name, n=n, delta=1e-4)
         for name in chosen
         for n in _USERS[settings.size]
     ]
@@ -62,18 +55,16 @@ def _figure_2_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding.whether(
             "Theorem 2 is below the bounds that the figure draws, in all scenarios",
             least > 0,
-            f"Against Echo and the closed forms of FMT22 and EFMRTT19 it is lower by {100 * least:.0f} % ({place}) "
-            f"to {100 * max(gains):.0f} %.",
+            f"Against Echo and the closed forms of FMT22 and EFMRTT19 it is lower by {100 * least:.0f} % ({place}) to "
+            f"{100 * max(gains):.0f} %.",
         ),
         Finding.whether(
             "it significantly outperforms existing results in all current scenarios",
             not behind,
             f"FMT22's own pair, evaluated instead of bounded in closed form, is lower at {len(behind)} of {len(rows)} "
             f"points, by a factor of up to {factor:.1f}. That is CERTIFIED for rr; for Laplace noise of different "
-            f"widths it "
-            f"is HEURISTIC, and below an attack at {len(beaten)} points. Theorem 2 gives away the victim's own "
-            f"randomness, "
-            "which is most of what small budgets have.",
+            f"widths it is HEURISTIC, and below an attack at {len(beaten)} points. Theorem 2 gives away the victim's "
+            "own randomness, which is most of what small budgets have.",
         ),
         Finding.whether(
             "it saves at least 33 %",
@@ -123,27 +114,15 @@ def _theorem_1_findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 _ELSEWHERE = (
-    ("rr", [[4.0, 1000]], 1e-6),
-    ("rr", [[2.0, 99], [8.0, 1]], 1e-6),
-    ("laplace", [[0.1, 9000], [3.0, 1000]], 1e-6),
-    ("laplace", [[0.01, 999], [8.0, 1]], 1e-6),
+    ("rr", ((4.0, 1000),), 1e-6),
+    ("rr", ((2.0, 99), (8.0, 1)), 1e-6),
+    ("laplace", ((0.1, 9000), (3.0, 1000)), 1e-6),
+    ("laplace", ((0.01, 999), (8.0, 1)), 1e-6),
 )
 
 
 def _theorem_2_points(settings: Settings) -> list[Point]:
-    return [
-        {
-            "distribution": ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers),
-            "tiers": tiers,
-            "delta": delta,
-            "mechanisms": [name],
-            "certify": [] if settings.size is Size.QUICK else [name],
-            "published": ["GSPA Thm 2"],
-            "attack_s": 0.0,
-            "seed": settings.seed,
-        }
-        for name, tiers, delta in _ELSEWHERE
-    ]
+    return settings_elsewhere(settings, "GSPA Thm 2", _ELSEWHERE)
 
 
 def _theorem_2_findings(rows: Sequence[Row]) -> list[Finding]:
@@ -153,8 +132,8 @@ def _theorem_2_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "Theorem 2 holds for arbitrary local budgets",
             Verdict.REFUTED if below else Verdict.REPRODUCED,
-            f"At {below} of {len(rows)} settings an attack reaches more than its ε, up to {max(gaps):.1f} times. "
-            "Its error C/√n is never quantified, and its proof takes noise of all widths for randomized response.",
+            f"At {below} of {len(rows)} settings an attack reaches more than its ε, up to {max(gaps):.1f} times. Its "
+            "error C/√n is never quantified, and its proof takes noise of all widths for randomized response.",
         )
     ]
 
@@ -231,8 +210,8 @@ def _figure_3(part: str, x: str, x_label: str, claim: str, *, rising: bool) -> F
         f"gspa-fig3{part}",
         "GSPA",
         f"Figure 3{part}: MAE against the {x_label}",
-        "Laplace noise on [20, 80] for the mean, randomized response for the frequency; the estimates are those of the "
-        "analyzer's code, on simulated reports. The paper does not say σ of the values: 10 here.",
+        "Laplace noise on [20, 80] for the mean, randomized response for the frequency; the estimates are those of "
+        "the analyzer's code, on simulated reports. The paper does not say σ of the values: 10 here.",
         measure_error,
         _figure_3a_points if part == "a" else _figure_3b_points,
         _figure_3_findings(claim, x, rising=rising),
@@ -250,12 +229,17 @@ def _figure_3(part: str, x: str, x_label: str, claim: str, *, rising: bool) -> F
 
 
 _FIGURE_2_LINES = (
-    Line("GSPA Thm 2, ASYMPTOTIC", "published:GSPA Thm 2", attack="attack:laplace"),
-    Line("GSPA Thm 1, HEURISTIC for Laplace", "published:GSPA Thm 1", attack="attack:laplace"),
-    Line("Echo, HEURISTIC", "published:Echo", attack="attack:laplace"),
-    Line("FMT22 closed form, max ε, HEURISTIC", "published:FMT22 closed form", attack="attack:laplace"),
-    Line("FMT22 numeric, max ε, HEURISTIC", "published:FMT22 numeric", attack="attack:laplace"),
-    Line("EFMRTT19, max ε, HEURISTIC", "published:EFMRTT19 at max", attack="attack:laplace"),
+    *(
+        Line(label, f"published:{name}", attack="attack:laplace")
+        for label, name in (
+            ("GSPA Thm 2, ASYMPTOTIC", "GSPA Thm 2"),
+            ("GSPA Thm 1, HEURISTIC for Laplace", "GSPA Thm 1"),
+            ("Echo, HEURISTIC", "Echo"),
+            ("FMT22 closed form, max ε, HEURISTIC", "FMT22 closed form"),
+            ("FMT22 numeric, max ε, HEURISTIC", "FMT22 numeric"),
+            ("EFMRTT19, max ε, HEURISTIC", "EFMRTT19 at max"),
+        )
+    ),
     Line("croupier rr, CERTIFIED", "certified:rr", "certified"),
     Line("attack on rr, LOWER_BOUND", "attack:rr", "attack"),
     Line("croupier laplace, CERTIFIED", "certified:laplace", "certified"),
@@ -264,16 +248,17 @@ _FIGURE_2_LINES = (
 _FIGURE_2_COLUMNS = (
     Column("local ε", "distribution"),
     Column("n", "n"),
-    Column("GSPA Thm 2 (ASYMPTOTIC)", "published:GSPA Thm 2", rounding="up"),
-    Column("GSPA Thm 1 (HEURISTIC)", "published:GSPA Thm 1", rounding="up"),
-    Column("Echo (HEURISTIC)", "published:Echo", rounding="up"),
-    Column("FMT22 closed form (HEURISTIC)", "published:FMT22 closed form", rounding="up"),
-    Column("FMT22 numeric (HEURISTIC)", "published:FMT22 numeric", rounding="up"),
-    Column("EFMRTT19 (HEURISTIC)", "published:EFMRTT19 at max", rounding="up"),
-    Column("rr: CERTIFIED", "certified:rr", rounding="up"),
-    Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
-    Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
-    Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
+    *published_columns(
+        {
+            "GSPA Thm 2 (ASYMPTOTIC)": "GSPA Thm 2",
+            "GSPA Thm 1 (for rr CERTIFIED, for laplace HEURISTIC)": "GSPA Thm 1",
+            "Echo (HEURISTIC)": "Echo",
+            "FMT22 closed form (HEURISTIC)": "FMT22 closed form",
+            "FMT22 numeric (HEURISTIC)": "FMT22 numeric",
+            "EFMRTT19 (HEURISTIC)": "EFMRTT19 at max",
+        }
+    ),
+    *bound_columns("rr", "laplace"),
 )
 
 FIGURES = (
@@ -298,18 +283,12 @@ FIGURES = (
         "gspa-theorem1",
         "GSPA",
         "Theorem 1, evaluated, at the points of Figure 2",
-        "The pair of the theorem is evaluated without loss, for a victim of the largest budget. Every user keeps their "
-        "own budget, as in Algorithms 1 and 2.",
+        "The pair of the theorem is evaluated without loss, for a victim of the largest budget. Every user keeps "
+        "their own budget, as in Algorithms 1 and 2.",
         measure_epsilon,
         _figure_2_points,
         _theorem_1_findings,
-        (
-            Column("local ε", "distribution"),
-            Column("n", "n"),
-            Column("GSPA Thm 1 (for rr CERTIFIED, for laplace HEURISTIC)", "published:GSPA Thm 1", rounding="up"),
-            Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
-            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
-        ),
+        tuple(_FIGURE_2_COLUMNS[index] for index in (0, 1, 3)) + bound_columns("rr", "laplace"),
     ),
     Figure(
         "gspa-theorem2",
@@ -322,11 +301,8 @@ FIGURES = (
         _theorem_2_findings,
         (
             Column("users × local ε", "distribution"),
-            Column("GSPA Thm 2 (ASYMPTOTIC)", "published:GSPA Thm 2", rounding="up"),
-            Column("rr: LOWER_BOUND", "attack:rr", rounding="down"),
-            Column("rr: CERTIFIED", "certified:rr", rounding="up"),
-            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
-            Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
+            *published_columns({"GSPA Thm 2 (ASYMPTOTIC)": "GSPA Thm 2"}),
+            *bound_columns("rr", "laplace"),
         ),
     ),
     _figure_3(
