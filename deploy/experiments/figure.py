@@ -61,6 +61,11 @@ class Settings:
         files = [] if self.data is None else sorted(self.data.glob("*totalCheckins.txt*"))
         return files[0] if files else None
 
+    @property
+    def mnist(self) -> Path | None:
+        """The directory of MNIST's files; None where they are not."""
+        return self.data if self.data is not None and any(self.data.glob("train-images-idx3-ubyte*")) else None
+
 
 class Verdict(StrEnum):
     """What became of a claim, or of all claims of a figure."""
@@ -93,7 +98,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot.
+    """A line of a plot: a point from each row, or as many as there are in the lists of a row.
 
     Attributes:
         label: for the legend; of an epsilon it ends in the grade.

@@ -26,7 +26,6 @@ def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -
         "number and verdict below is its output. *Reproduced* is what came out as the paper says; *refuted* is what an",
         "attack or an exact value contradicts. All of it is simulated: no person's data, and randomness from a seed.",
         "Every ε carries its [grade](accounting.md); a published figure is no guarantee for being printed here.",
-        "GSPA's Table 3 and Figure 4, the training on MNIST, are in [training](sgd.md#results).",
         "",
         "| experiment | of | what it shows | verdict |",
         "|---|---|---|---|",

@@ -71,7 +71,7 @@ class Outcome:
         rows = [row for row in self.rows if all(value_at(row, key) == is_ for key, is_ in panel.where.items())]
         lines = []
         for line in panel.lines:
-            found = [(value_at(row, panel.x), value_at(row, line.key), row) for row in rows]
+            found = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
             known = [(x, y, row) for x, y, row in found if y is not None]
             below = [[x, y] for x, y, row in known if line.attack and _is_below(y, value_at(row, line.attack))]
             ends = [[value_at(row, end) for end in line.band] for *_, row in known] if line.band else None
@@ -84,6 +84,11 @@ class Outcome:
             "log": panel.log,
             "lines": lines,
         }
+
+
+def _points(x: Any, y: Any) -> list[tuple[Any, Any]]:
+    """Returns the points of a row: one, or those of two lists."""
+    return list(zip(x, y, strict=True)) if isinstance(y, list) else [(x, y)]
 
 
 def _is_below(value: float, attack: float | None) -> bool:

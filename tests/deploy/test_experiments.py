@@ -23,6 +23,7 @@ VERDICTS = {
     "gspa-theorem2": ["refuted"],
     "gspa-fig3a": ["reproduced", "reproduced"],
     "gspa-fig3b": ["reproduced", "reproduced"],
+    "gspa-fig4": ["not reproduced"],
     "krr-table1": ["reproduced", "refuted", "refuted"],
     "krr-table3": ["reproduced", "refuted", "refuted"],
     "krr-table4": ["refuted", "reproduced", "not reproduced"],
@@ -88,12 +89,42 @@ def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Pat
 def test_every_key_of_a_line_or_column_is_measured(ran: Path) -> None:
     """A key that no row has would drop a line from a plot without a word."""
     not_in_quick = {"rmse:onebit", "rmse:laplace", "attack:laplace", "ratio:laplace"}
+    not_in_quick |= {f"accuracy:{name}" for name in ("U(0.5, 1)", "U(0.01, 1)", "U(0.01, 2)", "half 0.5, half 0.01")}
     for figure in FIGURES:
         rows = document(ran, figure.name)["rows"]
         keys = [column.key for column in figure.columns]
         keys += [line.key for panel in figure.panels for line in panel.lines]
+        keys += [panel.x for panel in figure.panels]
         missing = [key for key in keys if all(value_at(row, key) is None for row in rows)]
         assert not [key for key in missing if key not in not_in_quick and not key.startswith("certified:")], figure.name
+
+
+def test_the_papers_training_is_of_the_data_that_are_there(ran: Path, tmp_path: Path) -> None:
+    rows = {row["distribution"]: row for row in document(ran, "gspa-fig4")["rows"]}
+    assert {row["data"] for row in rows.values()} == {"digits"}
+    assert rows["no noise"]["reached"] > 0.5
+    assert rows["no noise"]["spent"] is None
+    assert (rows["all 0.5"]["grade"], len(rows["all 0.5"]["accuracy"]["all 0.5"])) == ("HEURISTIC", 10)
+    (figure,) = chosen(["gspa-fig4"])
+    assert {point["files"] for point in figure.points(Settings(Size.FULL, data=tmp_path))} == {None}
+    (tmp_path / "train-images-idx3-ubyte.gz").touch()
+    paper = figure.points(Settings(Size.FULL, data=tmp_path))
+    assert {(point["data"], point["clients"], point["trained_epochs"]) for point in paper} == {("MNIST", 100, 50)}
+
+
+def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
+    (figure,) = chosen(["gspa-fig4"])
+    reached = {"no noise": 0.92, "all 0.5": 0.90, "U(0.5, 1)": 0.91, "U(0.01, 2)": 0.68}
+    rows = [
+        {"distribution": name, "data": "MNIST", "reached": accuracy, "spent": 4.0 if noisy else None, "asymptotic": 8.0}
+        for noisy, (name, accuracy) in enumerate(reached.items())
+    ]
+    assert [one.verdict for one in figure.judge(rows)] == [
+        "not reproduced",
+        "reproduced",
+        "reproduced",
+        "not reproduced",
+    ]
 
 
 def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:

@@ -33,6 +33,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "U(0.01, 2)": _uniform(0.01, 2.0),
     "all 0.5": lambda _: np.full(_DRAWN, 0.5),
     "half 0.5, half 0.01": lambda _: np.repeat([0.5, 0.01], _DRAWN // 2),
+    "U(0.5, 1)": _uniform(0.5, 1.0),
     "U(0.05, 1)": _uniform(0.05, 1.0),
     "N(0.8, 0.5) in [0.05, 1]": _normal(0.8, 0.05, 1.0),
     "U(0.5, 2)": _uniform(0.5, 2.0),
