@@ -9,6 +9,7 @@ from deploy.experiments.bounds import bound_columns, bound_point
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
 from deploy.experiments.measures.amplification import measure_epsilon
 from deploy.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
+from deploy.experiments.measures.throughput import measure_round
 
 __all__ = ["FIGURES"]
 
@@ -129,6 +130,33 @@ def _tightness_findings(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
+def _throughput_points(settings: Settings) -> list[Point]:
+    users = {Size.QUICK: (50,), Size.NORMAL: (100, 1000), Size.FULL: (100, 1000, 10_000)}
+    return [{"users": n, "hops": 2} for n in users[settings.size]]
+
+
+def _throughput_findings(rows: Sequence[Row]) -> list[Finding]:
+    most = rows[-1]
+    found = [
+        Finding.whether(
+            "a user costs less than 10 kB on the wire, all services together",
+            most["bytes"] < 10_000,
+            f"{most['bytes']:,.0f} bytes at {most['users']:,} users and two shufflers.",
+        )
+    ]
+    if len(rows) > 1:
+        found.append(
+            Finding.whether(
+                "the work grows in proportion to the number of users, or slower",
+                most["cpu_ms"] < 1.2 * rows[0]["cpu_ms"],
+                f"A user takes {rows[0]['cpu_ms']:.1f} ms of CPU at {rows[0]['users']:,} users and "
+                f"{most['cpu_ms']:.1f} ms at {most['users']:,}, where a round has {most['users_per_s']:.0f} users a "
+                f"second and the bare cryptography, on the same machine, {most['floor']:.0f}.",
+            )
+        )
+    return found
+
+
 _UTILITY_LINES = (
     Line("rr, shuffled, at its CERTIFIED ε", "rmse:rr", "certified"),
     Line("krr(k=4), shuffled, CERTIFIED ε", "rmse:krr(k=4)"),
@@ -245,5 +273,35 @@ FIGURES = (
                 log="x",
             ),
         ),
+    ),
+    Figure(
+        "throughput",
+        "croupier",
+        "throughput against users",
+        "`croupier bench`: rr, two shufflers, accountant and analyzer as processes on this machine, every user a "
+        "client with a key of its own. Times depend on the machine and on what else it does.",
+        measure_round,
+        _throughput_points,
+        _throughput_findings,
+        (
+            Column("users", "users"),
+            Column("users a second", "users_per_s", 3),
+            Column("bare cryptography, users a second", "floor", 3),
+            Column("CPU ms a user", "cpu_ms", 3),
+            Column("bytes a user", "bytes", 5),
+        ),
+        (
+            Panel(
+                "rr, two shufflers, one machine",
+                "users",
+                "users n",
+                "users a second",
+                (
+                    Line("a round, end to end", "users_per_s", "attack"),
+                    Line("the bare cryptography", "floor", "other 6"),
+                ),
+            ),
+        ),
+        alone=True,
     ),
 )

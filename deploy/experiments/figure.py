@@ -103,8 +103,8 @@ class Line:
     Attributes:
         label: for the legend; of an epsilon it ends in the grade.
         key: where its value stands in a row, parts separated by ":".
-        role: "certified", "attack" or "other": what it is decides how it looks. "other 3" has the look of the third
-            other line, which it stands for in another panel.
+        role: "certified", "attack", "other", or "single" for points that no line joins: what it is decides how it
+            looks. "other 3" has the look of the third other line, which it stands for in another panel.
         attack: key of the attack that refutes it where the line lies below; "" for none.
         band: keys of the ends of its confidence band; "" for none.
     """
@@ -157,6 +157,7 @@ class Figure:
         judge: returns the findings from the rows, which come in the order of the points.
         panels: what is plotted; none for a table.
         columns: the table of numbers.
+        alone: whether nothing else may run while a point is measured, because it is timed.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Figure:
     judge: Callable[[Sequence[Row]], list[Finding]]
     columns: tuple[Column, ...]
     panels: tuple[Panel, ...] = ()
+    alone: bool = False
 
 
 def value_at(row: Row, key: str) -> Any:

@@ -25,7 +25,10 @@ from deploy.show.plots import plot_experiment
 __all__ = ["Outcome", "run_figures"]
 
 _ROOT = Path(__file__).parents[2]
-_SOURCES = ("accountant", "analyzer", "protocol", "deploy/training", "deploy/experiments/measures")
+_SOURCES = (
+    *("accountant", "analyzer", "client", "protocol", "runtime", "shuffler"),
+    *("deploy/bench", "deploy/experiments/measures", "deploy/local", "deploy/operator", "deploy/training"),
+)
 _LIBRARIES = ("numpy", "scipy")
 
 
@@ -143,15 +146,16 @@ def run_figures(
 
 def _measured(left: dict[str, tuple[Figure, Point]], jobs: int) -> Any:
     """Yields (key, numbers) as they come."""
-    if jobs == 1 or len(left) < 2:
-        for key, (figure, point) in left.items():
-            yield key, figure.measure(point)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(left)), mp_context=context) as pool:
-        under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in left.items()}
-        for future in as_completed(under_way):
-            yield under_way[future], future.result()
+    shared = {key: task for key, task in left.items() if not task[0].alone}
+    if jobs > 1 and len(shared) > 1:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs, len(shared)), mp_context=context) as pool:
+            under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in shared.items()}
+            for future in as_completed(under_way):
+                yield under_way.pop(future), future.result()
+        left = {key: task for key, task in left.items() if task[0].alone}
+    for key, (figure, point) in left.items():
+        yield key, figure.measure(point)
 
 
 def _key(measure: Callable[[Point], dict[str, Any]], point: Point) -> str:

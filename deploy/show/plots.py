@@ -221,7 +221,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
 
 
 def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
-    drawn = {"certified": 0, "attack": 0, "other": 0}
+    drawn = {"certified": 0, "attack": 0, "other": 0, "single": 0}
     crosses = []
     for line in panel["lines"]:
         role, _, chosen = line["role"].partition(" ")
@@ -260,5 +260,7 @@ def _look(role: str, place: int) -> dict[str, Any]:
         return {"color": _CERTIFIED, "lw": 2.4, "marker": "o" if place else None, "ls": "-"}
     if role == "attack":
         return {"color": _MEASURED, "lw": 1.5, "marker": "v" if place else None, "ls": (0, (3 if place else 1, 1))}
+    if role == "single":
+        return {"color": _MEASURED, "ls": "", "marker": "D"}
     index = place % len(_OTHERS)
     return {"color": _OTHERS[index], "lw": 1.3, "ls": _DASHES[index], "marker": _MARKERS[index], "ms": 4}
