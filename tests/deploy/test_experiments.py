@@ -154,6 +154,13 @@ def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Pa
     assert "gspa-fig2 (GSPA" in croupier("experiment", "run", "gspa-fig2", *options).stdout
 
 
+def test_plots_of_the_pages_are_small() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    plots = [*docs.glob("sgd-*.png"), *docs.glob("experiments/*.svg")]
+    assert len(plots) > 10
+    assert not [plot.name for plot in plots if plot.stat().st_size > 60_000]
+
+
 def test_checkins_are_read_in_the_format_of_snap(tmp_path: Path) -> None:
     box, inside, outside = BOXES["Paris"], "48.8401\t2.2901", "37.78\t-122.42"
     lines = [f"{user}\t2010-10-19T23:55:27Z\t{place}\t22847" for user, place in enumerate((inside, outside, inside))]
