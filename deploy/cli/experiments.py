@@ -58,12 +58,19 @@ def run(
         Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")
     ] = Path("out/experiments"),
     jobs: Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")] = 0,
+    scheduler: Annotated[
+        str, typer.Option(help="tls://HOST:PORT of a Dask cluster, whose workers measure instead of processes here.")
+    ] = "",
+    tls_ca: Annotated[Path, typer.Option(help="With --scheduler: the authority of its certificates.")] = Path("ca.pem"),
+    tls_cert: Annotated[Path, typer.Option(help="With --scheduler: our certificate.")] = Path("client.pem"),
+    tls_key: Annotated[Path, typer.Option(help="With --scheduler: our private key.")] = Path("client-key.pem"),
     page: Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
         from deploy.experiments.catalogue import chosen
+        from deploy.experiments.cluster import Cluster
         from deploy.experiments.figure import Settings, Size
         from deploy.experiments.page import write_experiments_page
         from deploy.experiments.runner import run_figures
@@ -72,11 +79,13 @@ def run(
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")
         size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
+        settings, figures = Settings(size, seed, data), chosen(names)
+        cluster = Cluster(scheduler, tls_ca, tls_cert, tls_key) if scheduler else None
         with progress_bar() as move:
-            outcomes = run_figures(chosen(names), out, Settings(size, seed, data), jobs=jobs or None, progress=move)
+            outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=cluster, progress=move)
         if page is not None:
             write_experiments_page(outcomes, out, page)
         documents = [one.document() for one in outcomes]
-        figures = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
-        show(as_json, {"figures": figures}, *map(findings_table, documents))
+        shown = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
+        show(as_json, {"figures": shown}, *map(findings_table, documents))
         note(f"plots and numbers: {out}")

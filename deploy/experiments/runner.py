@@ -11,13 +11,14 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from deploy.experiments.cluster import Cluster
 from deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_experiment
@@ -105,6 +106,7 @@ def run_figures(
     settings: Settings,
     *,
     jobs: int | None = None,
+    cluster: Cluster | None = None,
     progress: Callable[[float, float, str], None] = lambda done, total, text: None,
 ) -> list[Outcome]:
     """Runs figures, and leaves a JSON document and a plot of each in `out`.
@@ -114,6 +116,7 @@ def run_figures(
         out: a directory; `points` in it holds the numbers that need not be computed again.
         settings: what their points depend on.
         jobs: processes at once; None: as many as there are cores; 1: none but this one.
+        cluster: whose workers measure instead, but for what is timed; they must have the files of `settings.data`.
         progress: called with how many points are done, of all, and what was done last.
     """
     wanted = {figure.name: figure.points(settings) for figure in figures}
@@ -122,7 +125,7 @@ def run_figures(
     left = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
     done = len(tasks) - len(left)
     progress(done, len(tasks), "")
-    for key, measured in _measured(left, jobs or os.cpu_count() or 1):
+    for key, measured in _measured(left, jobs or os.cpu_count() or 1, cluster):
         unfinished = store / f"{key}.new"
         write_json(unfinished, measured)
         unfinished.replace(store / f"{key}.json")
@@ -144,18 +147,21 @@ def run_figures(
     return outcomes
 
 
-def _measured(left: dict[str, tuple[Figure, Point]], jobs: int) -> Any:
+def _measured(left: dict[str, tuple[Figure, Point]], jobs: int, cluster: Cluster | None) -> Any:
     """Yields (key, numbers) as they come."""
     shared = {key: task for key, task in left.items() if not task[0].alone}
-    if jobs > 1 and len(shared) > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs, len(shared)), mp_context=context) as pool:
+    if (cluster or jobs > 1) and len(shared) > 1:
+        with cluster.executor(_digest_of_sources) if cluster else _processes(min(jobs, len(shared))) as pool:
             under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in shared.items()}
             for future in as_completed(under_way):
                 yield under_way.pop(future), future.result()
         left = {key: task for key, task in left.items() if task[0].alone}
     for key, (figure, point) in left.items():
         yield key, figure.measure(point)
+
+
+def _processes(number: int) -> Executor:
+    return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _key(measure: Callable[[Point], dict[str, Any]], point: Point) -> str:
