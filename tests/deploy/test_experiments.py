@@ -32,7 +32,7 @@ VERDICTS = {
     "krr-fig3": ["reproduced", "reproduced", "not reproduced"],
     "psp-fig3": ["reproduced", "reproduced"],
     "psp-fig4": ["reproduced", "reproduced", "reproduced", "reproduced"],
-    "psp-table2": ["not reproduced", "partly reproduced", "reproduced", "not reproduced"],
+    "psp-table2": ["not reproduced", "partly reproduced", "reproduced", "reproduced", "not reproduced"],
     "psp-theorem2": ["refuted"],
     "utility": ["reproduced", "reproduced"],
     "personal-budgets": ["reproduced", "reproduced"],
