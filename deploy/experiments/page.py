@@ -26,6 +26,8 @@ def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -
         "number and verdict below is its output. *Reproduced* is what came out as the paper says; *refuted* is what an",
         "attack or an exact value contradicts. All of it is simulated: no person's data, and randomness from a seed.",
         "Every ε carries its [grade](accounting.md); a published figure is no guarantee for being printed here.",
+        "A run that was stopped goes on where it was; `--scheduler tls://HOST:PORT` measures on a Dask cluster, whose",
+        "workers have the same version of croupier, and the files of `--data` at the same place.",
         "",
         "| experiment | of | what it shows | verdict |",
         "|---|---|---|---|",
