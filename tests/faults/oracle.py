@@ -6,9 +6,12 @@ attempts were counted, and how often.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from client.submission import Prepared, seal_one
 from protocol.identity import sign_submission
@@ -159,7 +162,12 @@ def check_forgotten(testimony: Mapping[str, Iterable[str]], files: Mapping[str, 
     }
     if not secrets:
         raise Violation("the witnesses have seen no secret: the check would prove nothing")
+    beginnings = np.zeros(1 << 16, dtype=bool)  # a look at two bytes rules out nearly every place of a file
+    beginnings[[int.from_bytes(secret[:2], sys.byteorder) for secret in secrets]] = True
     for name, content in files.items():
-        for secret, service in secrets.items():
-            if secret in content:
-                raise Violation(f"{name} still holds a ciphertext or key that {service} had stored")
+        for odd in (0, 1):
+            pairs = np.array(memoryview(content)[odd : len(content) - (len(content) - odd) % 2].cast("H"))
+            for at in (2 * np.flatnonzero(beginnings[pairs]) + odd).tolist():
+                for secret, service in secrets.items():
+                    if content.startswith(secret, at):
+                        raise Violation(f"{name} still holds a ciphertext or key that {service} had stored")
