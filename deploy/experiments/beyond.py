@@ -297,7 +297,7 @@ FIGURES = (
                 "users n",
                 "users a second",
                 (
-                    Line("a round, end to end", "users_per_s", "attack"),
+                    Line("a round, end to end", "users_per_s"),
                     Line("the bare cryptography", "floor", "other 6"),
                 ),
             ),

@@ -69,7 +69,9 @@ def _compact(svg: str) -> str:
     Hundredths of a point are kept; indentation, comments, and names that are not used go; a style is written once.
     """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s*\n\s*", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+    # Only in tags: what stands between them is read, such as 0.005 at an axis.
+    svg = re.sub(r">[^<]*<|(\d\.\d\d)\d+", lambda found: found[1] or found[0], svg)
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
     styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
     rules = "\n".join(f".s{index}{{{style}}}" for index, style in enumerate(styles))
     svg = re.sub(r'style="([^"]*)"', lambda found: f'class="s{styles.index(found[1])}"', svg)

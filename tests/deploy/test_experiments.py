@@ -13,6 +13,7 @@ from deploy.experiments.catalogue import FIGURES, chosen
 from deploy.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from deploy.experiments.measures.histograms import BOXES, read_checkins
 from deploy.experiments.runner import run_figures
+from deploy.show.plots import plot_experiment
 from tests.deploy.test_messages import refused
 from tests.support.command_line import answer, croupier
 
@@ -152,6 +153,16 @@ def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Pa
     assert "**partly reproduced**" in page.read_text()
     assert (tmp_path / "page" / "gspa-fig2.svg").stat().st_size <= 60_000
     assert "gspa-fig2 (GSPA" in croupier("experiment", "run", "gspa-fig2", *options).stdout
+
+
+def test_numbers_at_an_axis_are_drawn_whole(tmp_path: Path) -> None:
+    points = [[1.0, 0.005], [2.0, 0.02]]
+    line = {"label": "ε at 0.005", "role": "other", "points": points, "below": [], "band": None}
+    panel = {"title": "0.125", "x_label": "n", "y_label": "ε", "log": "y", "lines": [line]}
+    plot_experiment({"panels": [panel]}, tmp_path / "plot.svg")
+    drawn = (tmp_path / "plot.svg").read_text()
+    for text in (">0.005</text>", ">0.125</text>", ">ε at 0.005</text>"):
+        assert text in drawn
 
 
 def test_plots_of_the_pages_are_small() -> None:
