@@ -9,10 +9,6 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import grpc
-import grpc.aio
 
 from protocol.batches import digest, read_commitments, unpack
 from protocol.errors import Code, Refusal
@@ -22,11 +18,10 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.round_driver import RoundDriver
-from runtime.store import Transaction
+from runtime.tls import Context
+from runtime.transaction import Transaction
 
 __all__ = ["SEQUENTIAL_REPORT", "Delivery"]
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 SEQUENTIAL_REPORT = "sequential-report"
@@ -167,7 +162,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),
-                CONFLICT (a different report was taken before).
+                CONFLICT (a different report was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the report is not signed by hop 1.
         """
         terms = await self.terms(request.round_id)

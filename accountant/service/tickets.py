@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-import grpc.aio
-
 from protocol.batches import unpack
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair, open_many
-from protocol.errors import Code, Refusal, TicketError
+from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.onion import UNOPENED, BudgetRecord, Onion, decode_budget, report_message
 from protocol.randomness import SystemRandom
@@ -26,10 +24,10 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
 _HASH_BYTES = 32
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -103,7 +101,11 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`."""
+        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, UNKNOWN_ROUND, BAD_REQUEST, BAD_BATCH, CONFLICT, WRONG_STATE, each as there.
+        """
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
             self.wake(request.round_id)
@@ -117,8 +119,8 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
 
         Raises:
-            Refusal: BAD_REQUEST (number of requests, or a blinded message that is not an element of the group),
-                UNKNOWN_ROUND, WRONG_STATE (the round is not open yet), OVERLOADED, STORE_FAILED.
+            Refusal: BAD_REQUEST (number of requests), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet),
+                OVERLOADED, STORE_FAILED.
         """
         if not 1 <= len(request.requests) <= MAX_PER_CALL:
             raise Refusal(
@@ -143,10 +145,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
-        try:
-            (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
-        except TicketError as error:  # all fail where one blinded message is not an element
-            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+        (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
         response.report_evaluations, response.parameter_evaluations = reports, budgets
         watch.workers_cpu_s += cpu_s
         spent = watch.read()

@@ -25,7 +25,7 @@ from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 from shuffler.mixing import Opened
 from shuffler.service import ShufflerService

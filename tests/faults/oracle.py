@@ -41,7 +41,7 @@ class Attempt:
     letter: int
     prepared: Prepared
     submission: pb.Submission | None = None
-    trail: bytes = b""
+    inclusion_hashes: bytes = b""
     authentic: bool = True
     answers: list[pb.SubmissionCode.ValueType] = field(default_factory=list)
     _requests: tuple[TicketRequest, TicketRequest] | None = None
@@ -67,7 +67,7 @@ class Attempt:
     def seal(self, terms: RoundTerms, tickets: tuple[bytes, bytes]) -> None:
         """Makes the submission."""
         sealed = seal_one(terms, Onion(terms), self.prepared, tickets)
-        self.submission, self.trail = pb.Submission.FromString(sealed.submission), sealed.trail
+        self.submission, self.inclusion_hashes = pb.Submission.FromString(sealed.submission), sealed.inclusion_hashes
 
     @property
     def accepted(self) -> bool:
@@ -138,7 +138,7 @@ def check_counted(
     if certificate.num_tickets > num_clients:
         raise Violation(f"{certificate.num_tickets} were given tickets, of {num_clients} clients")
     for lane, included in enumerate(lists):
-        if included != sorted(attempt.trail[32 * lane : 32 * lane + 32] for attempt in accepted):
+        if included != sorted(attempt.inclusion_hashes[32 * lane : 32 * lane + 32] for attempt in accepted):
             raise Violation("hop 1's list is not what was acknowledged")
 
 

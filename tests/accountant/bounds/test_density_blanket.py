@@ -281,7 +281,7 @@ class Falling:
 @pytest.mark.parametrize("target", [None, 0.01, 0.2, 0.5])
 def test_the_delta_of_a_span_covers_all_of_it_also_above_its_target(target: float | None) -> None:
     """The walk ended at the first part above the target: enough to say no, and not a bound on the parts behind it."""
-    span: Any = SpanProfile(Falling(2.0), 1.0, 2.0, lambda low, high: Falling(low), target)  # type: ignore[arg-type,return-value]
+    span: Any = SpanProfile(Falling(2.0), 1.0, 2.0, lambda: lambda low, high: Falling(low), target)  # type: ignore[arg-type,return-value]
     assert span.delta(0.0).value >= Falling(1.0).delta(0.0).value
     found = span.smallest_epsilon(0.2, 5.0)
     assert Falling(1.0).delta(found.epsilon).value <= 0.2 or found.reached is None
