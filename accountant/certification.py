@@ -42,8 +42,9 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE, SPAN_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
-"""Relative width at which the search for epsilon on these bounds stops: the first two are that loose by themselves."""
+EXCHANGE_TOLERANCE, SLOW_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
+"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself, the second
+is for noise with many budgets."""
 LOWEST = 0.8
 """Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 BOUNDS = ("all", "blanket")
@@ -343,14 +344,15 @@ def _answer(
         target = per_round or _target(about or found.delta)
         name = "blanket" if isinstance(curve, WorstCase) else "exchange"
         beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
-        if randomizer.clones_are_fair_bits or group.others.count.size <= MAX_COMPOSED_TIERS:
-            enough = 0.0
+        slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
+        enough = enough if slow else 0.0
         if (found.delta if per_round is None else found.epsilon) > enough:
             beside = _other_bound(curve, group, randomizer, target, choice)
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
         else:
-            tolerance = EXCHANGE_TOLERANCE if name == "exchange" else BLANKET_TOLERANCE
+            exchange_tolerance = SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
+            tolerance = exchange_tolerance if name == "exchange" else BLANKET_TOLERANCE
             at, floor = (epsilon or 0.0) / rounds, LOWEST * enough
             sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:
@@ -404,7 +406,7 @@ def _sharper(
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
     if isinstance(curve, ExchangeSpanProfile):
-        inverse = curve.smallest_epsilon(delta, found.epsilon, SPAN_TOLERANCE, floor)
+        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
     else:
         inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:

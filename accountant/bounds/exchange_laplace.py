@@ -37,7 +37,7 @@ RAISE = 1.003
 """Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
 END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
 """Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
-what part hosts that are not between them may have a larger second moment. Each for one budget, and for a group."""
+what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
 MOST_OUTSIDE_COST = 0.3
 """That part is more at large budgets, up to this."""
 MIDDLE_CELLS, TAIL_CELLS = 48, 24
@@ -263,18 +263,18 @@ Place = tuple[float, float, float]
 
 
 @lru_cache(maxsize=128)
-def _family(victim: float, epsilon: float, rate: float, kept: float = 1.0) -> _Family:
+def _family(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> _Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
 
-    kept: hosts of smaller budgets, down to kept * rate, are as well (L3).
+    kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
     """
-    members = _members(victim, epsilon, rate, kept < 1)
+    members = _members(victim, epsilon, rate, coarse)
     laws = [_thinned(victim, epsilon, rate, place, thin * kept) for place, thin in members]
     return _Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
 
 
 def _members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
-    """The places and the thinning of T3's laws; fewer of them where the hosts are a group anyway."""
+    """The places and the thinning of T3's laws; coarse: fewer of them."""
     cells = _positions(rate, coarse)
     cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
     found: list[tuple[Place, float]] = []
@@ -421,7 +421,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
-        if bool((self.kept < 1).any()):
+        if self.count.size > MAX_TIERS:
             return 0.05
         return 0.012 if self.count.size == 1 else 0.03
 
@@ -436,7 +436,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     def _product(self, epsilon: float) -> _NoiseProduct:
         families = tuple(
-            _family(self.local_epsilon, epsilon, rate, kept)
+            _family(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
         )
         precision = np.array([1 / family.variance for family in families])
