@@ -1,6 +1,7 @@
 """Plots of certificates and curves with matplotlib, which is loaded when something is drawn and not before.
 
-Blue is what is certified, red an attack, grey the local budgets. The plots of the commands are made in `deploy`.
+Blue is what is certified, red what is measured, such as an attack, grey what it is compared with. The plots of the
+commands are made in `deploy`, in the same colours.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["draw_curve", "draw_tiers"]
+__all__ = ["CERTIFIED", "COMPARED", "MEASURED", "OTHERS", "draw_curve", "draw_tiers"]
 
-_CERTIFIED, _ATTACK, _LOCAL = "#2a6f97", "#b8336a", "#c9d6df"
-_OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
+CERTIFIED, MEASURED, COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
+OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 
 
 def _axes(axes: Any) -> Any:
@@ -35,11 +36,11 @@ def draw_curve(
     """Draws delta against epsilon: certified points, what they certify between them, and attacks. Returns the axes."""
     axes = _axes(axes)
     drawn = sum(line.get_linestyle() != "None" for line in axes.get_lines())
-    color = _OTHERS[(drawn - 1) % len(_OTHERS)] if drawn else _CERTIFIED
+    color = OTHERS[(drawn - 1) % len(OTHERS)] if drawn else CERTIFIED
     axes.plot(*zip(*between, strict=True), color=color, label=f"{name}, CERTIFIED")
     axes.plot(*zip(*certified, strict=True), ".", color=color)
     if attacks:
-        found = {"ls": "none", "marker": "x", "color": color if drawn else _ATTACK}
+        found = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
         axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)
     axes.set(yscale="log", xlabel="central ε", ylabel="δ", title="What the shuffled batch reveals")
     axes.legend()
@@ -47,13 +48,19 @@ def draw_curve(
 
 
 def draw_tiers(
-    title: str, users: Sequence[int], local: Sequence[float], central: Sequence[float], labels: Sequence[str], axes: Any
+    title: str,
+    users: Sequence[int],
+    local: Sequence[float],
+    central: Sequence[float],
+    labels: Sequence[str],
+    grade: str,
+    axes: Any,
 ) -> Any:
-    """Draws the local and the certified central epsilon of every tier, this one with its label. Returns the axes."""
+    """Draws the local and the certified central epsilon of every tier, the latter labelled. Returns the axes."""
     axes = _axes(axes)
     rows = range(len(users))
-    axes.barh([row + 0.2 for row in rows], local, 0.36, color=_LOCAL, label="local ε")
-    axes.barh([row - 0.2 for row in rows], central, 0.36, color=_CERTIFIED, label="central ε, CERTIFIED")
+    axes.barh([row + 0.2 for row in rows], local, 0.36, color=COMPARED, label="local ε")
+    axes.barh([row - 0.2 for row in rows], central, 0.36, color=CERTIFIED, label=f"central ε, {grade}")
     for row, epsilon, label in zip(rows, central, labels, strict=True):
         axes.text(epsilon, row - 0.2, f" {label}", va="center", fontsize="small")
     axes.set_yticks(list(rows), [f"{count:,} users" for count in users])

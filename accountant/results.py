@@ -274,6 +274,7 @@ class Certificate:
             [tier.local_epsilon for tier in self.tiers],
             central,
             [round_up(epsilon, 4) for epsilon in central],
+            self.grade,
             axes,
         )
 

@@ -42,21 +42,26 @@ class IntervalProbabilities(Protocol):
         ...
 
 
-def _lattice_cut(place: float, lattice: int | None) -> float:
-    if lattice is None or math.isinf(place):
-        return place
-    return (math.floor(place * lattice) + 0.5) / lattice
+@dataclass(frozen=True)
+class _Lattice:
+    """The line, or the multiples of 1/lattice."""
 
+    lattice: int | None = None
 
-def _lattice_value(place: float, lattice: int | None) -> float:
-    return place if lattice is None else round(place * lattice) / lattice
+    def cut(self, place: float) -> float:
+        """Half-way between lattice points."""
+        if self.lattice is None or math.isinf(place):
+            return place
+        return (math.floor(place * self.lattice) + 0.5) / self.lattice
+
+    def value(self, place: float) -> float:
+        """On the lattice."""
+        return place if self.lattice is None else round(place * self.lattice) / self.lattice
 
 
 @dataclass(frozen=True)
-class LaplaceIntervals:
+class LaplaceIntervals(_Lattice):
     """Density proportional to e^(-|z|/scale), on the line or on the multiples of 1/lattice."""
-
-    lattice: int | None = None
 
     @property
     def probability_error(self) -> float:
@@ -77,20 +82,10 @@ class LaplaceIntervals:
         beside = np.exp(-near) * -np.expm1(-width) / (2 * cosh)
         return np.where(within, inside, beside), np.where(within, outside, 1 - beside)
 
-    def cut(self, place: float) -> float:
-        """Half-way between lattice points."""
-        return _lattice_cut(place, self.lattice)
-
-    def value(self, place: float) -> float:
-        """On the lattice."""
-        return _lattice_value(place, self.lattice)
-
 
 @dataclass(frozen=True)
-class GaussianIntervals:
+class GaussianIntervals(_Lattice):
     """Density proportional to e^(-z^2/(2 scale^2)), on the line or on the multiples of 1/lattice."""
-
-    lattice: int | None = None
 
     @property
     def probability_error(self) -> float:
@@ -140,11 +135,3 @@ class GaussianIntervals:
         beside = np.maximum(tail(near) - tail(far), 0.0)
         inside = np.maximum(1 - outside, np.broadcast_to(middle[row, 0], shape))
         return np.where(within, inside, beside), np.where(within, outside, 1 - beside)
-
-    def cut(self, place: float) -> float:
-        """Half-way between lattice points."""
-        return _lattice_cut(place, self.lattice)
-
-    def value(self, place: float) -> float:
-        """On the lattice."""
-        return _lattice_value(place, self.lattice)

@@ -19,21 +19,16 @@ from typing import Any
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
 
-from client.fleet import run_fleet
-from client.outbox import Outbox
 from client.submission import Participant
-from deploy.local.fleet import fleet_json
 from deploy.local.processes import temporary_deployment
-from deploy.local.rounds import RoundOutcome, play_round
+from deploy.local.rounds import RoundOutcome, players
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import overhead
-from protocol.manifest import RoundTerms
 from protocol.mechanisms import RandomizedResponse
 from protocol.onion import BUDGET_RECORD_BYTES
 from protocol.questions import Question
 from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import public_channel
 from runtime.workers import WorkerPool, peak_memory_bytes
 
 __all__ = ["measure_throughput"]
@@ -147,32 +142,18 @@ def measure_throughput(
 async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
-    async with Operator(directory) as operator:
+    async with Operator(directory) as operator, players(operator, directory, pool) as play:
         hops = len(operator.deployment.shufflers)
-        channel = public_channel(operator.deployment.shufflers[0])
-        accountant = public_channel(operator.deployment.accountant)
-        outbox = Outbox(directory / "fleet" / "outbox.db")
-        await pool.warm()
         for users in sizes:
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
-
-            async def fleet(terms: RoundTerms, drawn: dict[str, Participant] = drawn) -> dict[str, Any]:
-                done = await run_fleet(
-                    channel, accountant, terms, drawn, outbox=outbox, pool=pool, enrol=operator.enrol
-                )
-                return fleet_json(done)
-
             floor_s, tickets = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
-            outcome = await play_round(operator, settings, fleet)
+            outcome = await play(settings, drawn)
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
             rows.append(_row(users, outcome, floor_s, tickets))
             report(rows[-1])
-        await channel.close()
-        await accountant.close()
-    outbox.close()
     pool.close()
     return {"hops": hops, "cores": os.cpu_count(), "suite": _SUITE, "rows": rows}

@@ -17,21 +17,8 @@ def add_commands(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Repeat the papers' figures and tables: which of their claims hold?")
     group.command("list")(list_experiments)
     group.command("run")(run)
-    group.command("all")(run_all)
+    group.command("all", help="The same as 'run' without names.")(run)
     app.add_typer(group, name="experiment")
-
-
-Quick = Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")]
-Full = Annotated[bool, typer.Option("--full", help="The papers' own size.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Directory of MNIST's IDX files and Gowalla's totalCheckins.txt; else digits, a synthetic city."),
-]
-Out = Annotated[Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")]
-Jobs = Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")]
-Page = Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")]
-_OUT = Path("out/experiments")
 
 
 def list_experiments(as_json: Json = False) -> None:
@@ -45,19 +32,35 @@ def list_experiments(as_json: Json = False) -> None:
 
 
 def run(
-    names: Annotated[list[str], typer.Argument(help="As 'croupier experiment list' shows them.")],
-    quick: Quick = False,
-    full: Full = False,
-    seed: Seed = 0,
-    data: Data = None,
-    out: Out = _OUT,
-    jobs: Jobs = 0,
-    page: Page = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="As 'croupier experiment list' shows them; none: all of them.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The papers' own size.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")] = 0,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of MNIST's IDX files and Gowalla's totalCheckins.txt; else digits and a synthetic city."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")
+    ] = Path("out/experiments"),
+    jobs: Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")] = 0,
+    scheduler: Annotated[
+        str, typer.Option(help="tls://HOST:PORT of a Dask cluster, whose workers measure instead of processes here.")
+    ] = "",
+    tls_ca: Annotated[Path, typer.Option(help="With --scheduler: the authority of its certificates.")] = Path("ca.pem"),
+    tls_cert: Annotated[Path, typer.Option(help="With --scheduler: our certificate.")] = Path("client.pem"),
+    tls_key: Annotated[Path, typer.Option(help="With --scheduler: our private key.")] = Path("client-key.pem"),
+    page: Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
         from deploy.experiments.catalogue import chosen
+        from deploy.experiments.cluster import Cluster
         from deploy.experiments.figure import Settings, Size
         from deploy.experiments.page import write_experiments_page
         from deploy.experiments.runner import run_figures
@@ -66,25 +69,13 @@ def run(
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")
         size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
+        settings, figures = Settings(size, seed, data), chosen(names or ["all"])
+        cluster = Cluster(scheduler, tls_ca, tls_cert, tls_key) if scheduler else None
         with progress_bar() as move:
-            outcomes = run_figures(chosen(names), out, Settings(size, seed, data), jobs=jobs or None, progress=move)
+            outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=cluster, progress=move)
         if page is not None:
             write_experiments_page(outcomes, out, page)
         documents = [one.document() for one in outcomes]
-        figures = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
-        show(as_json, {"figures": figures}, *map(findings_table, documents))
+        shown = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
+        show(as_json, {"figures": shown}, *map(findings_table, documents))
         note(f"plots and numbers: {out}")
-
-
-def run_all(
-    quick: Quick = False,
-    full: Full = False,
-    seed: Seed = 0,
-    data: Data = None,
-    out: Out = _OUT,
-    jobs: Jobs = 0,
-    page: Page = None,
-    as_json: Json = False,
-) -> None:
-    """Run all of them; see 'croupier experiment run'."""
-    run(["all"], quick, full, seed, data, out, jobs, page, as_json)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from deploy.experiments.bounds import bound_columns, bound_point
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
 from deploy.experiments.measures.amplification import measure_epsilon
 from deploy.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
+from deploy.experiments.measures.throughput import measure_round
 
 __all__ = ["FIGURES"]
 
@@ -97,8 +99,8 @@ def _dependence_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding.whether(
             "and biased where they do",
             abs(most["bias"]["separate"]) > 4 * most["error"]["separate"],
-            f"Bias {most['bias']['separate']:.2g} where the groups' shares are {0.3 + most['difference']:.2g}, 0.3 and "
-            f"{0.3 - most['difference']:.2g}.",
+            f"Bias {most['bias']['separate']:.2g} where the groups' shares are {0.3 + most['difference']:.2g}, 0.3 "
+            f"and {0.3 - most['difference']:.2g}.",
         ),
         Finding.whether(
             "stratified linkage repairs it",
@@ -106,8 +108,7 @@ def _dependence_findings(rows: Sequence[Row]) -> list[Finding]:
             f"Bias {most['bias']['stratified']:.2g} with a standard error of {most['error']['stratified']:.2g}; the "
             f"CERTIFIED central ε becomes {most['certified']['stratified']:.3g} instead of "
             f"{most['certified']['separate']:.3g}, and the root mean square error {most['rmse']['stratified']:.2g} "
-            f"instead "
-            f"of {most['rmse']['separate']:.2g}.",
+            f"instead of {most['rmse']['separate']:.2g}.",
         ),
     ]
 
@@ -115,19 +116,7 @@ def _dependence_findings(rows: Sequence[Row]) -> list[Finding]:
 def _tightness_points(settings: Settings) -> list[Point]:
     users = (1000, 10_000) if settings.size is Size.QUICK else (1000, 10_000, 100_000, 1_000_000)
     names = ["rr", "krr(k=10)"] if settings.size is Size.QUICK else ["rr", "krr(k=10)", "laplace"]
-    return [
-        {
-            "n": n,
-            "tiers": [[1.0, n]],
-            "delta": 1e-6,
-            "mechanisms": names,
-            "certify": names,
-            "published": [],
-            "attack_s": 0.0,
-            "seed": settings.seed,
-        }
-        for n in users
-    ]
+    return [bound_point(settings, names, names, [], n=n, tiers=[[1.0, n]], delta=1e-6) for n in users]
 
 
 def _tightness_findings(rows: Sequence[Row]) -> list[Finding]:
@@ -139,6 +128,33 @@ def _tightness_findings(rows: Sequence[Row]) -> list[Finding]:
             f"CERTIFIED / LOWER_BOUND is {min(ratios):.4f} to {max(ratios):.4f}.",
         )
     ]
+
+
+def _throughput_points(settings: Settings) -> list[Point]:
+    users = {Size.QUICK: (50,), Size.NORMAL: (100, 1000), Size.FULL: (100, 1000, 10_000)}
+    return [{"users": n, "hops": 2} for n in users[settings.size]]
+
+
+def _throughput_findings(rows: Sequence[Row]) -> list[Finding]:
+    most = rows[-1]
+    found = [
+        Finding.whether(
+            "a user costs less than 10 kB on the wire, all services together",
+            most["bytes"] < 10_000,
+            f"{most['bytes']:,.0f} bytes at {most['users']:,} users and two shufflers.",
+        )
+    ]
+    if len(rows) > 1:
+        found.append(
+            Finding.whether(
+                "the work grows in proportion to the number of users, or slower",
+                most["cpu_ms"] < 1.2 * rows[0]["cpu_ms"],
+                f"A user takes {rows[0]['cpu_ms']:.1f} ms of CPU at {rows[0]['users']:,} users and "
+                f"{most['cpu_ms']:.1f} ms at {most['users']:,}, where a round has {most['users_per_s']:.0f} users a "
+                f"second and the bare cryptography, on the same machine, {most['floor']:.0f}.",
+            )
+        )
+    return found
 
 
 _UTILITY_LINES = (
@@ -159,9 +175,8 @@ FIGURES = (
         "utility",
         "croupier",
         "error against certified ε: local, shuffled, central",
-        "n = 10⁴ users of one budget, δ = 1e−6; shares or means in [0, 1]. The certificate of `hemisphere` is that "
-        "of rr; "
-        "its error is one of vectors (docs/sgd.md).",
+        "n = 10⁴ users of one budget, δ = 1e−6; shares or means in [0, 1]. The certificate of `hemisphere` is that of "
+        "rr; its error is one of vectors (docs/sgd.md).",
         measure_utility,
         _utility_points,
         _utility_findings,
@@ -242,12 +257,7 @@ FIGURES = (
         _tightness_findings,
         (
             Column("n", "n"),
-            Column("rr: CERTIFIED", "certified:rr", 4, "up"),
-            Column("rr: LOWER_BOUND", "attack:rr", 4, "down"),
-            Column("krr(k=10): CERTIFIED", "certified:krr(k=10)", 4, "up"),
-            Column("krr(k=10): LOWER_BOUND", "attack:krr(k=10)", 4, "down"),
-            Column("laplace: CERTIFIED", "certified:laplace", 4, "up"),
-            Column("laplace: LOWER_BOUND", "attack:laplace", 4, "down"),
+            *bound_columns("rr", "krr(k=10)", "laplace"),
         ),
         (
             Panel(
@@ -263,5 +273,35 @@ FIGURES = (
                 log="x",
             ),
         ),
+    ),
+    Figure(
+        "throughput",
+        "croupier",
+        "throughput against users",
+        "`croupier bench`: rr, two shufflers, accountant and analyzer as processes on this machine, every user a "
+        "client with a key of its own. Times depend on the machine and on what else it does.",
+        measure_round,
+        _throughput_points,
+        _throughput_findings,
+        (
+            Column("users", "users"),
+            Column("users a second", "users_per_s", 3),
+            Column("bare cryptography, users a second", "floor", 3),
+            Column("CPU ms a user", "cpu_ms", 3),
+            Column("bytes a user", "bytes", 5),
+        ),
+        (
+            Panel(
+                "rr, two shufflers, one machine",
+                "users",
+                "users n",
+                "users a second",
+                (
+                    Line("a round, end to end", "users_per_s"),
+                    Line("the bare cryptography", "floor", "other 6"),
+                ),
+            ),
+        ),
+        alone=True,
     ),
 )

@@ -61,6 +61,11 @@ class Settings:
         files = [] if self.data is None else sorted(self.data.glob("*totalCheckins.txt*"))
         return files[0] if files else None
 
+    @property
+    def mnist(self) -> Path | None:
+        """The directory of MNIST's files; None where they are not."""
+        return self.data if self.data is not None and any(self.data.glob("train-images-idx3-ubyte*")) else None
+
 
 class Verdict(StrEnum):
     """What became of a claim, or of all claims of a figure."""
@@ -93,13 +98,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot.
+    """A line of a plot: a point from each row, or as many as there are in the lists of a row.
 
     Attributes:
         label: for the legend; of an epsilon it ends in the grade.
         key: where its value stands in a row, parts separated by ":".
-        role: "certified", "attack" or "other": what it is decides how it looks. "other 3" has the look of the third
-            other line, which it stands for in another panel.
+        role: "certified", "attack", "other", or "single" for points that no line joins: what it is decides how it
+            looks. "other 3" has the look of the third other line, which it stands for in another panel.
         attack: key of the attack that refutes it where the line lies below; "" for none.
         band: keys of the ends of its confidence band; "" for none.
     """
@@ -152,6 +157,7 @@ class Figure:
         judge: returns the findings from the rows, which come in the order of the points.
         panels: what is plotted; none for a table.
         columns: the table of numbers.
+        alone: whether nothing else may run while a point is measured, because it is timed.
     """
 
     name: str
@@ -163,6 +169,7 @@ class Figure:
     judge: Callable[[Sequence[Row]], list[Finding]]
     columns: tuple[Column, ...]
     panels: tuple[Panel, ...] = ()
+    alone: bool = False
 
 
 def value_at(row: Row, key: str) -> Any:

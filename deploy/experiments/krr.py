@@ -45,8 +45,8 @@ def _delta_findings(rows: Sequence[Row]) -> list[Finding]:
     same = [row for row in rows if abs(row["printed"] - row["claimed"]) <= 0.05 * row["claimed"] + 1e-300]
     verdict = Verdict.REPRODUCED if len(same) == len(rows) else Verdict.PARTLY if same else Verdict.NOT
     others = "; ".join(
-        f"n = {row['n']}, k = {row['k']}, ε0 = {row['local']:g}, ε = {row['epsilon']:g}: {row['printed']:.3g}, "
-        f"claimed {row['claimed']:.3g}"
+        f"n = {row['n']}, k = {row['k']}, ε0 = {row['local']:g}, ε = {row['epsilon']:g}: {row['printed']:.3g}, claimed "
+        f"{row['claimed']:.3g}"
         for row in rows
         if row not in same
     )
@@ -63,16 +63,15 @@ def _delta_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "they are the δ of the count of x_0 (the paper's Definitions 8 to 11)",
             Verdict.REFUTED if refuted else Verdict.REPRODUCED,
-            f"The definitions give more at {len(refuted)} of {len(rows)}: {first['definitions']:.3g} where the "
-            f"table has "
-            f"{first['claimed']:.3g}. The printed v_s has the factor (s − r) where (n − n_x0) belongs.",
+            f"The definitions give more at {len(refuted)} of {len(rows)}: {first['definitions']:.3g} where the table "
+            f"has {first['claimed']:.3g}. The printed v_s has the factor (s − r) where (n − n_x0) belongs.",
         ),
         Finding(
             "they are tight guarantees of the shuffle model",
             Verdict.REFUTED if attacked else Verdict.REPRODUCED,
             f"An attack reaches more at {len(attacked)} of {len(rows)}: {first['attack']['krr']:.3g} in the first "
-            f"row, where "
-            f"{first['certified']['krr']:.3g} is CERTIFIED. A guarantee may not depend on how many others hold x_0.",
+            f"row, where {first['certified']['krr']:.3g} is CERTIFIED. A guarantee may not depend on how many others "
+            "hold x_0.",
         ),
     ]
 
@@ -116,16 +115,14 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "(ε, δ) is the same for both at ε = ε_0 = 4, with the δ of Eq. (6)",
             Verdict.REFUTED,
-            "A shuffle of (4, 0)-local reports is (4, 0)-private: Eq. (6) gives δ = 0 there, printed or defined, "
-            "and no "
-            "Gaussian noise has δ = 0. The paper does not say which δ it used; δ = 1e−6 here.",
+            "A shuffle of (4, 0)-local reports is (4, 0)-private: Eq. (6) gives δ = 0 there, printed or defined, and "
+            "no Gaussian noise has δ = 0. The paper does not say which δ it used; δ = 1e−6 here.",
         ),
         Finding.whether(
             f"n = {largest:,}: the Gaussian mechanism is better at ε = 4, whatever x_0",
             all(row["one"]["Gaussian, their ε"] < row["one"]["shuffle+INV"] for row in many),
             f"Mean error {mean(many, 'Gaussian, their ε'):.1g} against {mean(many, 'shuffle+INV'):.1g}. But the "
-            f"shuffle is "
-            f"CERTIFIED at ε = {many[0]['certified']['krr']:.3g}, not 4; at that ε the Gaussian's error is "
+            f"shuffle is CERTIFIED at ε = {many[0]['certified']['krr']:.3g}, not 4; at that ε the Gaussian's error is "
             f"{mean(many, 'Gaussian'):.1g}.",
         ),
     ]
@@ -137,8 +134,8 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
                 "n = 1,000: the two are comparable at ε = 4",
                 ratio < 3,
                 f"The error of shuffle + INV is {ratio:.1f} times that of the Gaussian at ε = 4, and "
-                f"{mean(few, 'shuffle+INV') / mean(few, 'Gaussian'):.1f} times at the CERTIFIED "
-                f"ε = {few[0]['certified']['krr']:.3g}. The paper shows single draws, here are means.",
+                f"{mean(few, 'shuffle+INV') / mean(few, 'Gaussian'):.1f} times at the CERTIFIED ε = "
+                f"{few[0]['certified']['krr']:.3g}. The paper shows single draws, here are means.",
             )
         )
     return found
@@ -161,8 +158,7 @@ def _figure_2_findings(rows: Sequence[Row]) -> list[Finding]:
             all(one["Gaussian, their ε"] <= one["shuffle+INV"] < one["shuffle"] for one in tv),
             f"Total variation {tv[0]['shuffle']:.2f} raw, {tv[0]['shuffle+INV']:.2f} after inversion, "
             f"{tv[0]['Gaussian, their ε']:.3f} Gaussian at ε = 4 and {tv[0]['Gaussian']:.3f} at the shuffle's "
-            f"CERTIFIED "
-            f"ε = {rows[0]['certified']['krr']:.3g} (San Francisco, {rows[0]['k']} cells).",
+            f"CERTIFIED ε = {rows[0]['certified']['krr']:.3g} (San Francisco, {rows[0]['k']} cells).",
         )
     ]
 
@@ -246,9 +242,8 @@ FIGURES = (
         "krr-table1",
         "k-RR",
         "Table 1: δ at n = 100, ε0 = 0.5",
-        "The paper gives neither k nor how many others hold x_0; among all k ≤ 20 and all n_x0, the printed "
-        "formula fits "
-        "its numbers best at k = 10 and n_x0 = 80, which are the defaults of Table 3.",
+        "The paper gives neither k nor how many others hold x_0; among all k ≤ 20 and all n_x0, the printed formula "
+        "fits its numbers best at k = 10 and n_x0 = 80, which are the defaults of Table 3.",
         measure_krr_delta,
         _table_1_points,
         _delta_findings,
@@ -259,8 +254,7 @@ FIGURES = (
         "k-RR",
         "Table 3: δ at other ε0, n and k",
         "The text says n_x0 = 80 throughout, which n = 50 cannot have; n_x0 = 0.8 n gives the row n = 150 exactly, "
-        "and is "
-        "used for n = 50.",
+        "and is used for n = 50.",
         measure_krr_delta,
         _table_3_points,
         _delta_findings,
@@ -280,9 +274,8 @@ FIGURES = (
         "krr-table5",
         "k-RR",
         "Table 5: the error of one share, places",
-        f"n = 10⁴, ε0 = 4; San Francisco in 16 × 16 cells, Paris in 12 × 12, since the paper's x_0 go up to 200 "
-        f"and 100. "
-        f"{_CITY}",
+        "n = 10⁴, ε0 = 4; San Francisco in 16 × 16 cells, Paris in 12 × 12, since the paper's x_0 go up to 200 and "
+        f"100. {_CITY}",
         measure_histogram,
         _table_5_points,
         _individual_findings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from deploy.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon
 
@@ -12,8 +13,15 @@ __all__ = ["FIGURES"]
 _TABLE_1 = ("U(0.05, 1)", "N(0.8, 0.5) in [0.05, 1]", "U(0.5, 2)", "N(1.5, 0.5) in [0.5, 2]")
 _USERS = {Size.QUICK: (10_000,), Size.NORMAL: (1000, 3000, 10_000), Size.FULL: (1000, 2000, 4000, 7000, 10_000)}
 _OURS = "Liu 2024"
-_PURE = ("BBGN19 Bennett at max", "FMT23 leftover clones at max", "GSPA Thm 2, μ/√2", "Echo")
-_APPROXIMATE = ("GSPA Thm 2, μ/√2",)
+_DRAWN = {
+    _OURS: "PSP (Liu 2024)",
+    "BBGN19 Bennett at max": "BBGN19, max ε",
+    "FMT23 leftover clones at max": "FMT23, max ε",
+    "GSPA Thm 2, μ/√2": "GSPA Thm 2 with μ/√2, as PSP draws it",
+    "Echo": "Echo",
+}
+_CLONES = "FMT23, local δ"
+_NOISES = (("pure", "laplace", tuple(_DRAWN)), ("approximate", "gaussian", (_OURS, _CLONES, "GSPA Thm 2, μ/√2")))
 
 
 def _figure_3_points(settings: Settings) -> list[Point]:
@@ -36,29 +44,28 @@ def _figure_3_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding.whether(
             "p_i is highest around ε_i = 1 where ε_1 = 3",
             0.7 <= best["local_epsilon"] <= 1.3,
-            f"It is highest at ε_i = {best['local_epsilon']:g}, where it is {best['p']:.3g}. What the figure shows "
-            f"is a "
-            "testing error; that it is the weight of a mixture, which the bound needs, does not follow (psp-theorem2).",
+            f"It is highest at ε_i = {best['local_epsilon']:g}, where it is {best['p']:.3g}. What the figure shows is "
+            "a testing error; that it is the weight of a mixture, which the bound needs, does not follow "
+            "(psp-theorem2).",
         ),
     ]
 
 
 def _figure_4_points(settings: Settings) -> list[Point]:
     return [
-        {
-            "kind": kind,
-            "distribution": name,
-            "n": n,
-            "delta": 1e-5,
-            "mechanisms": [mechanism],
-            "certify": [] if settings.size is Size.QUICK else [mechanism],
-            "published": [_OURS, *others],
-            "local_delta": 0.0 if kind == "pure" else 1e-10,
-            "step": 0.0 if kind == "pure" else 0.05,
-            "attack_s": 5.0 if settings.size is Size.FULL else 0.0,
-            "seed": settings.seed,
-        }
-        for kind, mechanism, others in (("pure", "laplace", _PURE), ("approximate", "gaussian", _APPROXIMATE))
+        bound_point(
+            settings,
+            [mechanism],
+            [] if settings.size is Size.QUICK else [mechanism],
+            published,
+            kind=kind,
+            distribution=name,
+            n=n,
+            delta=1e-5,
+            local_delta=0.0 if kind == "pure" else 1e-10,
+            step=0.0 if kind == "pure" else 0.05,
+        )
+        for kind, mechanism, published in _NOISES
         for name in (_TABLE_1[2:3] if settings.size is Size.QUICK else _TABLE_1)
         for n in _USERS[settings.size]
     ]
@@ -85,8 +92,7 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
             "up to 5 times smaller than the others",
             max(gains) >= 5,
             f"Up to {max(gains):.1f} times here; the largest factors are those of Gaussian noise, of which GSPA's "
-            f"bound "
-            "takes no notice.",
+            "bound takes no notice.",
         ),
         Finding.whether(
             "the bound is tighter for approximate PLDP than for pure",
@@ -97,7 +103,7 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
             "no attack reaches the bound at the points of the figure",
             Verdict.REFUTED if below else Verdict.REPRODUCED,
             f"{len(below)} of {len(rows)} points lie below an attack; HEURISTIC all the same (elsewhere: "
-            f"psp-theorem2).",
+            "psp-theorem2).",
         ),
     ]
 
@@ -105,26 +111,28 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
 _EPSILONS = (0.01, 0.03, 0.05, 0.08, 0.1)
 _CLAIMED = (7e-4, 2e-6, 3e-10, 1e-18, 1e-25)
 _CLAIMED_GSPA = (4.2e-3, 7e-4, 5e-5, 3e-7, 3e-9)
+_CLAIMED_FMT = (8.3e-3, 2.9e-3, 8e-4, 6e-5, 1e-5)
 
 
 def _table_2_points(settings: Settings) -> list[Point]:
-    claims = list(zip(_EPSILONS, _CLAIMED, _CLAIMED_GSPA, strict=True))
+    claims = list(zip(_EPSILONS, _CLAIMED, _CLAIMED_GSPA, _CLAIMED_FMT, strict=True))
     certify: dict[Size, list[str]] = {Size.QUICK: [], Size.NORMAL: ["laplace"], Size.FULL: ["gaussian", "laplace"]}
     return [
-        {
-            "distribution": "U(0.5, 2)",
-            "n": 10_000,
-            "epsilon": epsilon,
-            "claimed": claimed,
-            "claimed_gspa": gspa,
-            "mechanisms": ["gaussian", "laplace"],
-            "certify": certify[settings.size],
-            "local_delta": 1e-10,
-            "step": 0.05,
-            "attack_s": 5.0 if settings.size is Size.FULL else 0.0,
-            "seed": settings.seed,
-        }
-        for epsilon, claimed, gspa in (claims[:2] if settings.size is Size.QUICK else claims)
+        bound_point(
+            settings,
+            ["gaussian", "laplace"],
+            certify[settings.size],
+            [],
+            distribution="U(0.5, 2)",
+            n=10_000,
+            epsilon=epsilon,
+            claimed=claimed,
+            claimed_gspa=gspa,
+            claimed_fmt=fmt,
+            local_delta=1e-10,
+            step=0.05,
+        )
+        for epsilon, claimed, gspa, fmt in (claims[:2] if settings.size is Size.QUICK else claims)
     ]
 
 
@@ -132,21 +140,27 @@ def _table_2_findings(rows: Sequence[Row]) -> list[Finding]:
     ours, laplace = ([row["published"][f"{_OURS}, {noise}"] for row in rows] for noise in ("gaussian", "laplace"))
     variant = [row["published"]["GSPA Thm 2, μ/√2"] / row["claimed_gspa"] for row in rows]
     below = {noise: [row for row in rows if row["claimed"] < row["attack"][noise]] for noise in ("gaussian", "laplace")}
+    clones = [row["published"][_CLONES] for row in rows]
     printed, first = [row["published"]["GSPA Thm 2"] for row in rows], rows[0]
     return [
         Finding.whether(
             "δ of the bound: 7e−4, 2e−6, 3e−10, 1e−18, 1e−25",
             all(0.5 < found / row["claimed"] < 2 for found, row in zip(ours, rows, strict=True)),
             f"The formula gives {', '.join(f'{found:.1g}' for found in ours)} for Gaussian noise that is calibrated "
-            f"analytically, and {', '.join(f'{found:.1g}' for found in laplace)} for Laplace noise. Unexplained: "
-            f"no noise "
-            "that the paper names gives its numbers.",
+            f"analytically, and {', '.join(f'{found:.1g}' for found in laplace)} for Laplace noise. Unexplained: no "
+            "noise that the paper names gives its numbers.",
         ),
         Finding(
             "δ of GSPA: 4.2e−3, 7e−4, 5e−5, 3e−7, 3e−9",
             Verdict.PARTLY if all(0.9 < ratio < 1.4 for ratio in variant) else Verdict.NOT,
             "Exactly what Theorem 2 of GSPA gives with μ/√2 in the place of μ; with its own μ it gives "
             f"{', '.join(f'{own:.1g}' for own in printed)}. The column is not GSPA's bound.",
+        ),
+        Finding.whether(
+            "δ of FMT23: 8.3e−3, 2.9e−3, 8e−4, 6e−5, 1e−5",
+            all(0.75 < found / row["claimed_fmt"] < 1.05 for found, row in zip(clones, rows, strict=True)),
+            f"{', '.join(f'{found:.2g}' for found in clones)} at the largest budget, the local δ added: their numbers "
+            "are rounded up.",
         ),
         Finding(
             "no attack reaches the δ of the table, for Gaussian noise",
@@ -156,29 +170,21 @@ def _table_2_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "“the performance on pure-PLDP is similar”, read as: these δ hold for Laplace noise",
             Verdict.NOT if below["laplace"] else Verdict.REPRODUCED,
-            f"Below an attack at {len(below['laplace'])} of {len(rows)} ε: at ε = {first['epsilon']} an attack reaches "
-            f"δ = {first['attack']['laplace']:.2g}, where the table has {first['claimed']:g}.",
+            f"Below an attack at {len(below['laplace'])} of {len(rows)} ε: at ε = {first['epsilon']} an attack "
+            f"reaches δ = {first['attack']['laplace']:.2g}, where the table has {first['claimed']:g}.",
         ),
     ]
 
 
-_ELSEWHERE = (([[4.0, 1000]], 1e-4), ([[3.0, 1000]], 1e-6), ([[0.01, 999], [8.0, 1]], 1e-6))
+_ELSEWHERE = (
+    ("laplace", ((4.0, 1000),), 1e-4),
+    ("laplace", ((3.0, 1000),), 1e-6),
+    ("laplace", ((0.01, 999), (8.0, 1)), 1e-6),
+)
 
 
 def _theorem_2_points(settings: Settings) -> list[Point]:
-    return [
-        {
-            "distribution": ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers),
-            "tiers": tiers,
-            "delta": delta,
-            "mechanisms": ["laplace"],
-            "certify": [] if settings.size is Size.QUICK else ["laplace"],
-            "published": [_OURS],
-            "attack_s": 5.0 if settings.size is Size.FULL else 0.0,
-            "seed": settings.seed,
-        }
-        for tiers, delta in _ELSEWHERE
-    ]
+    return settings_elsewhere(settings, _OURS, _ELSEWHERE)
 
 
 def _theorem_2_findings(rows: Sequence[Row]) -> list[Finding]:
@@ -188,37 +194,34 @@ def _theorem_2_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "Theorem 2 holds for any personal budgets and Laplace noise",
             Verdict.REFUTED if below else Verdict.REPRODUCED,
-            f"At {below} of {len(rows)} settings an attack reaches more than its ε, up to {max(ratios):.2f} times: the "
-            "error of a likelihood-ratio test is no weight with which one report is a mixture of two others.",
+            f"At {below} of {len(rows)} settings an attack reaches more than its ε, up to {max(ratios):.2f} times: "
+            "the error of a likelihood-ratio test is no weight with which one report is a mixture of two others.",
         )
     ]
 
 
-_LINES = (
-    Line("PSP (Liu 2024), HEURISTIC", "published:Liu 2024", attack="attack:laplace"),
-    Line("BBGN19, max ε, HEURISTIC", "published:BBGN19 Bennett at max", attack="attack:laplace"),
-    Line("FMT23, max ε, HEURISTIC", "published:FMT23 leftover clones at max", attack="attack:laplace"),
-    Line("GSPA Thm 2 with μ/√2, as PSP draws it, HEURISTIC", "published:GSPA Thm 2, μ/√2", attack="attack:laplace"),
-    Line("Echo, HEURISTIC", "published:Echo", attack="attack:laplace"),
-    Line("croupier, CERTIFIED", "certified:laplace", "certified"),
-    Line("attack, LOWER_BOUND", "attack:laplace", "attack"),
-)
-_GAUSSIAN_LINES = (
-    Line("PSP (Liu 2024), HEURISTIC", "published:Liu 2024", attack="attack:gaussian"),
-    Line(
-        "GSPA Thm 2 with μ/√2, as PSP draws it, HEURISTIC", "published:GSPA Thm 2, μ/√2", "other 4", "attack:gaussian"
-    ),
-    Line("croupier, CERTIFIED", "certified:gaussian", "certified"),
-    Line("attack, LOWER_BOUND", "attack:gaussian", "attack"),
-)
+def _figure_4_lines(mechanism: str, published: Sequence[str]) -> tuple[Line, ...]:
+    """Returns the lines of a panel; a bound looks the same in all of them."""
+    attack = f"attack:{mechanism}"
+    return (
+        *(
+            Line(f"{label}, HEURISTIC", f"published:{name}", f"other {place}", attack)
+            for place, (name, label) in enumerate(_DRAWN.items(), 1)
+            if name in published
+        ),
+        *([Line("FMT23, max ε, HEURISTIC", f"published:{_CLONES}", "other 3", attack)] if _CLONES in published else []),
+        Line("croupier, CERTIFIED", f"certified:{mechanism}", "certified"),
+        Line("attack, LOWER_BOUND", attack, "attack"),
+    )
+
 
 FIGURES = (
     Figure(
         "psp-fig3",
         "PSP",
         "Figure 3: how often a report is taken for the victim's",
-        "Laplace noise on [0, 1], the victim's ε_1 = 3. The paper's own examples in part (a) are not stated: ε_i = "
-        "1 here.",
+        "Laplace noise on [0, 1], the victim's ε_1 = 3. The paper's own examples in part (a) are not stated: ε_i = 1 "
+        "here.",
         measure_confusion,
         _figure_3_points,
         _figure_3_findings,
@@ -255,10 +258,9 @@ FIGURES = (
         "psp-fig4",
         "PSP",
         "Figure 4: central ε against n for the budgets of Table 1",
-        "δ = 1e−5. Laplace noise for pure and Gaussian noise with δ = 1e−10 for approximate budgets; the latter "
-        "are drawn "
-        "to multiples of 0.05, because every tier has a calibrated σ of its own. FMT23 for approximate budgets is left "
-        "out: its form for those is not implemented here.",
+        "δ = 1e−5. Laplace noise for pure and Gaussian noise with δ = 1e−10 for approximate budgets; the latter are "
+        "drawn to multiples of 0.05, because every tier has a calibrated σ of its own. FMT23 is drawn with everyone "
+        "at the largest budget; for approximate budgets local δs are added as in FMT22.",
         measure_epsilon,
         _figure_4_points,
         _figure_4_findings,
@@ -266,27 +268,21 @@ FIGURES = (
             Column("kind", "kind"),
             Column("local ε", "distribution"),
             Column("n", "n"),
-            Column("PSP (HEURISTIC)", "published:Liu 2024"),
-            Column("BBGN19 (HEURISTIC)", "published:BBGN19 Bennett at max"),
-            Column("FMT23 (HEURISTIC)", "published:FMT23 leftover clones at max"),
-            Column("GSPA, μ/√2 (HEURISTIC)", "published:GSPA Thm 2, μ/√2"),
-            Column("Echo (HEURISTIC)", "published:Echo"),
-            Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
-            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
-            Column("gaussian: CERTIFIED", "certified:gaussian", rounding="up"),
-            Column("gaussian: LOWER_BOUND", "attack:gaussian", rounding="down"),
+            *published_columns({f"{label} (HEURISTIC)": name for name, label in _DRAWN.items()}),
+            *published_columns({"FMT23, max ε, with local δ (HEURISTIC)": _CLONES}),
+            *bound_columns("laplace", "gaussian"),
         ),
         tuple(
             Panel(
-                f"{name}, {'Laplace noise' if kind == 'pure' else 'Gaussian noise'}",
+                f"{name}, {mechanism.title()} noise",
                 "n",
                 "users n",
                 "central ε at δ = 1e−5",
-                lines,
+                _figure_4_lines(mechanism, published),
                 {"distribution": name, "kind": kind},
             )
             for name in _TABLE_1
-            for kind, lines in (("pure", _LINES), ("approximate", _GAUSSIAN_LINES))
+            for kind, mechanism, published in _NOISES
         ),
     ),
     Figure(
@@ -294,8 +290,7 @@ FIGURES = (
         "PSP",
         "Table 2: δ at fixed central ε",
         "n = 10⁴ and U(0.5, 2), drawn to multiples of 0.05; local δ = 1e−10 for Gaussian noise. The formula is "
-        "inverted by "
-        "bisection, down to 1e−40.",
+        "inverted by bisection, down to 1e−40.",
         measure_delta,
         _table_2_points,
         _table_2_findings,
@@ -311,6 +306,8 @@ FIGURES = (
             Column("claimed δ of GSPA", "claimed_gspa"),
             Column("GSPA Thm 2, μ/√2 (HEURISTIC)", "published:GSPA Thm 2, μ/√2", 2),
             Column("GSPA Thm 2 (ASYMPTOTIC)", "published:GSPA Thm 2", 2),
+            Column("claimed δ of FMT23", "claimed_fmt"),
+            Column("FMT23 with local δ (HEURISTIC)", f"published:{_CLONES}", 2),
         ),
     ),
     Figure(
@@ -323,9 +320,8 @@ FIGURES = (
         _theorem_2_findings,
         (
             Column("users × local ε", "distribution"),
-            Column("PSP (HEURISTIC)", "published:Liu 2024"),
-            Column("laplace: LOWER_BOUND", "attack:laplace", rounding="down"),
-            Column("laplace: CERTIFIED", "certified:laplace", rounding="up"),
+            *published_columns({"PSP (HEURISTIC)": _OURS}),
+            *bound_columns("laplace"),
         ),
     ),
 )

@@ -11,13 +11,14 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from deploy.experiments.cluster import Cluster
 from deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_experiment
@@ -25,7 +26,10 @@ from deploy.show.plots import plot_experiment
 __all__ = ["Outcome", "run_figures"]
 
 _ROOT = Path(__file__).parents[2]
-_SOURCES = ("accountant", "analyzer", "protocol", "deploy/training", "deploy/experiments/measures")
+_SOURCES = (
+    *("accountant", "analyzer", "client", "protocol", "runtime", "shuffler"),
+    *("deploy/bench", "deploy/experiments/measures", "deploy/local", "deploy/operator", "deploy/training"),
+)
 _LIBRARIES = ("numpy", "scipy")
 
 
@@ -71,7 +75,7 @@ class Outcome:
         rows = [row for row in self.rows if all(value_at(row, key) == is_ for key, is_ in panel.where.items())]
         lines = []
         for line in panel.lines:
-            found = [(value_at(row, panel.x), value_at(row, line.key), row) for row in rows]
+            found = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
             known = [(x, y, row) for x, y, row in found if y is not None]
             below = [[x, y] for x, y, row in known if line.attack and _is_below(y, value_at(row, line.attack))]
             ends = [[value_at(row, end) for end in line.band] for *_, row in known] if line.band else None
@@ -86,6 +90,11 @@ class Outcome:
         }
 
 
+def _points(x: Any, y: Any) -> list[tuple[Any, Any]]:
+    """Returns the points of a row: one, or those of two lists."""
+    return list(zip(x, y, strict=True)) if isinstance(y, list) else [(x, y)]
+
+
 def _is_below(value: float, attack: float | None) -> bool:
     # Bounds and attacks are both rounded: what differs by rounding alone refutes nothing.
     return attack is not None and value < attack * (1 - 1e-6)
@@ -97,6 +106,7 @@ def run_figures(
     settings: Settings,
     *,
     jobs: int | None = None,
+    cluster: Cluster | None = None,
     progress: Callable[[float, float, str], None] = lambda done, total, text: None,
 ) -> list[Outcome]:
     """Runs figures, and leaves a JSON document and a plot of each in `out`.
@@ -106,6 +116,7 @@ def run_figures(
         out: a directory; `points` in it holds the numbers that need not be computed again.
         settings: what their points depend on.
         jobs: processes at once; None: as many as there are cores; 1: none but this one.
+        cluster: whose workers measure instead, but for what is timed; they must have the files of `settings.data`.
         progress: called with how many points are done, of all, and what was done last.
     """
     wanted = {figure.name: figure.points(settings) for figure in figures}
@@ -114,7 +125,7 @@ def run_figures(
     left = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
     done = len(tasks) - len(left)
     progress(done, len(tasks), "")
-    for key, measured in _measured(left, jobs or os.cpu_count() or 1):
+    for key, measured in _measured(left, jobs or os.cpu_count() or 1, cluster):
         unfinished = store / f"{key}.new"
         write_json(unfinished, measured)
         unfinished.replace(store / f"{key}.json")
@@ -136,17 +147,21 @@ def run_figures(
     return outcomes
 
 
-def _measured(left: dict[str, tuple[Figure, Point]], jobs: int) -> Any:
+def _measured(left: dict[str, tuple[Figure, Point]], jobs: int, cluster: Cluster | None) -> Any:
     """Yields (key, numbers) as they come."""
-    if jobs == 1 or len(left) < 2:
-        for key, (figure, point) in left.items():
-            yield key, figure.measure(point)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(left)), mp_context=context) as pool:
-        under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in left.items()}
-        for future in as_completed(under_way):
-            yield under_way[future], future.result()
+    shared = {key: task for key, task in left.items() if not task[0].alone}
+    if (cluster or jobs > 1) and len(shared) > 1:
+        with cluster.executor(_digest_of_sources) if cluster else _processes(min(jobs, len(shared))) as pool:
+            under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in shared.items()}
+            for future in as_completed(under_way):
+                yield under_way.pop(future), future.result()
+        left = {key: task for key, task in left.items() if task[0].alone}
+    for key, (figure, point) in left.items():
+        yield key, figure.measure(point)
+
+
+def _processes(number: int) -> Executor:
+    return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _key(measure: Callable[[Point], dict[str, Any]], point: Point) -> str:

@@ -1,23 +1,32 @@
 """One whole round as the operator runs it: open, let a fleet answer, close, wait for the result, read the costs.
 
-The demonstration and the benchmark share it.
+The demonstration, the benchmark and the experiments share it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
+from client.fleet import run_fleet
+from client.outbox import Outbox
+from client.submission import Participant
+from deploy.local.fleet import fleet_json
 from deploy.operator.rounds import Operator, RoundSettings
 from deploy.show.documents import status_json
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
+from runtime.workers import WorkerPool
 
-__all__ = ["RoundOutcome", "play_round"]
+__all__ = ["RoundOutcome", "play_round", "players"]
+
+Play = Callable[[RoundSettings, Mapping[str, Participant]], Awaitable["RoundOutcome"]]
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,36 @@ class RoundOutcome:
         """Returns the bytes that were sent for this round, from the clients on."""
         sent: int = sum(service["rounds"][0]["bytes_sent"] for service in self.services)
         return sent + int(self.fleet["bytes_sent"])
+
+
+@asynccontextmanager
+async def players(operator: Operator, directory: Path, pool: WorkerPool) -> AsyncIterator[Play]:
+    """Yields a function that plays one round with the users it is given.
+
+    Args:
+        operator: of a running deployment.
+        directory: of the same deployment; what is sealed is kept there.
+        pool: where users' values are randomized and sealed.
+    """
+    channel = operator.client_channel()
+    accountant = operator.client_channel(operator.deployment.accountant.name)
+    outbox = Outbox(directory / "fleet" / "outbox.db")
+
+    async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
+        async def fleet(terms: RoundTerms) -> dict[str, Any]:
+            return fleet_json(
+                await run_fleet(channel, accountant, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol)
+            )
+
+        return await play_round(operator, settings, fleet)
+
+    try:
+        await pool.warm()
+        yield play
+    finally:
+        outbox.close()
+        await channel.close()
+        await accountant.close()
 
 
 async def play_round(

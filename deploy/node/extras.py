@@ -9,6 +9,7 @@ _EXTRA_OF = {
     "sklearn": "sgd",
     "psycopg": "postgresql",
     "matplotlib": "plots",
+    "distributed": "cluster",
     "grpc_health": "service",
     "grpc_reflection": "service",
     "prometheus_client": "service",

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from accountant.results import round_up
 
 __all__ = ["plot_answers", "plot_experiment", "plot_privacy_curve", "plot_throughput", "plot_training"]
 
-_CERTIFIED, _MEASURED, _COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
-_OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black"}
 _STYLE = {
     "axes.grid": True,
@@ -43,13 +42,24 @@ def _figure(path: Path, columns: int, rows: int = 1, *, width: float = 5.6, heig
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({**_STYLE, "axes.prop_cycle": cycler(color=(_CERTIFIED, _MEASURED, *_OTHERS))}):
+    with rc_context({**_STYLE, "axes.prop_cycle": cycler(color=(CERTIFIED, MEASURED, *OTHERS))}):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
         if path.suffix == ".svg":
             path.write_text(_compact(path.read_text(encoding="utf-8")), encoding="utf-8")
+        elif path.suffix == ".png":
+            _reduce(path)
+
+
+def _reduce(path: Path) -> None:
+    """Gives a PNG a palette of 256 colours, in a third of the bytes; lines and text have fewer."""
+    from PIL import Image
+
+    with Image.open(path) as drawn:
+        reduced = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    reduced.save(path, optimize=True)
 
 
 def _compact(svg: str) -> str:
@@ -58,7 +68,9 @@ def _compact(svg: str) -> str:
     Hundredths of a point are kept; indentation, comments, and names that are not used go; a style is written once.
     """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s*\n\s*", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+    # Only in tags: what stands between them is read, such as 0.005 at an axis.
+    svg = re.sub(r">[^<]*<|(\d\.\d\d)\d+", lambda found: found[1] or found[0], svg)
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
     styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
     rules = "\n".join(f".s{index}{{{style}}}" for index, style in enumerate(styles))
     svg = re.sub(r'style="([^"]*)"', lambda found: f'class="s{styles.index(found[1])}"', svg)
@@ -79,12 +91,12 @@ def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path)
     names = [bound["name"] for bound in points[0]["comparison"]]
     found = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
     published = [(name, bounds) for name, bounds in found if any(row["epsilon"] is not None for row in bounds)]
-    styles = ({"ls": dashes, "lw": 1.2, "color": color} for dashes in ("--", "-.") for color in _OTHERS)
+    styles = ({"ls": dashes, "lw": 1.2, "color": color} for dashes in ("--", "-.") for color in OTHERS)
     with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
-        axes.plot(certified, deltas, color=_CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
+        axes.plot(certified, deltas, color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
         if all(attack is not None for attack in attacks):
-            axes.plot(attacks, deltas, color=_MEASURED, label="attack, LOWER_BOUND")
-            axes.fill_betweenx(deltas, attacks, certified, color=_CERTIFIED, alpha=0.15)
+            axes.plot(attacks, deltas, color=MEASURED, label="attack, LOWER_BOUND")
+            axes.fill_betweenx(deltas, attacks, certified, color=CERTIFIED, alpha=0.15)
         for name, bounds in published:
             drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
             refuted = any(row["status"] == "refuted" for row in bounds)
@@ -112,12 +124,12 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
     )
     places = range(len(truths))
     level = f"estimate, {100 * question['confidence_level']:g} %"
-    axes.bar(places, truths, color=_COMPARED, width=0.6, label="truth")
+    axes.bar(places, truths, color=COMPARED, width=0.6, label="truth")
     # An unbiased estimate may be impossible, and then lies outside of its interval, which is cut to what is possible.
     middles = [(low + high) / 2 for low, high in intervals]
     halves = [(high - low) / 2 for low, high in intervals]
-    axes.errorbar(places, middles, halves, fmt="none", ecolor=_MEASURED, capsize=5)
-    axes.plot(places, estimates, "o", color=_MEASURED, label=level)
+    axes.errorbar(places, middles, halves, fmt="none", ecolor=MEASURED, capsize=5)
+    axes.plot(places, estimates, "o", color=MEASURED, label=level)
     axes.set_xticks(list(places), question["labels"] or [""])
     axes.set_xlim(-1, len(truths))
     axes.margins(y=0.25)
@@ -127,14 +139,10 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
 
 
 def _draw_budgets(certificate: dict[str, Any], axes: Any) -> None:
-    tiers = certificate["tiers"]
-    rows = range(len(tiers))
-    local, central = [tier["local_epsilon"] for tier in tiers], [tier["epsilon"] for tier in tiers]
-    axes.barh([row + 0.2 for row in rows], local, 0.36, color=_COMPARED, label="local ε")
-    axes.barh([row - 0.2 for row in rows], central, 0.36, color=_CERTIFIED, label=f"central ε, {certificate['grade']}")
-    for row, epsilon in zip(rows, central, strict=True):
-        axes.text(epsilon, row - 0.2, f" {round_up(epsilon, 4)}", va="center", fontsize="small")
-    axes.set_yticks(list(rows), [f"{tier['count']} users" for tier in tiers])
+    users, local, central = zip(
+        *((t["count"], t["local_epsilon"], t["epsilon"]) for t in certificate["tiers"]), strict=True
+    )
+    draw_tiers("", users, local, central, [round_up(epsilon, 4) for epsilon in central], certificate["grade"], axes)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"ε at δ = {round_up(certificate['delta'])}")
     axes.legend(loc="lower right")
@@ -146,7 +154,7 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     with _figure(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
         throughput.loglog(users, floor, "--", color="black", label="floor: HPKE alone, same run")
-        throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=_MEASURED, label="end to end")
+        throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
         throughput.set(xlabel="users", ylabel="users per second", title="throughput")
         for stage in rows[0]["stages"]:
             cost = [1000 * row["stages"][stage]["cpu_s"] / row["users"] for row in rows]
@@ -221,7 +229,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
 
 
 def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
-    drawn = {"certified": 0, "attack": 0, "other": 0}
+    drawn = {"certified": 0, "attack": 0, "other": 0, "single": 0}
     crosses = []
     for line in panel["lines"]:
         role, _, chosen = line["role"].partition(" ")
@@ -257,8 +265,10 @@ def _plain_numbers(axis: Any, values: Sequence[float]) -> None:
 
 def _look(role: str, place: int) -> dict[str, Any]:
     if role == "certified":
-        return {"color": _CERTIFIED, "lw": 2.4, "marker": "o" if place else None, "ls": "-"}
+        return {"color": CERTIFIED, "lw": 2.4, "marker": "o" if place else None, "ls": "-"}
     if role == "attack":
-        return {"color": _MEASURED, "lw": 1.5, "marker": "v" if place else None, "ls": (0, (3 if place else 1, 1))}
-    index = place % len(_OTHERS)
-    return {"color": _OTHERS[index], "lw": 1.3, "ls": _DASHES[index], "marker": _MARKERS[index], "ms": 4}
+        return {"color": MEASURED, "lw": 1.5, "marker": "v" if place else None, "ls": (0, (3 if place else 1, 1))}
+    if role == "single":
+        return {"color": MEASURED, "ls": "", "marker": "D"}
+    index = place % len(OTHERS)
+    return {"color": OTHERS[index], "lw": 1.3, "ls": _DASHES[index], "marker": _MARKERS[index], "ms": 4}

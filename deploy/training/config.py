@@ -206,4 +206,6 @@ class TrainingConfig:
     @property
     def title(self) -> str:
         """What tells this training from others, in a few words."""
-        return f"{self.dataset}, {self.model_name}, {f'budgets {self.budgets}' if self.private else 'no noise'}"
+        groups = [group.max_local_epsilon for group in self.budget_groups]
+        budgets = self.budgets if len(groups) <= 6 else f"{min(groups):.2g} to {max(groups):.2g}, {len(groups)} groups"
+        return f"{self.dataset}, {self.model_name}, {f'budgets {budgets}' if self.private else 'no noise'}"

@@ -200,10 +200,10 @@ def test_a_hop_on_another_address_is_cut_off_in_mid_round_and_healed() -> None:
         Schedule(
             hops=3,
             steps=(
-                Submit(3),
-                Submit(3),
+                Submit(3, patiently=True),
+                Submit(3, patiently=True),
                 *(LinkFault(link, "cut") for link in around),
-                Close(),
+                Close(patiently=True),
                 Expect("shuffler-1", "MIXED"),
                 Pause(500),
                 Expect("shuffler-2", "OPEN"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from accountant import Budgets, Randomizer, certify, compare, lower_bound, randomizer_from_name
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.published import OutOfRangeError, gspa_mu, likelihood_test_clones
+from accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
 from deploy.experiments.figure import Point
 
 __all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
@@ -33,6 +33,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "U(0.01, 2)": _uniform(0.01, 2.0),
     "all 0.5": lambda _: np.full(_DRAWN, 0.5),
     "half 0.5, half 0.01": lambda _: np.repeat([0.5, 0.01], _DRAWN // 2),
+    "U(0.5, 1)": _uniform(0.5, 1.0),
     "U(0.05, 1)": _uniform(0.05, 1.0),
     "N(0.8, 0.5) in [0.05, 1]": _normal(0.8, 0.05, 1.0),
     "U(0.5, 2)": _uniform(0.5, 2.0),
@@ -64,7 +65,7 @@ def measure_epsilon(point: Point) -> dict[str, Any]:
     """Returns epsilon at point["delta"]: "certified", "attack" and their "ratio" by mechanism, "published" by name.
 
     A published name that ends in " at max" is taken with everyone at the largest budget; "GSPA Thm 2, μ/√2" is the
-    variant in which the figures of PSP show GSPA.
+    variant in which the figures of PSP show GSPA, "FMT23, local δ" FMT23 for approximate budgets.
     """
     budgets = _budgets(point)
     delta, seconds = point["delta"], point["attack_s"]
@@ -90,9 +91,31 @@ def _budgets(point: Point) -> Budgets:
 def _published(name: str, budgets: Budgets, randomizer: Randomizer, delta: float) -> float | None:
     if name == "GSPA Thm 2, μ/√2":
         return gaussian_epsilon(gspa_mu(budgets) / math.sqrt(2), delta)
+    if name == "FMT23, local δ":
+        return _clones_epsilon(budgets, delta)
     bound = name.removesuffix(" at max")
     (row,) = compare(budgets if bound == name else _at_largest(budgets), randomizer, delta, only=[bound])
     return row.epsilon
+
+
+def _clones_delta(budgets: Budgets, epsilon: float) -> float:
+    """Returns delta of FMT23, everyone at the largest budget: a local delta d adds (e^eps + 1)(1 + e^-v/2) n d to it.
+
+    Not a guarantee; what is added is Feldman, McMillan and Talwar's (2022); both give PSP's Table 2.
+    """
+    n, local, spent = budgets.num_users, float(budgets.local_epsilon[-1]), float(budgets.local_delta[-1])
+    added = (math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n * spent
+    return leftover_clones_delta(1 / (1 + math.exp(local)), local, n, epsilon) + added
+
+
+def _clones_epsilon(budgets: Budgets, delta: float) -> float | None:
+    low, high = 0.0, float(budgets.local_epsilon[-1])
+    if _clones_delta(budgets, high) > delta:
+        return None
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _clones_delta(budgets, middle) <= delta else (middle, high)
+    return high
 
 
 def measure_delta(point: Point) -> dict[str, Any]:
@@ -112,6 +135,7 @@ def measure_delta(point: Point) -> dict[str, Any]:
     published = {
         "GSPA Thm 2": gaussian_delta(mu, epsilon),
         "GSPA Thm 2, μ/√2": gaussian_delta(mu / math.sqrt(2), epsilon),
+        "FMT23, local δ": _clones_delta(budgets, epsilon),
         **{f"Liu 2024, {name}": delta for name, delta in liu.items()},
     }
     return {"certified": certified, "attack": attacks, "published": published}

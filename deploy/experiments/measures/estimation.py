@@ -64,17 +64,26 @@ def measure_error(point: Point) -> dict[str, Any]:
     """Returns "mae", the mean absolute error over point["repeats"] rounds, and the "low" and "high" of its 95 % band.
 
     Question "mean": N(50, 10^2) cut to [20, 80], with Laplace noise; "frequency": bits, 70 % of them 1. Values are
-    drawn anew each round, and dealt to the groups at random.
+    drawn anew each round, and dealt to the groups at random. Where point["deployed"] is given, the rounds go through a
+    deployment of real processes, and their mean absolute error is "deployed".
     """
     source, question, n = np.random.default_rng(point["seed"]), _QUESTIONS[point["question"]], point["n"]
     tiers = _tiers(point)
     budgets = np.repeat([own for own, _ in tiers], [count for _, count in tiers])
+
+    def draw() -> Floats:
+        if point["question"] == "mean":
+            return np.asarray(np.clip(source.normal(50.0, 10.0, n), 20.0, 80.0))
+        return np.asarray(source.permutation(n) < round(0.7 * n), dtype=np.float64)
+
+    if point.get("deployed"):
+        from deploy.experiments.measures.deployment import deployed_errors
+
+        errors = deployed_errors(question, [draw() for _ in range(point["repeats"])], budgets)
+        return {"deployed": float(np.mean(errors))}
     errors = []
     for _ in range(point["repeats"]):
-        if point["question"] == "mean":
-            values = np.clip(source.normal(50.0, 10.0, n), 20.0, 80.0)
-        else:
-            values = (source.permutation(n) < round(0.7 * n)).astype(np.float64)
+        values = draw()
         found = estimate(question, reports_of(question, values, budgets, source), tiers)
         errors.append(abs(found.values[0] - float(values.mean())))
     mean, half = float(np.mean(errors)), 1.96 * float(np.std(errors)) / math.sqrt(len(errors))

@@ -287,7 +287,7 @@ def test_the_delta_of_a_span_covers_all_of_it_also_above_its_target(target: floa
     assert Falling(1.0).delta(found.epsilon).value <= 0.2 or found.reached is None
 
 
-def test_a_span_whose_noisiest_victims_are_far_worse_than_its_leader_gets_what_they_need() -> None:
+def test_a_span_is_followed_to_victims_far_worse_than_its_leader() -> None:
     """Not the local budget: users of little budget are seen in the tails, at six times the leader's epsilon here."""
     span: Any = SpanProfile(Falling(4.0), 1.0, 4.0, lambda: lambda low, high: Falling(low), 0.01)  # type: ignore[arg-type,return-value]
     needed = Falling(1.0).guess(0.01)

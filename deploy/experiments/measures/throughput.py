@@ -1,0 +1,26 @@
+"""How fast a round is, by the benchmark's own runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.experiments.figure import Point
+
+__all__ = ["measure_round"]
+
+
+def measure_round(point: Point) -> dict[str, Any]:
+    """Returns "users_per_s" of one round with point["users"], and of the bare cryptography, the "floor", here.
+
+    "cpu_ms" has the CPU milliseconds for each user of all stages together, "bytes" what is sent for each user.
+    """
+    from deploy.bench.throughput import measure_throughput
+
+    (row,) = measure_throughput([point["users"]], point["hops"])["rows"]
+    cpu_s = sum(stage["cpu_s"] for stage in row["stages"].values())
+    return {
+        "users_per_s": row["users_per_s"],
+        "floor": row["users"] / row["floor_s"],
+        "cpu_ms": 1000 * cpu_s / row["users"],
+        "bytes": row["wire_bytes_per_user"],
+    }
