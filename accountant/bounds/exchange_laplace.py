@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -582,7 +582,9 @@ class ExchangeSpanProfile:
                     found = Inverse(point, bound, found.evaluations)
                     break
             else:
-                found = smallest_epsilon(part, delta, ceiling, tolerance)
+                own = smallest_epsilon(part, delta, ceiling, tolerance)
+                # A bound need not fall everywhere; the parts before this one need what has been found for them.
+                found = replace(own, epsilon=max(own.epsilon, found.epsilon))
         return found
 
     def guess(self, delta: float) -> float:
