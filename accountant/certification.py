@@ -18,6 +18,7 @@ import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.exchange_laplace import ExchangeSpanProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.bounds.split_search import SplitSearchProfile
@@ -41,8 +42,11 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-6
-"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself."""
+EXCHANGE_TOLERANCE, SLOW_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
+"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself, the second
+is for noise with many budgets."""
+LOWEST = 0.8
+"""Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
 MAX_STRATA = 64
@@ -67,6 +71,8 @@ class _Group:
 @dataclass(frozen=True)
 class _Answer:
     tier: TierCertificate
+    alone: float
+    """What was asked for, epsilon or delta, in one round."""
     slack: float
     method: str
     steps: tuple[str, ...]
@@ -153,11 +159,12 @@ def certify(
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = _Choice(thorough, adaptive_order or bounds == "blanket", deadline)
     groups = _groups(budgets, randomizer, dishonest, linkage, choice)
-    answers = []
-    for group in groups:
-        answer = _answer(group, randomizer, delta, epsilon, rounds, choice)
+    answers: list[_Answer] = []
+    for group in reversed(groups):  # the largest budgets first: they nearly always decide
+        enough = max((answer.alone for answer in answers), default=0.0)
+        answer = _answer(group, randomizer, delta, epsilon, rounds, choice, enough)
         if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
-            again = _answer(group, randomizer, delta, epsilon, rounds, choice, about=answer.tier.delta / rounds)
+            again = _answer(group, randomizer, delta, epsilon, rounds, choice, enough, answer.tier.delta / rounds)
             answer = min(answer, again, key=lambda one: one.tier.delta)
         answers.append(answer)
         if progress is not None:
@@ -208,7 +215,8 @@ def tier_profiles(
         if curve is None or isinstance(curve, NoAmplification | SpanProfile):
             found.append((group.victim, None))
             continue
-        exchange = _other_bound(curve, group, randomizer, delta, choice)
+        few = group.others.count.size <= MAX_COMPOSED_TIERS or isinstance(curve, WorstCase)
+        exchange = _other_bound(curve, group, randomizer, delta, choice) if few else NoAmplification("not composed")
         found.append((group.victim, _to_compose(curve, exchange, group, delta)))
     return found
 
@@ -305,9 +313,13 @@ def _answer(
     epsilon: float | None,
     rounds: int,
     choice: _Choice,
+    enough: float,
     about: float | None = None,
 ) -> _Answer:
-    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`."""
+    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
+
+    enough: what another group has in one round; where budgets are many, no slow bound is tried for less.
+    """
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | NoAmplification
@@ -332,13 +344,17 @@ def _answer(
         target = per_round or _target(about or found.delta)
         name = "blanket" if isinstance(curve, WorstCase) else "exchange"
         beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
-        if (found.delta if per_round is None else found.epsilon) > 0:
+        slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
+        enough = enough if slow else 0.0
+        if (found.delta if per_round is None else found.epsilon) > enough:
             beside = _other_bound(curve, group, randomizer, target, choice)
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
         else:
-            tolerance = EXCHANGE_TOLERANCE if name == "exchange" else BLANKET_TOLERANCE
-            sharper = _sharper(beside, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds, tolerance=tolerance)
+            exchange_tolerance = SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
+            tolerance = exchange_tolerance if name == "exchange" else BLANKET_TOLERANCE
+            at, floor = (epsilon or 0.0) / rounds, LOWEST * enough
+            sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:
                 line, beside = f"{line}; {name}: no less", NoAmplification("no less")
             else:
@@ -347,6 +363,7 @@ def _answer(
         if not isinstance(curve, SpanProfile):
             curve = _to_compose(curve, beside, group, target)
         found = replace(found, steps=(*found.steps, line))
+    alone = found.delta if per_round is None else found.epsilon
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
@@ -360,7 +377,7 @@ def _answer(
         grouped=group.several,
         privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
-    return _Answer(tier, found.slack, found.method, found.steps)
+    return _Answer(tier, alone, found.slack, found.method, found.steps)
 
 
 def _other_bound(
@@ -377,15 +394,21 @@ def _other_bound(
 
 
 def _sharper(
-    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float
+    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float, floor: float
 ) -> _Reached | None:
-    """What the curve gives in one round where that is less than what has been found, else None."""
+    """What the curve gives in one round where that is less than what has been found, else None.
+
+    floor: below it no epsilon is looked for where that takes long.
+    """
     if delta is None:
         bound = curve.delta(epsilon)
         if bound.value >= found.delta:
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
+    if isinstance(curve, ExchangeSpanProfile):
+        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
+    else:
+        inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())

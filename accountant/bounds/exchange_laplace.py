@@ -10,30 +10,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accountant.bounds.exchange import ExchangeProfile, log_mean, split_between
-from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim
+from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.count_law import CountLaw, blanket_count
+from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from accountant.numerics.gaussian import gaussian_epsilon
 
 Complexes = NDArray[np.complex128]
 
-__all__ = ["ExchangeLaplaceProfile", "exchange_laplace_profile"]
+__all__ = ["ExchangeLaplaceProfile", "ExchangeSpanProfile", "exchange_laplace_profile"]
 
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
-MAX_TIERS = 8
-"""Budgets of the others up to which this bound is offered."""
-END_CELL, WIDEST_CELL = 0.05, 0.125
-"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest."""
-OUTSIDE_COST, MOST_OUTSIDE_COST = 0.0005, 0.3
-"""By what part hosts that are not between them may have a larger second moment; more at large budgets, up to this."""
+MAX_TIERS, GROUPS = 8, 24
+"""More budgets of the others than the first number are taken together in so many groups."""
+FIRST_PART, WIDENING = 0.03, 1.6
+"""The parts of a span of victims: the first one's relative width, and how much wider each is than the one before."""
+RAISE = 1.003
+"""Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
+END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
+"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
+what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
+MOST_OUTSIDE_COST = 0.3
+"""That part is more at large budgets, up to this."""
 MIDDLE_CELLS, TAIL_CELLS = 48, 24
 """Cells of z on which the likelihood ratio is put on its end values."""
 LATTICE = 32
@@ -42,7 +48,7 @@ LONGEST = 512
 """Lattices longer than this are made twice as coarse."""
 COUNT_BUCKETS = 16
 """Into how many counts the law of the number of blanket users is rounded down."""
-COIN_FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0)
+COIN_FACTORS, FEW_FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0), (1.0, 4.0, 10.0, 20.0)
 """Mean numbers of blanket users that are tried, in units of the square root of their largest possible number."""
 TUNING_DELTA = 1e-6
 """For which delta the number of coins is chosen when no target is given."""
@@ -229,6 +235,7 @@ def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Float
     return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
 
 
+@lru_cache(maxsize=128)
 def _ratio_atoms(
     victim: float, epsilon: float, rate: float, x0: float, x1: float, host: float
 ) -> tuple[Floats, Floats]:
@@ -255,21 +262,25 @@ Place = tuple[float, float, float]
 """The victim's two values and a host's."""
 
 
-@lru_cache(maxsize=64)
-def _family(victim: float, epsilon: float, rate: float) -> _Family:
-    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws."""
-    laws = [_thinned(victim, epsilon, rate, place, thin) for place, thin in _members(victim, epsilon, rate)]
+@lru_cache(maxsize=128)
+def _family(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> _Family:
+    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
+
+    kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
+    """
+    members = _members(victim, epsilon, rate, coarse)
+    laws = [_thinned(victim, epsilon, rate, place, thin * kept) for place, thin in members]
     return _Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
 
 
-def _members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, float]]:
-    """The places and the thinning of T3's laws."""
-    cells = _positions(rate)
+def _members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
+    """The places and the thinning of T3's laws; coarse: fewer of them."""
+    cells = _positions(rate, coarse)
     cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
     found: list[tuple[Place, float]] = []
     for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
         found.append(((0.0, 1.0, x), min(before, after)))
-    cost_outside = min(OUTSIDE_COST * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
+    cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
     most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
     first = 0.0
     while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
@@ -282,11 +293,11 @@ def _members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, fl
     return found
 
 
-def _positions(rate: float) -> list[float]:
+def _positions(rate: float, coarse: bool) -> list[float]:
     """0 = z_0 < ... < z_J = 1, symmetric: close to each other near the ends, where a host is at its worst."""
     half = [0.0]
     while half[-1] < 0.5:
-        half.append(min(0.5, half[-1] + min(WIDEST_CELL, END_CELL / rate + 0.35 * half[-1])))
+        half.append(min(0.5, half[-1] + min(WIDEST_CELL[coarse], END_CELL[coarse] / rate + 0.35 * half[-1])))
     return [*half, *(1 - x for x in half[-2::-1])]
 
 
@@ -385,11 +396,15 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     """The exchange bound of a victim with Laplace noise."""
 
     rates: Floats
-    """Budgets of the hosts, (T,)."""
+    """Budgets of the hosts, (T,): the largest of each group."""
+    kept: Floats
+    """The smallest of each group, in units of the largest."""
     count: Floats
     slots: tuple[_Slots, ...]
     blanket: CountLaw
     coins: int
+    factor: float
+    """Of COIN_FACTORS, what they were chosen by."""
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
@@ -406,6 +421,8 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
+        if self.count.size > MAX_TIERS:
+            return 0.05
         return 0.012 if self.count.size == 1 else 0.03
 
     @property
@@ -418,7 +435,10 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return Bounded(value, min(value, value * 8 * UNIT + 5e-324))
 
     def _product(self, epsilon: float) -> _NoiseProduct:
-        families = tuple(_family(self.local_epsilon, epsilon, rate) for rate in self.rates.tolist())
+        families = tuple(
+            _family(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
+            for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
+        )
         precision = np.array([1 / family.variance for family in families])
         weights = precision / float(self.count @ precision)
         # Of Hoelder's exponents those cost least that follow how much a tier's own A moves the whole.
@@ -429,45 +449,160 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
 def exchange_laplace_profile(
     victim: Victim, others: Others, delta: float | None
-) -> ExchangeLaplaceProfile | NoAmplification:
-    """The exchange bound for a victim among the others, or the reason why there is none.
+) -> ExchangeLaplaceProfile | ExchangeSpanProfile | NoAmplification:
+    """The exchange bound for a victim among the others, or for all victims of a span; or the reason for none.
 
-    The f dishonest may be any: f users of every budget are left out. Hosts are those whose budget is at most the
-    victim's; larger ones are given away. delta decides how many become coins.
+    Hosts are those whose budget is at most the victim's; larger ones are given away. The f dishonest may be any: f
+    users are left out of every budget, or of every group where budgets are many. delta decides how many become coins.
     """
-    if victim.span is not None:
-        return NoAmplification("victims of different budgets: the exchange bound for noise is proved for one at a time")
-    if others.count.size > MAX_TIERS:
-        return NoAmplification(f"{others.count.size} budgets; the exchange bound for noise takes at most {MAX_TIERS}")
     if victim.local_epsilon > MAX_LOCAL_EPSILON:
         return NoAmplification(f"local epsilon {victim.local_epsilon:g} is above {MAX_LOCAL_EPSILON:g}")
     order = np.argsort(others.local_epsilon, kind="stable")
-    rates, count = others.local_epsilon[order], np.maximum(others.count[order] - others.dishonest, 0)
-    used = (count > 0) & (rates <= victim.local_epsilon)
-    rates, count = rates[used], count[used]
-    if rates.size == 0:
-        return NoAmplification("no other honest client with a budget as small as the victim's")
+    crowd = _Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     target = TUNING_DELTA if delta is None else delta
-    chances = np.exp(-rates / 2) * count  # at a = e_i: enough to choose by
-    before = np.cumsum(chances) - chances
-    choices: list[Ints] = []
-    for factor in COIN_FACTORS:
+    if victim.span is None:
+        found = crowd.best(victim.local_epsilon, victim.local_epsilon, target)
+        return found or NoAmplification("no other honest client with a budget as small as the victim's")
+    low, high = sorted(epsilon for epsilon, _ in victim.span)
+    leader = crowd.best(high, max(low, high * (1 - FIRST_PART)), target)
+    if leader is None:
+        return NoAmplification("no other honest client with a budget as small as the victims'")
+    return ExchangeSpanProfile(leader, low, high, crowd, target)
+
+
+@dataclass(frozen=True, eq=False)
+class _Crowd:
+    """The others by increasing budget, rates and count (T,); any `dishonest` of them are of no use."""
+
+    rates: Floats
+    count: Ints
+    dishonest: int
+
+    def best(self, victim: float, least: float, delta: float) -> ExchangeLaplaceProfile | None:
+        """Of all victims from `least` to `victim` (T5), with about the best number of coins; None without a host."""
+        factors = COIN_FACTORS if self.rates.size <= MAX_TIERS else FEW_FACTORS
+        made = [self.with_coins(victim, least, factor, delta) for factor in factors]
+        curves = {curve.coins: curve for curve in made if curve is not None}
+        if not curves:
+            return None
+        some = list(curves.values())
+        point = min(1.1 * some[len(some) // 2].guess(delta), 0.9 * victim)  # near the answer
+        return min(some, key=lambda curve: curve.peak(point).height)
+
+    def with_coins(self, victim: float, least: float, factor: float, delta: float) -> ExchangeLaplaceProfile | None:
+        """The same; the coins are those of the smallest budgets, so many as `factor` says (see COIN_FACTORS)."""
+        used = self.rates <= least
+        rates, count, dishonest = self.rates[used], self.count[used], self.dishonest
+        if self.rates.size <= MAX_TIERS:
+            count, dishonest = np.maximum(count - dishonest, 0), 0
+            rates, count = rates[count > 0], count[count > 0]
+        if count.size == 0:
+            return None
+        chances = np.exp(-rates / 2) * count  # at a = e_i: enough to choose by
+        before = np.cumsum(chances) - chances
         share = np.clip((factor * math.sqrt(float(chances.sum())) - before) / chances, 0.0, 1.0)
         coins = np.minimum(np.ceil(share * count).astype(np.int64), count)
-        if coins.sum() < count.sum() and not any((coins == other).all() for other in choices):
-            choices.append(coins)
-    curves = [_profile_of(victim.local_epsilon, rates, count, coins, target) for coins in choices]
-    point = min(1.1 * curves[len(curves) // 2].guess(target), 0.9 * victim.local_epsilon)  # near the answer
-    return min(curves, key=lambda curve: curve.peak(point).height)
+        first = _groups(rates, count)
+        hosts, kept = rates[np.append(first[1:], rates.size) - 1], rates[first]
+        number = np.maximum(np.add.reduceat(count - coins, first) - dishonest, 0)
+        hosts, kept, number = hosts[number > 0], kept[number > 0], number[number > 0]
+        if hosts.size == 0:
+            return None
+        kept = np.where(kept == hosts, 1.0, kept / hosts * (1 - 2 * UNIT))
+        used = coins > 0
+        coin_rate = float(rates[used].max()) if used.any() else float(kept[0] * hosts[0])
+        # Each chance takes at most five rounded operations.
+        chance = rates[used] / coin_rate * np.exp(-rates[used] / 2) * (1 - 16 * UNIT)
+        tail = max(1e-250, min(1e-4, delta * 1e-4))
+        sure = blanket_count(*without_largest(chance, coins[used], dishonest), tail=tail)
+        law = sure.coarsened(COUNT_BUCKETS, tail, tail)
+        slots = tuple(_slots(coin_rate, rate, law) for rate in hosts.tolist())
+        return ExchangeLaplaceProfile(
+            victim, hosts, kept, number.astype(np.float64), slots, law, int(coins.sum()), factor
+        )
 
 
-def _profile_of(victim: float, rates: Floats, count: Ints, coins: Ints, delta: float) -> ExchangeLaplaceProfile:
-    used, left = coins > 0, count - coins
-    coin_rate = float(rates[used].max()) if used.any() else float(rates[0])
-    # Each chance takes at most five rounded operations.
-    chance = rates[used] / coin_rate * np.exp(-rates[used] / 2) * (1 - 16 * UNIT)
-    tail = max(1e-250, min(1e-4, delta * 1e-4))
-    law = blanket_count(chance, coins[used], tail=tail).coarsened(COUNT_BUCKETS, tail, tail)
-    hosts = rates[left > 0]
-    slots = tuple(_slots(coin_rate, rate, law) for rate in hosts.tolist())
-    return ExchangeLaplaceProfile(victim, hosts, left[left > 0].astype(np.float64), slots, law, int(coins.sum()))
+def _groups(rates: Floats, count: Ints) -> Ints:
+    """Where each group of neighbouring budgets begins, at most GROUPS of them; every budget by itself if they are few.
+
+    A user counts for about its budget and a group loses its relative width: sqrt(rate * users per unit of ln rate)
+    is spread evenly.
+    """
+    if rates.size <= MAX_TIERS:
+        return np.arange(rates.size)
+    log = np.log(rates)
+    bins = np.minimum(((log - log[0]) / max(float(log[-1] - log[0]), 1e-300) * 4096).astype(np.int64), 4095)
+    density = np.sqrt(np.bincount(bins, weights=rates * count, minlength=4096))
+    before = np.cumsum(density) - density / 2
+    group = (before[bins] / density.sum() * GROUPS).astype(np.int64)
+    return np.flatnonzero(np.diff(group, prepend=-1) > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeSpanProfile:
+    """An upper bound for every victim with a budget in [least, most]. See `PrivacyProfile`.
+
+    The victims are covered in parts. Hosts of a part are those below all of it; its largest victim speaks for it (T5).
+    """
+
+    leader: ExchangeLaplaceProfile
+    """That of the first part, up to `most`."""
+    least: float
+    most: float
+    crowd: _Crowd
+    target: float
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return self.leader.method
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        bounds = [self.leader.delta(epsilon)]
+        for low, high in self._parts(epsilon):
+            part = self.crowd.with_coins(high, low, self.leader.factor, self.target)
+            bounds.append(Bounded(1.0, 0.0) if part is None else part.delta(epsilon))
+        return max(bounds, key=lambda bound: bound.value)
+
+    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float, floor: float = 0.0) -> Inverse:
+        """The largest that a part needs, the leader's first; none below `floor`. See `profile.smallest_epsilon`."""
+        found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
+        if found.reached is None or found.reached.value > delta:
+            found = smallest_epsilon(self.leader, delta, ceiling, tolerance)
+        for low, high in self._parts(found.epsilon):
+            if found.reached is None or high <= found.epsilon:
+                break
+            part = self.crowd.with_coins(high, low, self.leader.factor, self.target)
+            if part is None:
+                return Inverse(ceiling, None, found.evaluations)
+            for point in (found.epsilon, min(ceiling, found.epsilon * RAISE)):
+                bound = part.delta(point)
+                if bound.value <= delta:
+                    found = Inverse(point, bound, found.evaluations)
+                    break
+            else:
+                own = smallest_epsilon(part, delta, ceiling, tolerance)
+                # A bound need not fall everywhere; the parts before this one need what has been found for them.
+                found = replace(own, epsilon=max(own.epsilon, found.epsilon))
+        return found
+
+    def guess(self, delta: float) -> float:
+        """The leader's."""
+        return self.leader.guess(delta)
+
+    def explain(self) -> tuple[str, ...]:
+        """The leader's steps, and the span."""
+        return (
+            *self.leader.explain(),
+            f"all victims with budgets from {self.least:.6g} to {self.most:.6g} are covered",
+        )
+
+    def _parts(self, epsilon: float) -> Iterator[tuple[float, float]]:
+        """The parts below the leader's, from the largest budgets down to epsilon, from where on delta is 0."""
+        high, width = self.most * (1 - FIRST_PART), FIRST_PART
+        while high > max(self.least, epsilon):
+            width = min(0.5, WIDENING * width)
+            low = max(self.least, high * (1 - width))
+            yield low, high
+            high = low

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant import Budgets
+from accountant import Budgets, certify
 from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import exchange_laplace
 from accountant.bounds.exchange import exchange_bound, peak
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile, exchange_laplace_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.count_law import CountLaw
 from tests.support.drawn import drawn
@@ -48,6 +48,13 @@ def grid(rate: float) -> tuple[Floats, float]:
     """Midpoints that reach far enough for this rate."""
     edges = np.linspace(-30 / rate, 1 + 30 / rate, 200_001)
     return (edges[1:] + edges[:-1]) / 2, float(edges[1] - edges[0])
+
+
+@pytest.fixture
+def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coarser, and quicker."""
+    monkeypatch.setattr(exchange_laplace, "GROUPS", 4)
+    monkeypatch.setattr(exchange_laplace, "FEW_FACTORS", (4.0,))
 
 
 # T1 to T3, L1 and L2: every pair and every host is below the laws of the family.
@@ -159,6 +166,105 @@ def test_the_law_of_the_slots_is_above_that_of_every_host(coin: float, rate: flo
             assert true <= float(mass @ np.maximum(law.values - level, 0)) + 1e-9
 
 
+# L3, T5 and groups: hosts of a group and victims of a span are below the laws of the largest of them.
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(15)
+def test_a_smaller_victim_sees_no_more_between_its_own_values(seed: int) -> None:
+    """T5 by quadrature, for one place of the host."""
+    rng = np.random.default_rng(seed)
+    victim = float(rng.uniform(0.2, 4))
+    smaller = victim * float(rng.uniform(0.3, 1))
+    rate = smaller * float(rng.choice([1.0, rng.uniform(0.2, 1)]))
+    low, high = np.sort(rng.uniform(0, 1, 2)) if rng.random() < 0.7 else (0.0, 1.0)
+    gain = math.exp(float(rng.uniform(0, 0.98)) * smaller * (high - low))
+    host = float(rng.choice([low, high, rng.uniform(low, high)]))
+    z, width = grid(rate)
+    reference = density(rate, host, z)
+    larger, less = (density(v, low, z) - gain * density(v, high, z) for v in (victim, smaller))
+    if rng.random() < 0.5:  # the other direction of the divergence
+        larger, less = -larger, -less
+    for level in np.quantile(larger / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999]):
+        smaller_mean, larger_mean = (
+            float(np.maximum(difference - level * reference, 0).sum() * width) for difference in (less, larger)
+        )
+        assert smaller_mean <= larger_mean * (1 + 1e-7) + 1e-8
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(15)
+def test_hosts_of_a_group_and_victims_of_a_span_are_below_one_family(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    victim = float(rng.uniform(0.2, 4))
+    smaller = victim * float(rng.uniform(0.7, 1))
+    rate = smaller * float(rng.choice([1.0, rng.uniform(0.1, 1)]))
+    kept = float(rng.uniform(0.5, 0.99))
+    own = rate * float(rng.choice([kept, 1.0, rng.uniform(kept, 1)]))
+    low, high = np.sort(rng.uniform(0, 1, 2)) if rng.random() < 0.7 else (0.0, 1.0)
+    host = float(rng.choice([rng.uniform(0, 1), low, high]))
+    epsilon = float(rng.uniform(0, 0.95)) * smaller * float(high - low)
+    z, width = grid(own)
+    difference = density(smaller, float(low), z) - math.exp(epsilon) * density(smaller, float(high), z)
+    reference = density(own, host, z)
+    family = exchange_laplace._family(victim, epsilon, rate, kept, coarse=True)
+    members = exchange_laplace._members(victim, epsilon, rate, coarse=True)
+    assert len(members) == family.scale.size
+    laws = [(exchange_laplace._ratio_atoms(victim, epsilon, rate, *place), thin * kept) for place, thin in members]
+    levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
+    for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
+        true = float(np.maximum(difference - level * reference, 0).sum() * width)
+        best = max(
+            thin * float(mass @ np.maximum(values / thin - level, 0)) + (1 - thin) * max(0.0, -level)
+            for (values, mass), thin in laws
+        )
+        assert true <= best + 1e-6
+    for index, ((values, mass), thin) in enumerate(laws):
+        second = float(mass @ values**2) / thin
+        assert family.scale[index] ** 2 * family.moments[index, 0] == pytest.approx(second, rel=1e-9)
+
+
+def test_groups_hold_every_host_and_know_their_ends() -> None:
+    rng = np.random.default_rng(3)
+    rates = np.sort(rng.uniform(0.05, 2, 500))
+    count = rng.integers(1, 4, 500)
+    crowd = exchange_laplace._Crowd(rates, count, 0)
+    for least in (2.0, 1.0, 0.1):
+        below = rates <= least
+        curve = crowd.with_coins(2.0, least, 4.0, 1e-6)
+        assert curve is not None
+        assert curve.count.sum() + curve.coins == count[below].sum()
+        assert curve.rates.size <= exchange_laplace.GROUPS
+        smallest = curve.rates * curve.kept
+        assert (np.diff(curve.rates) > 0).all()
+        assert (smallest[1:] > curve.rates[:-1]).all()
+        assert curve.rates[-1] == rates[below][-1]
+        assert smallest[0] <= rates[np.searchsorted(np.cumsum(count), curve.coins)]
+    fewer = exchange_laplace._Crowd(rates, count, 2).with_coins(2.0, 1.0, 4.0, 1e-6)
+    every = crowd.with_coins(2.0, 1.0, 4.0, 1e-6)
+    assert fewer is not None
+    assert every is not None
+    assert (fewer.count <= every.count - 2).all()
+    assert fewer.blanket.mean < every.blanket.mean
+    assert crowd.with_coins(2.0, 0.04, 4.0, 1e-6) is None
+
+
+@pytest.mark.usefixtures("few_groups")
+def test_the_parts_of_a_span_leave_no_gap() -> None:
+    rates = np.linspace(0.1, 2, 40)
+    others = Others(rates, np.zeros(40), np.full(40, 50, dtype=np.int64), 1)
+    for low, high in ((1.5, 2.0), (0.3, 0.5), (1.99, 2.0), (1.0, 1.0)):
+        span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 1e-6)
+        assert isinstance(span, ExchangeSpanProfile)
+        assert span.leader.local_epsilon == high
+        assert span.leader.rates.max() <= max(low, high * (1 - exchange_laplace.FIRST_PART))
+        covered = high * (1 - exchange_laplace.FIRST_PART)
+        for least, most in span._parts(0.0):
+            assert most == covered > least
+            covered = least
+        assert covered <= low
+
+
 # The whole, on data sets of at least ten users whose reports are shown in a few letters only.
 
 
@@ -246,6 +352,84 @@ def test_the_product_is_that_of_all_hosts_and_within_a_cell_not_below_it(tiers: 
         assert bounds[cell] <= at_left + 1e-6
 
 
+def test_more_than_eight_budgets_cost_little_more_than_eight() -> None:
+    eight, nine = ([(float(e), 9_000 // n) for e in np.linspace(0.2, 1, n)] for n in (8, 9))
+    assert isinstance(curve_of(nine, 1.0), ExchangeLaplaceProfile)
+    assert epsilon_of(nine, 1.0) <= 1.05 * epsilon_of(eight, 1.0)
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(4)
+def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: int) -> None:
+    """Nine to twelve budgets, all of the span's victims, and two users who tell the observer everything."""
+    rng = np.random.default_rng(seed)
+    kinds = np.sort(rng.uniform(0.3, 2.5, int(rng.integers(9, 13))))
+    count = rng.integers(3, 8, kinds.size)
+    count[: kinds.size // 2] += 6
+    users = np.repeat(kinds, count)
+    low, high = float(kinds[-4]), float(kinds[-1])
+    others = Others(kinds, np.zeros(kinds.size), count, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange_laplace, "GROUPS", int(rng.choice([2, 4, 24])))
+        patch.setattr(exchange_laplace, "FEW_FACTORS", (float(rng.choice([0.0, 1.0, 3.0])),))
+        span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 0.01)
+        assert isinstance(span, ExchangeSpanProfile)
+        epsilon = float(rng.choice([0.0, rng.uniform(0, 0.4)])) * high
+        covered = [(max(low, high * (1 - exchange_laplace.FIRST_PART)), high), *span._parts(0.0)]
+        parts = [span.leader, *(span.crowd.with_coins(b, a, span.leader.factor, 0.01) for a, b in covered[1:])]
+        bounds = {
+            b: exchange_bound(part._product(epsilon), 0.03).value + part.blanket.lost
+            for (_, b), part in zip(covered, parts, strict=True)
+            if part is not None and epsilon < b
+        }
+        together = span.delta(epsilon).value
+    for own in kinds[-4:].tolist():
+        rest = np.delete(users, np.flatnonzero(users == own)[0])
+        told = int(rng.integers(0, 2)) * int(rng.integers(0, rest.size - 2))
+        rest = np.delete(rest, [told, told + 1])
+        for _ in range(3):
+            pair = rng.permutation([0.0, 1.0]) if rng.random() < 0.7 else rng.uniform(0, 1, 2)
+            values = rng.choice([np.zeros(rest.size), np.ones(rest.size), rng.uniform(0, 1, rest.size)])
+            cuts = np.sort(rng.choice([pair[0], pair[1], 0.5, rng.uniform(-1, 2)], 2, replace=False))
+            laws = [histogram(letters(np.append(rest, own), np.append(values, x), cuts)) for x in pair]
+            truth = float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0).sum()) * (1 - 1e-10)
+            assert truth <= together
+            for (least, most), part in zip(covered, parts, strict=True):
+                if least <= own <= most and part is not None and epsilon < most:
+                    assert truth <= bounds[most]
+
+
+@pytest.mark.usefixtures("few_groups")
+@pytest.mark.parametrize("budgets", [9, 33])
+def test_many_budgets_get_less_than_the_blanket_and_more_than_an_attack(
+    budgets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_laplace, "GROUPS", 10)
+    rates = np.linspace(0.1, 1.0, budgets)
+    crowd = Budgets.from_tiers([(float(e), 9_900 // budgets) for e in rates])
+    found = certify(crowd, "laplace", delta=1e-6, attack=False)
+    blanket = certify(crowd, "laplace", delta=1e-6, attack=False, bounds="blanket")
+    assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= found.epsilon < 0.95 * blanket.epsilon
+    for tier, loose in zip(found.tiers, blanket.tiers, strict=True):
+        assert tier.epsilon <= loose.epsilon * (1 + 1e-9)
+    late = certify(crowd, "laplace", delta=1e-6, attack=False, seconds=0.0)
+    assert late.epsilon == blanket.epsilon
+
+
+@pytest.mark.usefixtures("few_groups")
+def test_a_span_answers_both_ways() -> None:
+    rates = np.linspace(0.2, 1.0, 40)
+    others = Others(rates, np.zeros(40), np.full(40, 60, dtype=np.int64), 1)
+    span = exchange_laplace_profile(Victim(1.0, 0.0, ((0.85, 0.0), (1.0, 0.0))), others, 1e-5)
+    assert isinstance(span, ExchangeSpanProfile)
+    inverse = span.smallest_epsilon(1e-5, 1.0, 1e-3)
+    assert inverse.reached is not None
+    bound = span.delta(inverse.epsilon)
+    assert inverse.reached.value <= bound.value <= 1e-5
+    assert span.delta(0.98 * inverse.epsilon).value > 1e-5
+    assert span.smallest_epsilon(1e-5, 0.9 * inverse.epsilon, 1e-3).reached is None
+
+
 TABLE = [
     ([(1.0, 10_000)], 1.0, 1e-6, 0.0317),
     ([(0.5, 1_000)], 0.5, 1e-4, 0.0326),
@@ -294,10 +478,13 @@ def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float) -> 
 
 
 def test_where_the_bound_is_not_offered() -> None:
-    many = Others(np.linspace(0.1, 1, 9), np.zeros(9), np.full(9, 100, dtype=np.int64), 0)
-    assert isinstance(exchange_laplace_profile(Victim(1.0), many, 1e-6), NoAmplification)
     larger = Others(np.array([2.0]), np.zeros(1), np.array([100], dtype=np.int64), 0)
     assert isinstance(exchange_laplace_profile(Victim(1.0), larger, 1e-6), NoAmplification)
-    span = Victim(3.0, 0.0, ((1.0, 0.0), (3.0, 0.0)))
+    span = Victim(1.9, 0.0, ((1.0, 0.0), (1.9, 0.0)))
     assert isinstance(exchange_laplace_profile(span, larger, 1e-6), NoAmplification)
+    # Its smallest victims have no host.
+    wider = exchange_laplace_profile(Victim(3.0, 0.0, ((1.0, 0.0), (3.0, 0.0))), larger, 1e-6)
+    assert isinstance(wider, ExchangeSpanProfile)
+    assert wider.delta(0.5).value == 1
+    assert wider.smallest_epsilon(1e-6, 2.9, 1e-3).reached is None
     assert isinstance(exchange_laplace_profile(Victim(40.0), larger, 1e-6), NoAmplification)
