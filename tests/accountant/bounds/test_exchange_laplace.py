@@ -315,43 +315,6 @@ def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
         assert truth * (1 - 1e-10) <= curve.delta(epsilon).value
 
 
-# The product over the hosts, from the atoms of every law: Hoelder's exponents, and the bounds within a cell.
-
-
-def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> float:
-    """The sum over the hosts of ln (E |phi(z A)|^(1/lambda))^lambda, each budget's worst law; phi by its definition."""
-    product = curve._product(epsilon)
-    assert product.count @ product.weights == pytest.approx(1, abs=1e-13)
-    assert product.count @ product.exponents == pytest.approx(1, abs=1e-13)
-    total = 0.0
-    for tier, rate in enumerate(curve.rates.tolist()):
-        share, slots = float(product.exponents[tier]), product.slots[tier]
-        worst = -math.inf
-        for place, thin in exchange_laplace._members(curve.local_epsilon, epsilon, rate):
-            values, mass = exchange_laplace._ratio_atoms(curve.local_epsilon, epsilon, rate, *place)
-            points = np.multiply.outer(z * product.weights[tier] * slots.values, values / thin)
-            phi = 1 + thin * (np.expm1(points) @ mass)
-            worst = max(worst, float(np.logaddexp.reduce(np.log(np.abs(phi)) / share + slots.log_mass)))
-        total += float(product.count[tier]) * share * worst
-    return total
-
-
-@pytest.mark.parametrize("tiers", [[(1.0, 60)], [(0.1, 700), (0.8, 300), (2.0, 9)]])
-def test_the_product_is_that_of_all_hosts_and_within_a_cell_not_below_it(tiers: Tiers) -> None:
-    victim, epsilon = tiers[-1][0], 0.06
-    curve = curve_of(tiers, victim, 1e-4)
-    product = curve._product(epsilon)
-    theta = peak(product).theta
-    edges = np.linspace(0.0, 4.0, 81) / (theta * product.deviation)
-    bounds, error = product.over(theta, edges, edges.size)
-    assert error < 1e-8
-    for cell in (0, 4, 24, 60):  # of these every law is evaluated at the left end
-        ends = edges[cell], edges[cell + 1] * (1 - 1e-9)
-        at_left, at_right = (log_product(curve, epsilon, theta * (1 + 1j * r)) for r in ends)
-        assert at_right <= at_left <= bounds[cell] + error
-        assert bounds[cell] <= at_left + 1e-6
-
-
 def test_more_than_eight_budgets_cost_little_more_than_eight() -> None:
     eight, nine = ([(float(e), 9_000 // n) for e in np.linspace(0.2, 1, n)] for n in (8, 9))
     assert isinstance(curve_of(nine, 1.0), ExchangeLaplaceProfile)
@@ -428,6 +391,50 @@ def test_a_span_answers_both_ways() -> None:
     assert inverse.reached.value <= bound.value <= 1e-5
     assert span.delta(0.98 * inverse.epsilon).value > 1e-5
     assert span.smallest_epsilon(1e-5, 0.9 * inverse.epsilon, 1e-3).reached is None
+
+
+# The product over the hosts, from the atoms of every law: Hoelder's exponents, and the bounds within a cell.
+
+
+def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> float:
+    """The sum over the hosts of ln (E |phi(z A)|^(1/lambda))^lambda, each budget's worst law; phi by its definition."""
+    product = curve._product(epsilon)
+    assert product.count @ product.weights == pytest.approx(1, abs=1e-13)
+    assert product.count @ product.exponents == pytest.approx(1, abs=1e-13)
+    total = 0.0
+    for tier, rate in enumerate(curve.rates.tolist()):
+        share, slots = float(product.exponents[tier]), product.slots[tier]
+        worst = -math.inf
+        coarse = curve.rates.size > exchange_laplace.MAX_TIERS
+        for place, between in exchange_laplace._members(curve.local_epsilon, epsilon, rate, coarse):
+            thin = between * float(curve.kept[tier])
+            values, mass = exchange_laplace._ratio_atoms(curve.local_epsilon, epsilon, rate, *place)
+            points = np.multiply.outer(z * product.weights[tier] * slots.values, values / thin)
+            phi = 1 + thin * (np.expm1(points) @ mass)
+            worst = max(worst, float(np.logaddexp.reduce(np.log(np.abs(phi)) / share + slots.log_mass)))
+        total += float(product.count[tier]) * share * worst
+    return total
+
+
+@pytest.mark.parametrize(
+    "tiers", [[(1.0, 60)], [(0.1, 700), (0.8, 300), (2.0, 9)], [(k / 15, 40) for k in range(1, 16)]]
+)
+def test_the_product_is_that_of_all_hosts_and_within_a_cell_not_below_it(
+    tiers: Tiers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_laplace, "GROUPS", 10)
+    victim, epsilon = tiers[-1][0], 0.06
+    curve = curve_of(tiers, victim, 1e-4)
+    product = curve._product(epsilon)
+    theta = peak(product).theta
+    edges = np.linspace(0.0, 4.0, 81) / (theta * product.deviation)
+    bounds, error = product.over(theta, edges, edges.size)
+    assert error < 1e-8
+    for cell in (0, 4, 24, 60):  # of these every law is evaluated at the left end
+        ends = edges[cell], edges[cell + 1] * (1 - 1e-9)
+        at_left, at_right = (log_product(curve, epsilon, theta * (1 + 1j * r)) for r in ends)
+        assert at_right <= at_left <= bounds[cell] + error
+        assert bounds[cell] <= at_left + 1e-6
 
 
 TABLE = [
