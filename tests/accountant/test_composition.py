@@ -128,8 +128,8 @@ def test_tiny_deltas_are_composed_by_adding() -> None:
 
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
     budgets = np.linspace(0.5, 1.0, 100)
-    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False)
-    two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2, attack=False)
+    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False, bounds="blanket")
+    two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2, attack=False, bounds="blanket")
     assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
 
 

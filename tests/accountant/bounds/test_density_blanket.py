@@ -301,7 +301,7 @@ def test_a_span_is_followed_to_victims_far_worse_than_its_leader() -> None:
 def test_a_span_covers_every_victim_in_it() -> None:
     rng = np.random.default_rng(5)
     budgets = np.sort(np.round(rng.uniform(0.4, 1.5, 400), 6))
-    certificate = certify(budgets, LaplaceMechanism(), delta=1e-5)
+    certificate = certify(budgets, LaplaceMechanism(), delta=1e-5, bounds="blanket")
     assert sum(tier.count for tier in certificate.tiers) == 400
     least = 0.0
     for tier in certificate.tiers:
@@ -348,7 +348,7 @@ def test_rate_bins_lie_stochastically_below() -> None:
 def test_certificates_grow_and_fall_as_they_must(randomizer: LaplaceMechanism | GaussianMechanism) -> None:
     def epsilon(local: float, n: int, delta: float = 1e-5, dishonest: int = 0) -> float:
         tiers = Budgets.from_tiers([(local, n, 1e-7)])
-        return certify(tiers, randomizer, delta=delta, dishonest=dishonest).epsilon
+        return certify(tiers, randomizer, delta=delta, dishonest=dishonest, bounds="blanket").epsilon
 
     small = 1 + 2e-3  # blankets are searched for, not solved for
     assert epsilon(1.0, 400) <= epsilon(1.0, 200) * small
@@ -366,7 +366,7 @@ def test_certificates_grow_and_fall_as_they_must(randomizer: LaplaceMechanism | 
 def test_every_population_gets_a_certificate_below_its_local_budget(
     tiers: list[tuple[float, int]], delta: float
 ) -> None:
-    certificate = certify(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta)
+    certificate = certify(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta, bounds="blanket")
     for tier in certificate.tiers:
         assert 0 <= tier.epsilon <= tier.local_epsilon
     assert certificate.numerical_slack <= delta
