@@ -29,21 +29,19 @@ _LONGEST = (
 )
 
 
-# Rooms that run again, for long, what others have run, or are about `deploy`, which is not measured: not traced for
-# coverage, which would take a quarter of the time. Nor are the processes that tests start.
+# Rooms that run again, for long, what others have run: not traced for coverage, which would take a quarter of the time.
+# Nor are the processes that tests start.
 _UNTRACED = (
     "tests/accountant/bounds/",
     "tests/accountant/test_certificates_",
     "tests/accountant/test_hunt.py",
     "tests/attacks/",
-    "tests/deploy/",
     "tests/faults/",
     "tests/fuzz/",
     "tests/integration/test_processes.py",
     "tests/load/",
-    "tests/operations/",
+    "tests/operations/test_stop.py",
     "tests/sequential/",
-    "tests/training/",
 )
 
 
