@@ -344,6 +344,7 @@ def _answer(
         target = per_round or _target(about or found.delta)
         name = "blanket" if isinstance(curve, WorstCase) else "exchange"
         beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
+        # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
         enough = enough if slow else 0.0
         if (found.delta if per_round is None else found.epsilon) > enough:
@@ -351,8 +352,7 @@ def _answer(
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
         else:
-            exchange_tolerance = SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
-            tolerance = exchange_tolerance if name == "exchange" else BLANKET_TOLERANCE
+            tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
             at, floor = (epsilon or 0.0) / rounds, LOWEST * enough
             sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:
