@@ -2,7 +2,6 @@
 
 `CROUPIER_FAULT_SCHEDULES` and `CROUPIER_FAULT_PROCESS_SCHEDULES` say how many. Without `CROUPIER_FAULT_SEED` they are
 always the same ones, so that a change is tested by what its predecessor was tested by; 'make faults' draws new ones.
-Most are played without measuring coverage, which costs a third of their time: the reproductions go the same ways.
 """
 
 from __future__ import annotations
