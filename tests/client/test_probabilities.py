@@ -148,11 +148,12 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
 ) -> None:
     scales: list[float] = []
 
-    def recorded(scale: float) -> object:
+    def recorded(kind: str, scale: float) -> object:
+        assert kind == "laplace"
         scales.append(scale)
         return lambda position: position
 
-    monkeypatch.setattr(client.randomizers, "_discrete_laplace", recorded)
+    monkeypatch.setattr(client.randomizers, "_discrete_noise", recorded)
     question = Question("q", Laplace(low=0.0, high=2.0, lattice=lattice))
     assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
     assert randomize(question, 0.0, epsilon, SystemRandom()) == 0
