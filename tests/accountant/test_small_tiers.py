@@ -85,8 +85,7 @@ def test_what_is_certified_is_about_the_exact_tiers(mechanism: Mechanism) -> Non
     assert not shown.comparison
 
 
-@pytest.mark.parametrize("unknown", [0, 2])
-@pytest.mark.parametrize("epsilon_max", [4.0, 0.01])
+@pytest.mark.parametrize(("epsilon_max", "unknown"), [(0.01, 0), (4.0, 2)])
 @pytest.mark.parametrize("mechanism", KINDS, ids=lambda one: one.kind)
 def test_nothing_but_the_digits_of_epsilon_tells_a_rare_budget(
     mechanism: Mechanism, epsilon_max: float, unknown: int
