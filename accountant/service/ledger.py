@@ -163,8 +163,8 @@ class Ledger:
     ) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
 
-        one_record: what it costs is about one record of a client, and not about a user. merged: its small tiers are not
-        to be shown; the entries are the exact ones.
+        one_record: what it costs is about one record of a client, and not about a user. merged: in its tiers are
+        clients with smaller budgets.
 
         Raises ValueError if the round is entered already with another batch or other costs.
         """
@@ -226,7 +226,7 @@ class Ledger:
         return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
 
     def merged_rounds(self) -> set[str]:
-        """Returns the rounds whose small tiers are not to be shown."""
+        """Returns the rounds in whose tiers are clients with smaller budgets."""
         return set(self._connection.execute(sa.select(_merged_rounds.c.round_id)).scalars())
 
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
@@ -240,7 +240,7 @@ class Ledger:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
         A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
-        tiers are not to be shown, no tier is: every client is in the worst one.
+        tiers are merged every client is taken to be in the worst tier.
         """
         rounds, of_records, merged = self._rounds(), self.record_rounds(), self.merged_rounds()
         exact = [entries for round_id, entries in rounds.items() if round_id not in merged]

@@ -17,7 +17,7 @@ from accountant.mechanisms.registry import randomizer_of
 from accountant.results import Certificate, Grade, round_down, round_up
 from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
-from accountant.service.small_tiers import merge_small_tiers, show_merged
+from accountant.service.small_tiers import merge_small_tiers
 from accountant.service.tickets import BudgetsFound, ReportsFound
 from protocol.batches import digest_of_hashes, drop_counts
 from protocol.errors import Code, Refusal
@@ -151,14 +151,14 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
 def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
 
-    Returns what the round costs each tier, as the ledger keeps it: exactly, also where the certificate shows small
-    tiers merged.
+    Returns what the round costs each tier, as the ledger keeps it. Where the manifest has small tiers merged, all of it
+    is about the merged ones, and depends on the budgets in no other way (docs/accounting.md, 7.1).
     """
     manifest, dishonest = terms.manifest, message.dishonest
-    shown = [pb.Tier(local_epsilon=epsilon, count=count) for epsilon, count in budgets]
     if manifest.merge_small_tiers:
-        shown = merge_small_tiers(shown, manifest.min_tier_size)
-    if min(tier.count for tier in shown) < manifest.min_tier_size:
+        budgets = merge_small_tiers(budgets, manifest.min_tier_size)
+        message.merged_below = manifest.min_tier_size
+    if min(count for _, count in budgets) < manifest.min_tier_size:
         withhold(
             message,
             f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
@@ -177,7 +177,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         dishonest=dishonest,
         adaptive_order=adaptive_order,
         seconds=SHARPER_SECONDS,
-        attack=not manifest.merge_small_tiers,
+        attack=not manifest.merge_small_tiers,  # on the exact budgets it might come to less
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
@@ -211,9 +211,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         whose = "certified epsilon"
         if len(set(terms.epsilon_max_of.values())) > 1:
             whose = f"certified epsilon of clients with local epsilon {local_epsilon:g}"
-        if manifest.merge_small_tiers:
-            advice = "what would be granted is not said, because it depends on rare budgets"
-        elif message.unknown_budgets:
+        if message.unknown_budgets:
             advice = f"the budgets of {message.unknown_budgets} clients that were given tickets have not arrived"
         else:
             advice = nearest(multiset, limits, terms, dishonest)
@@ -221,8 +219,6 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
             f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
             f"({round_up(epsilon - limit, 3)} too much); {advice}"
         )
-    if manifest.merge_small_tiers:
-        show_merged(message, manifest.min_tier_size)
     return entries
 
 

@@ -1321,9 +1321,8 @@ class Certificate(_message.Message):
     """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
     merged_below: _builtins.int
     """min_tier_size where the manifest has small tiers merged: a tier then counts fewer than so many clients with smaller
-    budgets, between its own and that of the tier before, and its epsilon holds for them, too. 0: every tier has its
-    own clients only. Where it is not 0, comparison and lower bound are left out, the method is not named, and the
-    slack is an upper bound: all of them would tell rare budgets.
+    budgets, between its own and that of the tier before, and its epsilon holds for them, too. All of the certificate
+    is about the merged tiers, and there is no attack beside it. 0: every tier has its own clients only.
     """
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -11,7 +11,6 @@ from accountant.service.small_tiers import merge_small_tiers
 from analyzer.estimators import Estimate, Merged, estimate
 from protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
 from tests.support.drawn import drawn
 
 GRID = (0.1, 0.5, 1.0, 2.0, 4.0)
@@ -24,8 +23,7 @@ Tiers = tuple[tuple[float, int], ...]
 
 
 def shown(exact: Tiers, least: int) -> Tiers:
-    tiers = merge_small_tiers([pb.Tier(local_epsilon=own, count=count) for own, count in exact], least)
-    return tuple((tier.local_epsilon, tier.count) for tier in tiers)
+    return tuple(merge_small_tiers(exact, least))
 
 
 def answer(question: Question, reports: np.ndarray, tiers: Tiers, merged: Merged | None) -> Estimate:
