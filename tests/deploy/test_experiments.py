@@ -17,6 +17,7 @@ from deploy.show.plots import plot_experiment
 from tests.deploy.test_messages import refused
 from tests.support.command_line import answer, croupier
 
+pytestmark = pytest.mark.xdist_group("experiments")  # they are run once
 QUICK = Settings(Size.QUICK)
 VERDICTS = {
     "gspa-fig2": ["reproduced", "not reproduced", "not reproduced", "reproduced", "reproduced"],

@@ -1,6 +1,6 @@
-"""`make faults`: many new fault schedules, in two runs side by side; prints how far it is and ends with 1 on a failure.
+"""`make faults`: many new fault schedules, in three runs side by side; prints how far it is, ends with 1 on a failure.
 
-python -m tests.faults [--schedules 1000] [--process-schedules 30] [--runs 2] [--seed N]
+python -m tests.faults [--schedules 1000] [--process-schedules 30] [--runs 3] [--seed N]
 """
 
 from __future__ import annotations
