@@ -8,16 +8,15 @@ in convex order; masses are sums of positive numbers. The theorem is in `exchang
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accountant.bounds.exchange import FEW_STAGES, MANY_STAGES, ExchangeProfile, StagedProduct, horizon, stages
+from accountant.bounds.laplace_laws import MAX_TERMS, Family, family_of
 from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -34,17 +33,8 @@ FIRST_PART, WIDENING = 0.03, 1.6
 """The parts of a span of victims: the first one's relative width, and how much wider each is than the one before."""
 RAISE = 1.003
 """Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
-END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
-"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
-what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
-MOST_OUTSIDE_COST = 0.3
-"""That part is more at large budgets, up to this."""
-MIDDLE_CELLS, TAIL_CELLS = 48, 24
-"""Cells of z on which the likelihood ratio is put on its end values."""
 MOST_SPENT = 0.5
 """What part of its smallest density, in units of omega, a host may give to the blanket, at most."""
-MAX_TERMS = 40
-"""Of the power series of phi; what is left out is added."""
 NEAR, STRIDE = 0.3, 4
 """Laws whose product is within e^NEAR of the largest at u = 0 are evaluated in every cell, others in one of STRIDE."""
 INEXACT = 1e-12
@@ -52,35 +42,10 @@ INEXACT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _Family:
-    """The thinned laws of X for one budget, F of them, by their moments.
-
-    phi(w) = 1 - (e^epsilon - 1) w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS. |X| <= scale, and
-    moments are of X/scale.
-    """
-
-    scale: Floats
-    moments: Floats
-
-    def only(self, members: Ints) -> _Family:
-        """These laws of it."""
-        return _Family(self.scale[members], self.moments[members])
-
-    def thinned(self, thin: float) -> _Family:
-        """T1: X/thin with probability thin, otherwise 0."""
-        return _Family(self.scale / thin * (1 + 4 * UNIT), self.moments * thin)
-
-    @property
-    def variance(self) -> float:
-        """The largest second moment."""
-        return float((self.scale**2 * self.moments[:, 0]).max())
-
-
-@dataclass(frozen=True, eq=False)
 class _NoiseProduct:
     """See `HostProduct`. weights: alpha, of each host, proportional to 1/variance where the blanket allows it."""
 
-    families: tuple[_Family, ...]
+    families: tuple[Family, ...]
     count: Floats
     weights: Floats
     drift: float
@@ -121,7 +86,7 @@ class _NoiseProduct:
             size += count / 2 * np.abs(factor)
         return total + size * (128 * UNIT), UNIT * 8192
 
-    def _falling(self, family: _Family, w: float, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
+    def _falling(self, family: Family, w: float, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
         """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r: (F, L).
 
         It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride` of
@@ -134,10 +99,10 @@ class _NoiseProduct:
         squared = self._log_squared(family, z)
         return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest[:, None])
 
-    def _tiers(self) -> zip[tuple[_Family, float, float]]:
+    def _tiers(self) -> zip[tuple[Family, float, float]]:
         return zip(self.families, self.weights.tolist(), self.count.tolist(), strict=True)
 
-    def _log_squared(self, family: _Family, z: Complexes) -> Floats:
+    def _log_squared(self, family: Family, z: Complexes) -> Floats:
         """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included: z (L,) gives (F, L)."""
         ratio = z * family.scale[:, None]
         size = np.abs(ratio)
@@ -157,121 +122,6 @@ class _NoiseProduct:
         squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
         logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
         return logarithm
-
-
-def _mass(rate: float, centre: float, edges: Floats) -> Floats:
-    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is an edge."""
-    low, high = edges[:-1], edges[1:]
-    right = low >= centre
-    near = np.where(right, low - centre, centre - high)
-    whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
-    return whole
-
-
-def _cells(slow: float, fast: float, breaks: list[float]) -> Floats:
-    """Edges of cells for laws that are smooth between the breaks and decay at these rates outside them."""
-    tail = np.union1d(np.linspace(0.0, 8.0, TAIL_CELLS) / fast, np.linspace(0.0, 9.0, TAIL_CELLS) / slow)
-    breaks = sorted(set(breaks))
-    parts = [np.array([-math.inf]), breaks[0] - tail[:0:-1]]
-    for low, high in itertools.pairwise(breaks):
-        pieces = max(4, math.ceil(MIDDLE_CELLS * (high - low) / max(breaks[-1] - breaks[0], 1e-300)))
-        parts.append(np.linspace(low, high, pieces + 1)[:-1])
-    parts.append(breaks[-1] + tail)
-    parts.append(np.array([math.inf]))
-    return np.concatenate(parts)
-
-
-def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
-    """Atoms on the end values of every cell, with the cell's mass and with its mean, product / mass, kept.
-
-    ends: (L+1,), monotone values at the edges; the value within a cell is between those of its ends.
-    """
-    low, high = ends[:-1], ends[1:]
-    mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
-    width = np.where(high == low, 1.0, high - low)
-    upper = np.clip((mean - low) / width, 0.0, 1.0)
-    return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
-
-
-@lru_cache(maxsize=128)
-def _ratio_atoms(
-    victim: float, epsilon: float, rate: float, x0: float, x1: float, host: float
-) -> tuple[Floats, Floats]:
-    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
-    edges = _cells(rate, victim, [x0, host, x1])
-    inner = edges[1:-1]
-    ends = victim / rate * np.exp(rate * np.abs(inner - host)) * _difference(victim, epsilon, inner, inner, x0, x1)
-    outer = ends[[0, -1]] if rate == victim else np.zeros(2)  # the limits: constant, or 0
-    ends = np.concatenate([outer[:1], ends, outer[1:]])
-    low, high = edges[:-1], edges[1:]
-    product = 0.5 * -np.expm1(-victim * (high - low)) * _difference(victim, epsilon, low, high, x0, x1)
-    return _on_ends(ends, _mass(rate, host, edges), product)
-
-
-def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: float, x1: float) -> Floats:
-    """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
-    near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
-    left, right = high <= x0, low >= x1
-    further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
-    return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
-
-
-Place = tuple[float, float, float]
-"""The victim's two values and a host's."""
-
-
-@lru_cache(maxsize=128)
-def _family(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> _Family:
-    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
-
-    kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
-    """
-    members = _members(victim, epsilon, rate, coarse)
-    laws = [_thinned(victim, epsilon, rate, place, thin * kept) for place, thin in members]
-    return _Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
-
-
-def _members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
-    """The places and the thinning of T3's laws; coarse: fewer of them."""
-    cells = _positions(rate, coarse)
-    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
-    found: list[tuple[Place, float]] = []
-    for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
-        found.append(((0.0, 1.0, x), min(before, after)))
-    cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
-    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
-    first = 0.0
-    while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
-        outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
-        # As far as leaves the second moment about the largest of those above; any edge is sound.
-        room = most / max(_second(victim, epsilon, rate, place) for place in outside)
-        edge = min(1.0, max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate)))
-        found.extend((place, math.exp(-rate * edge)) for place in outside)
-        first = edge
-    return found
-
-
-def _positions(rate: float, coarse: bool) -> list[float]:
-    """0 = z_0 < ... < z_J = 1, symmetric: close to each other near the ends, where a host is at its worst."""
-    half = [0.0]
-    while half[-1] < 0.5:
-        half.append(min(0.5, half[-1] + min(WIDEST_CELL[coarse], END_CELL[coarse] / rate + 0.35 * half[-1])))
-    return [*half, *(1 - x for x in half[-2::-1])]
-
-
-def _second(victim: float, epsilon: float, rate: float, place: Place) -> float:
-    values, mass = _ratio_atoms(victim, epsilon, rate, *place)
-    return max(float(mass @ values**2), 1e-300)
-
-
-def _thinned(victim: float, epsilon: float, rate: float, place: Place, thin: float) -> tuple[float, Floats]:
-    """The law of X for the pair and the host at `place`, thinned (T1): its largest value, its moments in that unit."""
-    values, mass = _ratio_atoms(victim, epsilon, rate, *place)
-    thin *= 1 - 8 * UNIT
-    largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
-    unit = values / (thin * largest)
-    powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
-    return largest, thin * (powers @ mass)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +169,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     def _product(self, epsilon: float) -> StagedProduct:
         families = tuple(
-            _family(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
+            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
         )
         blanket, drift = self.blanket, math.expm1(epsilon)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accountant import Budgets, certify
 from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds import exchange_laplace
+from accountant.bounds import exchange_laplace, laplace_laws
 from accountant.bounds.exchange import exchange_bound, peak, stages
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile, exchange_laplace_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
@@ -70,11 +70,11 @@ def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> N
     z, width = grid(rate)
     difference = density(victim, low, z) - gain * density(victim, high, z)
     reference = density(rate, host, z)
-    family = exchange_laplace._family(victim, math.log(gain), rate)
+    family = laplace_laws.family_of(victim, math.log(gain), rate)
     assert family.moments[:, 0].min() > 0
     laws = [
-        (exchange_laplace._ratio_atoms(victim, math.log(gain), rate, *place), thin)
-        for place, thin in exchange_laplace._members(victim, math.log(gain), rate)
+        (laplace_laws.ratio_atoms(victim, math.log(gain), rate, *place), thin)
+        for place, thin in laplace_laws.members(victim, math.log(gain), rate)
     ]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
@@ -95,7 +95,7 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
         (6.0, 5.0, 4.0),
         (30.0, 30.0, 1.0),
     ):
-        found = exchange_laplace._members(victim, epsilon, rate)
+        found = laplace_laws.members(victim, epsilon, rate)
         between = [(host, thin) for (x0, x1, host), thin in found if (x0, x1) == (0.0, 1.0)]
         positions = sorted({host for host, _ in between})
         assert positions[0] == 0
@@ -116,9 +116,9 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
 
 def test_the_moments_are_those_of_the_family_by_quadrature() -> None:
     victim, rate, gain = 1.5, 0.6, 1.2
-    family = exchange_laplace._family(victim, math.log(gain), rate)
+    family = laplace_laws.family_of(victim, math.log(gain), rate)
     z, width = grid(rate)
-    for index, ((x0, x1, at), thin) in enumerate(exchange_laplace._members(victim, math.log(gain), rate)):
+    for index, ((x0, x1, at), thin) in enumerate(laplace_laws.members(victim, math.log(gain), rate)):
         reference = density(rate, at, z)
         ratio = (density(victim, x0, z) - gain * density(victim, x1, z)) / reference
         second = float((ratio**2 * reference).sum() * width) / thin
@@ -129,7 +129,7 @@ def test_the_moments_are_those_of_the_family_by_quadrature() -> None:
 def test_tiny_budgets_do_not_cancel(victim: float) -> None:
     """D/R is about as small as the budget: (R_x0 - e^epsilon R_x1)/R has to be good to that."""
     epsilon, host, rate = 0.4 * victim, 0.25, victim
-    values, mass = exchange_laplace._ratio_atoms(victim, epsilon, rate, 0.0, 1.0, host)
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, 0.0, 1.0, host)
     with mpmath.workdps(50):
         v, e = mpmath.mpf(victim), mpmath.mpf(epsilon)
 
@@ -160,7 +160,7 @@ def test_the_blanket_lies_below_every_host_and_its_part_is_what_the_laws_are_thi
         assert isinstance(stage, exchange_laplace._NoiseProduct)
         assert stage.count @ stage.weights == pytest.approx(1, abs=1e-13)
         for tier, rate in enumerate(curve.rates.tolist()):
-            family = exchange_laplace._family(victim, 0.3 * victim, rate)
+            family = laplace_laws.family_of(victim, 0.3 * victim, rate)
             thin = float((family.scale / stage.families[tier].scale)[0])
             rung = -math.expm1(-end * stage.weights[tier])
             assert 0.4 < thin < 1
@@ -221,10 +221,10 @@ def test_hosts_of_a_group_and_victims_of_a_span_are_below_one_family(seed: int) 
     z, width = grid(own)
     difference = density(smaller, float(low), z) - math.exp(epsilon) * density(smaller, float(high), z)
     reference = density(own, host, z)
-    family = exchange_laplace._family(victim, epsilon, rate, kept, coarse=True)
-    members = exchange_laplace._members(victim, epsilon, rate, coarse=True)
+    family = laplace_laws.family_of(victim, epsilon, rate, kept, coarse=True)
+    members = laplace_laws.members(victim, epsilon, rate, coarse=True)
     assert len(members) == family.scale.size
-    laws = [(exchange_laplace._ratio_atoms(victim, epsilon, rate, *place), thin * kept) for place, thin in members]
+    laws = [(laplace_laws.ratio_atoms(victim, epsilon, rate, *place), thin * kept) for place, thin in members]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
         true = float(np.maximum(difference - level * reference, 0).sum() * width)
@@ -423,8 +423,8 @@ def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> fl
             rung = 1 - math.exp(-weight * end)
             left = float(curve.kept[tier]) * (1 - rung / gamma) / (1 - rung)
             worst = -math.inf
-            for place, between in exchange_laplace._members(curve.local_epsilon, epsilon, rate, coarse):
-                values, mass = exchange_laplace._ratio_atoms(curve.local_epsilon, epsilon, rate, *place)
+            for place, between in laplace_laws.members(curve.local_epsilon, epsilon, rate, coarse):
+                values, mass = laplace_laws.ratio_atoms(curve.local_epsilon, epsilon, rate, *place)
                 thin = between * left
                 phi = 1 + thin * (np.expm1(z * weight * values / thin) @ mass)
                 worst = max(worst, math.log(abs(phi)))
