@@ -159,8 +159,8 @@ class ScoreTest:
 
         A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
         (docs/accounting.md, section 3.1); the rows have norm 1 up to the error of their own entries. Of a mean phi of
-        transforms phi + d_i, whose d_i add up to 0: |sum of ln(1 + d_i/phi)| is at most the sum of |d_i/phi|^2 where all
-        of these are below 1/2 (then |phi + d_i| >= |phi|/2, hence the 2); else |prod (phi + d_i) - phi^n| is at most
+        transforms phi + d_i, whose d_i add up to 0: |sum of ln(1 + d_i/phi)| is at most the sum of |d_i/phi|^2 where
+        all of these are below 1/2 (then |phi + d_i| > |phi|/2, hence the 2); else |prod (phi + d_i) - phi^n| is at most
         g^n (e^(sum of |d_i|/g) - 1) for every g >= |phi|.
         """
         from scipy.fft import irfft, next_fast_len, rfft
