@@ -170,7 +170,7 @@ class ExchangeProfile(ABC):
         lost = math.exp(-self.horizon) * local.value * (1 + 64 * UNIT)
         found = exchange_bound(self._product(epsilon), self._step)
         if found.value + lost < local.value:
-            return Bounded(found.value + lost, found.slack + lost)
+            return Bounded(found.value + lost, found.slack)
         return local
 
     def peak(self, epsilon: float) -> Peak:
