@@ -147,7 +147,7 @@ def test_tiny_budgets_do_not_cancel(victim: float) -> None:
 
 
 @pytest.mark.parametrize("victim", [0.3, 2.0, 6.0])
-def test_the_blanket_lies_below_every_host_and_its_part_is_what_the_laws_are_thinned_by(victim: float) -> None:
+def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> None:
     tiers = [(0.05, 300), (0.3, 500), (2.0, 400), (6.0, 3_000)]
     curve = curve_of([(e, n) for e, n in tiers if e <= victim], victim)
     widest = float(curve.rates.max())
