@@ -105,7 +105,8 @@ class StagedProduct:
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`."""
         parts, errors = zip(*(product.over(theta, edges, bulk) for product in self.products), strict=True)
-        return _log_mean(np.stack(parts, axis=-1), self.log_mass), max(errors) + 128 * UNIT
+        rounding = UNIT * (128 + float(np.abs(self.log_mass).max()))
+        return _log_mean(np.stack(parts, axis=-1), self.log_mass), max(errors) + rounding
 
 
 def horizon(delta: float | None, most: float) -> float:
@@ -116,7 +117,7 @@ def horizon(delta: float | None, most: float) -> float:
 def stages(end: float, number: int) -> tuple[Floats, Floats]:
     """Ends of stages from 0 to `end`, narrow first, and ln of the chance that a clock of rate 1 rings first in each.
 
-    Both of shape (number,). The chances are good to a few ulp, times 1 + end.
+    Both of shape (number,). The logarithms are good to a few ulp, and one of their size.
     """
     ends = end * (np.arange(1, number + 1) / number) ** 2
     starts = np.concatenate([[0.0], ends[:-1]])
