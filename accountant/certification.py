@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -102,8 +101,6 @@ class _Choice:
     blanket_only: bool = False
     deadline: float = math.inf
     """By time.monotonic()."""
-    shared: dict[Hashable, Any] = field(default_factory=dict)
-    """Shared by the groups: their others differ by one user."""
 
 
 def certify(
@@ -247,7 +244,7 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
     if linkage == "stratified":
         return _strata(budgets, dishonest, choice)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest, choice, choice.shared) for tier in range(budgets.num_tiers)]
+        return [_single(budgets, tier, dishonest, choice) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
     # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
     others = Others(
@@ -270,7 +267,7 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
     return groups
 
 
-def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, shared: dict[Hashable, Any]) -> _Group:
+def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice) -> _Group:
     count = budgets.count.copy()
     if budgets.num_users == 1:  # without others: as good as with one dishonest twin
         dishonest = max(1, dishonest)
@@ -284,7 +281,6 @@ def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, shared
         dishonest,
         choice.thorough,
         choice.blanket_only,
-        shared=shared,
     )
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
     return _Group(victim, int(budgets.count[tier]), others)
@@ -297,7 +293,7 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
         stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
-        groups.append(_single(stratum, 0, dishonest, choice, {}))
+        groups.append(_single(stratum, 0, dishonest, choice))
     if order.size > MAX_STRATA:
         members = order[MAX_STRATA:]
         none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)

@@ -35,19 +35,19 @@ BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=
 def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: Randomizer) -> None:
     found = certify(MIXED, randomizer, delta=1e-6)
     assert found.lower_bound is None or found.lower_bound.epsilon <= found.epsilon
-    assert 0.056874 <= found.epsilon <= 0.0575
+    assert 0.056874 <= found.epsilon <= 0.0570
     if randomizer.kind in ("rr", "onebit"):
         assert "branch and bound" in found.method
     else:
         assert "exchange bound" in found.method
-        assert any("blanket: epsilon 0.064" in step and "exchange: epsilon 0.057" in step for step in found.steps)
+        assert any("blanket: epsilon 0.064" in step and "exchange: epsilon 0.0569" in step for step in found.steps)
     back = certify(MIXED, randomizer, epsilon=found.epsilon, attack=False)
     assert back.delta <= 1e-6 * 1.05
 
 
 @pytest.mark.parametrize(
     ("tiers", "dishonest", "attack", "least"),
-    [([(1.0, 10_000)], 0, 0.0312, 0.0318), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],
+    [([(1.0, 10_000)], 0, 0.0312, 0.0314), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],
 )
 def test_laplace_noise_is_certified_by_the_exchange_bound(
     tiers: list[tuple[float, int]], dishonest: int, attack: float, least: float
