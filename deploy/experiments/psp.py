@@ -132,7 +132,7 @@ def _table_2_points(settings: Settings) -> list[Point]:
             local_delta=1e-10,
             step=0.05,
         )
-        for epsilon, claimed, gspa, fmt in (claims[:2] if settings.size is Size.QUICK else claims)
+        for epsilon, claimed, gspa, fmt in (claims[:1] if settings.size is Size.QUICK else claims)
     ]
 
 
