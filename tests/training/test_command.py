@@ -183,7 +183,8 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
     found = train("--simulate", "--order", "sequential", *rule, "--out", tmp_path / "a")
     assert [epoch["steps"] for epoch in found["history"]] == [1297]
     together = train("--simulate", *rule, "--out", tmp_path / "b")
-    assert found["certificate"]["epsilon"] == together["certificate"]["epsilon"]
+    # All at once they have the exchange bound, too, which is no better for so few with so large budgets.
+    assert found["certificate"]["epsilon"] == pytest.approx(together["certificate"]["epsilon"], rel=1e-5)
     assert found["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
 
 
