@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ __all__ = [
     "counted",
     "estimates_table",
     "experiments_table",
+    "explanation_text",
     "findings_table",
     "plan_line",
     "privacy_cost_table",
@@ -39,6 +42,8 @@ __all__ = [
 ]
 
 _MOST_TIERS = 20
+_PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")
+"""Spaces at which no line may end."""
 _MOST_ROUNDS = 5
 
 
@@ -160,6 +165,26 @@ def _trust(certificate: dict[str, Any]) -> str:
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
     return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
+
+
+def explanation_text(explained: dict[str, Any]) -> Text:
+    """Returns a certificate in plain language, in lines of 80 characters: a title, paragraphs and a list each."""
+    text = Text()
+    for section in explained["sections"]:
+        text.append(f"{section['title']}\n", "bold")
+        for paragraph in section["paragraphs"]:
+            text.append(f"{_wrapped(paragraph)}\n")
+        for point in section["points"]:
+            text.append(f"{_wrapped(point, '  · ')}\n")
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def _wrapped(line: str, bullet: str = "") -> str:
+    """Returns a line in several of 80 characters, which do not part a number from what it is of."""
+    glued = _PARTS.sub("\0", line)
+    return textwrap.fill(glued, 80, initial_indent=bullet, subsequent_indent=" " * len(bullet)).replace("\0", " ")
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:

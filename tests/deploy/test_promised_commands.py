@@ -70,6 +70,11 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Pa
         assert public_result["sealed"]
         assert public_result["estimate"] is None
         assert public_result["num_reports"] == 25
+        printed = await say("round", "result", terms, "--json")
+        said = await asyncio.to_thread(partial(croupier, "explain", "-", typed=printed.stdout))
+        assert "25 people took part" in said.stdout
+        assert "The server that certifies follows the rules" in said.stdout
+        assert "half of every local budget" in said.stdout
         assert "the result is sealed to its collector" in (await say("round", "result", terms)).stdout
         opened = await ask("round", "result", terms, "--collector-key", own)
         assert not opened["sealed"]
