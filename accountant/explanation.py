@@ -7,7 +7,6 @@ differential privacy. What would make a certificate better is computed by `certi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,46 +17,14 @@ from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import Kind, kind_of, plain
 from accountant.planner import standard_error
-from accountant.ranges import check_delta, check_epsilon
-from accountant.results import Certificate, Grade, TierCertificate, round_down, round_up
+from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 
-__all__ = ["Explanation", "Section", "Statement", "explain", "percent", "right_at_most"]
+__all__ = ["Explanation", "Section", "Statement", "explain"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
 _MOST_LINES = 20
 _TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
-
-
-def right_at_most(epsilon: float, delta: float = 0.0) -> float:
-    """How often anyone can be right about which of two equally likely values a person had.
-
-    Args:
-        epsilon: a finite number >= 0.
-        delta: 0 <= delta <= 1; for every event A, P(A) <= e^epsilon Q(A) + delta and Q(A) <= e^epsilon P(A) + delta, P
-            and Q the laws of what is observed under the two values.
-
-    Returns:
-        (e^epsilon + delta)/(e^epsilon + 1), in [1/2, 1], rounded up: no observer, whatever it computes, is right more
-        often. Guessing reaches 1/2.
-
-    Write E for e^epsilon, and let the observer say "the first value" on A. It is right with probability
-    1/2 (P(A) + 1 - Q(A)). From P(A) <= E Q(A) + delta, and from 1 - Q(A) <= E (1 - P(A)) + delta for the complement of
-    A, one gets by adding (E + 1) (P(A) - Q(A)) <= E - 1 + 2 delta. So it is right with probability at most
-    1/2 + 1/2 (E - 1 + 2 delta)/(E + 1) = (E + delta)/(E + 1). One that draws lots is a mixture of such. The bound is
-    attained by showing the value with probability delta and randomised response with epsilon otherwise.
-
-    Raises ValueError for an epsilon or delta outside its range.
-    """
-    check_epsilon(epsilon)
-    check_delta(delta)
-    decay = math.exp(-epsilon)
-    return min(1.0, (1 + delta * decay) / (1 + decay) * (1 + 2e-15))  # which is above the rounding of ten operations
-
-
-def percent(share: float) -> str:
-    """Returns a share in per cent, four digits, rounded up: what a guarantee shows of `right_at_most`."""
-    return f"{round_up(100 * share, 4)} %"
 
 
 @dataclass(frozen=True)
@@ -162,7 +129,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
             _about_one_person(found, document, kind, tiers),
-            _if_everyone_else_colludes(found, left, randomizer),
+            _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
             Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
             _grade(found),
@@ -269,13 +236,16 @@ def _about_one_person(
     )
 
 
-def _if_everyone_else_colludes(certificate: Certificate, left: Statement, randomizer: Randomizer | None) -> Section:
+def _if_everyone_else_colludes(
+    certificate: Certificate, document: Mapping[str, Any], left: Statement, randomizer: Randomizer | None
+) -> Section:
+    allowed = " that was allowed" if "round_id" in document else ""
     added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
     paragraphs = [
         "If all servers and all other people worked together against one person, the noise that the person's own "
         f"device added would still be there. They would be right at most {percent(left.right_at_most)} of the time "
-        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{added_up})."
+        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up})."
     ]
     if certificate.epsilon >= left.epsilon:
         paragraphs.append("That is no more than above: the shuffle adds nothing that could be proved.")

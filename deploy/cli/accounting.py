@@ -127,7 +127,7 @@ def explain(
         import json
 
         import accountant
-        from deploy.show.tables import explanation_text
+        from deploy.show.text import sections_text
 
         try:
             document = json.load(certificate)
@@ -135,7 +135,7 @@ def explain(
             taken = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
             raise ValueError(f"{certificate.name} cannot be read ({error}); {taken}") from error
         explained = accountant.explain(document).to_json()
-        show(as_json, explained, explanation_text(explained))
+        show(as_json, explained, sections_text(explained["sections"]))
 
 
 def curve(

@@ -128,4 +128,5 @@ def show(as_json: bool, document: Any, *tables: Any) -> None:
     from rich.console import Console
 
     for table in tables:
-        Console(markup=False).print(table)
+        # Text that is wrapped already stays as it is: a command in it can be copied.
+        Console(markup=False).print(table, soft_wrap=bool(getattr(table, "no_wrap", False)))

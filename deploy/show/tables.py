@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -25,13 +22,11 @@ __all__ = [
     "counted",
     "estimates_table",
     "experiments_table",
-    "explanation_text",
     "findings_table",
     "plan_line",
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
-    "services_table",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -42,9 +37,6 @@ __all__ = [
 ]
 
 _MOST_TIERS = 20
-_PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")
-"""Spaces at which no line may end."""
-_MOST_ROUNDS = 5
 
 
 def counted(count: int, thing: str) -> str:
@@ -165,26 +157,6 @@ def _trust(certificate: dict[str, Any]) -> str:
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
     return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
-
-
-def explanation_text(explained: dict[str, Any]) -> Text:
-    """Returns a certificate in plain language, in lines of 80 characters: a title, paragraphs and a list each."""
-    text = Text()
-    for section in explained["sections"]:
-        text.append(f"{section['title']}\n", "bold")
-        for paragraph in section["paragraphs"]:
-            text.append(f"{_wrapped(paragraph)}\n")
-        for point in section["points"]:
-            text.append(f"{_wrapped(point, '  · ')}\n")
-        text.append("\n")
-    text.rstrip()
-    return text
-
-
-def _wrapped(line: str, bullet: str = "") -> str:
-    """Returns a line in several of 80 characters, which do not part a number from what it is of."""
-    glued = _PARTS.sub("\0", line)
-    return textwrap.fill(glued, 80, initial_indent=bullet, subsequent_indent=" " * len(bullet)).replace("\0", " ")
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
@@ -323,22 +295,6 @@ def remarks(result: dict[str, Any]) -> list[str]:
         for line in (*question["notes"], *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     return [f"{', '.join(names)}: {line}" for line, names in about.items()]
-
-
-def services_table(services: Sequence[dict[str, Any]]) -> Table:
-    """Returns the health and the newest rounds of every service, and how many keys and tokens are revoked there."""
-    table = Table("service", "health", "round", "state", "clients", "kept until", "problem")
-    for service in services:
-        rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
-        for one in rounds[:_MOST_ROUNDS]:
-            problem = one["problem"] or service.get("problem", "")
-            items, end = str(one["num_items"] or ""), one.get("kept_until_unix_s")
-            kept = "" if end is None else datetime.fromtimestamp(end, UTC).date().isoformat()
-            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, kept, problem)
-    revoked = [f"{service['service']} {service['revoked']}" for service in services if service.get("revoked")]
-    if revoked:
-        table.caption = f"revoked keys and tokens: {', '.join(revoked)}"
-    return table
 
 
 def spent_table(document: dict[str, Any]) -> Table:

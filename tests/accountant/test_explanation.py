@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.certification import certify
-from accountant.explanation import Explanation, explain, percent, right_at_most
+from accountant.explanation import Explanation, explain
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import kind_of, plain
-from accountant.results import Certificate, round_down, round_up
+from accountant.results import Certificate, percent, right_at_most, round_down, round_up
 from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
 from deploy.show.documents import certificate_json
@@ -236,7 +236,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     explained = explain(document)
     assert explain({"estimate": 0.5, "certificate": document}) == explained
     assert "which of two answers a person gave" in words(explained)
-    assert "(ε = 2 CERTIFIED: the largest local budget)" in words(explained)
+    assert "(ε = 2 CERTIFIED: the largest local budget that was allowed)" in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3
     assert explained.certified.epsilon == document["epsilon"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accountant.explanation import explain, percent
-from accountant.results import round_up
+from accountant.explanation import explain
+from accountant.results import percent, round_up
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
 

@@ -31,7 +31,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
+    assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}
 
