@@ -123,6 +123,8 @@ async def submit_one(
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
+    if enrol:
+        Operator(directory, transport)  # before anything counts as spent: are its keys here?
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     limits = await asyncio.to_thread(read_limits, _limits_file(directory))

@@ -255,9 +255,14 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
 
 
 def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
-    """Returns what all rounds together have cost, by tier; epsilon is None where there is no bound."""
+    """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
     spent = [
-        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
+        {
+            "tier": one.tier,
+            "rounds": one.rounds,
+            "epsilon": one.guarantee.epsilon if one.guarantee else None,
+            "enough_delta": one.enough_delta,
+        }
         for one in tiers
     ]
     return {"delta": delta, "spent": spent}

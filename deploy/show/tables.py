@@ -301,9 +301,10 @@ def spent_table(document: dict[str, Any]) -> Table:
     """Returns what all rounds together have cost, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
     for one in document["spent"]:
-        table.add_row(
-            one["tier"], str(one["rounds"]), "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
-        )
+        cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
+        if one["enough_delta"] is not None:
+            cost += f"; --delta {round_up(one['enough_delta'], 3)} gives one"
+        table.add_row(one["tier"], str(one["rounds"]), cost)
     return table
 
 

@@ -65,6 +65,11 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert new == {"accountant": 3, "shuffler-1": 3}
         thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
+        assert "send the operator the public key that" in " ".join((await say(*thief, expect=6)).stderr.split())
+        stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
+        assert "without --key a new one was made" in " ".join((await say(*stranger, expect=6)).stderr.split())
+        said = await say(*stranger, "--token", HEX, expect=6)
+        assert said.stderr == "croupier: this token was not issued here; ask the operator for a new one\n"
         told = await ask("status")
         assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
         said = await say("status")
