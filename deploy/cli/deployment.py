@@ -194,7 +194,7 @@ def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
     from deploy.show.rounds import rounds_text, services_text
 
-    rounds = rounds_text(seen["rounds"], time.time(), most=_MOST_ROUNDS, services=True)
+    rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
     return services_text(seen["services"]), "", rounds
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, plain_errors, show
+from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, UNREACHABLE, Directory, Json, fail, plain_errors, show
 
 if TYPE_CHECKING:
     from protocol.questions import Question
@@ -142,13 +142,16 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
         from deploy.operator.rounds import Operator
         from deploy.show.rounds import rounds_text
 
-        async def ask() -> list[dict[str, Any]]:
+        async def ask() -> dict[str, Any]:
             async with Operator(directory) as operator:
-                rounds: list[dict[str, Any]] = (await overview(operator, {}))["rounds"]
-                return rounds
+                return await overview(operator, {})
 
-        rounds = asyncio.run(ask())
-    show(as_json, {"rounds": rounds}, rounds_text(rounds, time.time(), most=len(rounds), services=False))
+        seen = asyncio.run(ask())
+    text = rounds_text(seen, time.time(), most=len(seen["rounds"]), services=False)
+    show(as_json, {"rounds": seen["rounds"]}, text)
+    missing = [service["service"] for service in seen["services"] if service.get("problem")]
+    if missing:
+        raise fail(UNREACHABLE, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
 
 
 def round_show(

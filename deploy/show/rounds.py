@@ -20,6 +20,7 @@ __all__ = ["deadline", "rounds_text", "services_text", "terms_text"]
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
 _BAR = 30
+_NO_ROUND = "no round yet; 'croupier round open' opens one"
 
 
 def deadline(unix_s: int | None, now: float) -> str:
@@ -53,17 +54,19 @@ def services_text(services: Sequence[dict[str, Any]]) -> Text:
     return Text("\n".join(lines))
 
 
-def rounds_text(rounds: Sequence[dict[str, Any]], now: float, *, most: int, services: bool) -> Text:
+def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) -> Text:
     """Returns rounds one below the other, each with its id on a line of its own.
 
     Args:
-        rounds: as `round_json` gives them, newest first.
+        seen: "rounds", as `round_json` gives them, newest first, and "services" (`services_json`).
         now: Unix seconds.
         most: how many to show.
         services: say in which state each service has the round.
     """
+    rounds = seen["rounds"]
     if not rounds:
-        return Text("no round yet; 'croupier round open' opens one")
+        silent = any(service.get("problem") for service in seen["services"])
+        return Text("not every service answers, and the others have no round" if silent else _NO_ROUND)
     text = Text(no_wrap=True)
     for one in rounds[:most]:
         text.append(f"{one['round_id']}\n", "bold")

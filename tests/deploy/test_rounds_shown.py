@@ -160,7 +160,8 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
         round_json("gone", status(hop="DISPOSED"), None, end=int(NOW)),
         round_json("other", status(hop="DELIVERED"), None, "the chain is another"),
     ]
-    lines = rounds_text(rounds, NOW, most=2, services=True).plain.splitlines()
+    seen_all = {"services": [], "rounds": rounds}
+    lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"{'q' * 64}-0123456789ab"
     assert f"  {'━' * 7}{'─' * 23} 5 reports, 20 needed" in lines
@@ -170,8 +171,15 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
     assert "  DISPOSED · what was kept of it is deleted" in lines
     assert "  kept until 2023-11-14" in lines
     assert lines[-1] == "1 older round in 'croupier round list'"
-    assert "terms: the chain is another" in rounds_text(rounds, NOW, most=3, services=False).plain
-    assert "no round yet" in rounds_text([], NOW, most=3, services=False).plain
+    assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
+
+
+def test_where_services_do_not_answer_there_may_be_rounds() -> None:
+    """Reproduction: "no round yet" was said of a deployment that was down."""
+    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}], "rounds": []}
+    assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
+    empty["services"][0]["problem"] = "UNAVAILABLE"
+    assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
