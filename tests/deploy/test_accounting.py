@@ -41,6 +41,13 @@ def even(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    path = tmp_path / "few.csv"
+    path.write_text("epsilon,count\n0.5,100\n1.0,30\n")
+    return path
+
+
 @pytest.mark.parametrize(
     ("arguments", "low", "high"),
     [
@@ -98,23 +105,23 @@ def test_explain_lists_the_steps(budgets: Path) -> None:
     assert "how this number came about" in run("certify", budgets, "--delta", "1e-6", "--explain")
 
 
-def test_rounds_and_linkage(budgets: Path) -> None:
-    one = answer("certify", budgets, "--delta", "1e-6")["epsilon"]
-    five = answer("certify", budgets, "--delta", "1e-6", "--rounds", 5)
+def test_rounds_and_linkage(few: Path) -> None:
+    one = answer("certify", few, "--delta", "1e-6")["epsilon"]
+    five = answer("certify", few, "--delta", "1e-6", "--rounds", 5)
     assert one < five["epsilon"] < 5 * one
     assert "over 5 rounds" in five["method"]
-    assert answer("certify", budgets, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * one
+    assert answer("certify", few, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * one
 
 
-def test_curve_draws_what_it_prints(budgets: Path, tmp_path: Path) -> None:
+def test_curve_draws_what_it_prints(few: Path, tmp_path: Path) -> None:
     plot = tmp_path / "curve.png"
-    found = answer("curve", budgets, "--out", plot)
+    found = answer("curve", few, "--out", plot)
     assert plot.read_bytes().startswith(PNG)
     epsilons = [point["epsilon"] for point in found["points"]]
     assert epsilons == sorted(epsilons)
     for point in found["points"]:
         assert point["lower_bound"]["epsilon"] <= point["epsilon"]
-    assert "drawn in" in run("curve", budgets, "--out", plot)
+    assert "drawn in" in run("curve", few, "--out", plot)
 
 
 def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:

@@ -122,7 +122,7 @@ def count_law(keeps: Sequence[float], values: Sequence[int]) -> Floats:
 
 
 def law_by_clocks(
-    keeps: Sequence[float], values: Sequence[int], weights: Sequence[float], end: float, points: int = 4_000
+    keeps: Sequence[float], values: Sequence[int], weights: Sequence[float], end: float, points: int = 1_000
 ) -> Floats:
     """The law of the number of ones, put together again from the time of the first clock and whose it is.
 
