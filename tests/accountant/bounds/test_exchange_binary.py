@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accountant import Budgets, HemisphereMechanism, certify
 from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.exchange import exchange_bound, peak, stages
+from accountant.bounds.exchange import exchange_bound, stages, tilt
 from accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.accountant.oracles.exchange import (
@@ -116,7 +116,7 @@ def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim
     curve = curve_of(tiers, victim, delta=1e-4)
     product = curve._product(epsilon)
     found = exchange_bound(product, 0.01)
-    theta = peak(product).theta
+    theta = tilt(product)
     counts = curve.hosts.count.astype(int).tolist()
     smoothings = [c * product.deviation**2 / product.hosts for c in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
     ends, log_mass = stages(curve.horizon, len(product.log_mass))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from accountant import Budgets, certify
 from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import exchange_laplace, laplace_laws
-from accountant.bounds.exchange import exchange_bound, peak, stages
+from accountant.bounds.exchange import exchange_bound, stages, tilt
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile, exchange_laplace_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.support.drawn import drawn
@@ -451,7 +451,7 @@ def test_the_product_is_that_of_all_hosts_and_within_a_cell_not_below_it(
     victim, epsilon = tiers[-1][0], 0.06
     curve = curve_of(tiers, victim, 1e-4)
     product = curve._product(epsilon)
-    theta = peak(product).theta
+    theta = tilt(product)
     edges = np.linspace(0.0, 4.0, 81) / (theta * product.deviation)
     bounds, error = product.over(theta, edges, edges.size)
     assert error < 1e-8
