@@ -47,8 +47,8 @@ def test_delta_grows_with_every_users_budget(
     """A larger budget of another user hides less; the victim's own gives away more."""
     raised = list(budgets)
     raised[who % len(raised)] = min(20.0, raised[who % len(raised)] * factor)
-    before = certify(budgets, randomizer, epsilon=epsilon, attack=False)
-    after = certify(raised, randomizer, epsilon=epsilon, attack=False)
+    before = certify(budgets, randomizer, epsilon=epsilon)
+    after = certify(raised, randomizer, epsilon=epsilon)
     assert before.delta <= after.delta * (1 + 1e-9) + before.numerical_slack + 1e-15
 
 
@@ -57,17 +57,11 @@ def test_delta_grows_with_every_users_budget(
 def test_delta_is_monotone_in_epsilon_f_and_users(
     budgets: list[float], randomizer: Randomizer, epsilon: float, f: int
 ) -> None:
-    base = certify(budgets, randomizer, epsilon=epsilon, dishonest=f, attack=False)
+    base = certify(budgets, randomizer, epsilon=epsilon, dishonest=f)
     slack = base.numerical_slack + 1e-9 * base.delta + 1e-10
-    assert (
-        certify(budgets, randomizer, epsilon=epsilon * 1.1 + 0.01, dishonest=f, attack=False).delta
-        <= base.delta + slack
-    )
-    assert certify(budgets, randomizer, epsilon=epsilon, dishonest=f + 1, attack=False).delta >= base.delta - slack
-    assert (
-        certify([*budgets, min(budgets)], randomizer, epsilon=epsilon, dishonest=f, attack=False).delta
-        <= base.delta + slack
-    )
+    assert certify(budgets, randomizer, epsilon=epsilon * 1.1 + 0.01, dishonest=f).delta <= base.delta + slack
+    assert certify(budgets, randomizer, epsilon=epsilon, dishonest=f + 1).delta >= base.delta - slack
+    assert certify([*budgets, min(budgets)], randomizer, epsilon=epsilon, dishonest=f).delta <= base.delta + slack
     assert 0 <= base.delta <= max(0.0, -math.expm1(epsilon - max(budgets)))
     assert base.epsilon == epsilon
     assert all(tier.epsilon <= epsilon for tier in base.tiers)
