@@ -230,10 +230,8 @@ def test_no_attack_is_better_and_the_blanket_is_worse(tiers: Tiers, victim: floa
     attack = lower_bound(budgets, "rr", victim=victim, delta=delta).epsilon
     found = epsilon_of(tiers, victim, delta)
     assert attack <= found
-    blanket = certify(budgets, HemisphereMechanism(), delta=delta, attack=False)
-    (tier,) = (t for t in blanket.tiers if t.local_epsilon == victim)
     if sum(n for _, n in tiers) >= 10_000 and len(tiers) == 1:
-        assert found < tier.epsilon
+        assert found < certify(budgets, HemisphereMechanism(), delta=delta, attack=False, bounds="blanket").epsilon
 
 
 @pytest.mark.parametrize(("local", "most"), [(0.5, 1.005), (1.0, 1.005), (2.0, 1.005), (4.0, 1.01)])
@@ -288,7 +286,7 @@ def test_the_dishonest_are_those_of_the_smallest_budgets() -> None:
 @pytest.mark.parametrize("delta", [1e-2, 1e-12, 1e-30])
 @pytest.mark.parametrize("local", [1e-16, 1e-6, 0.1, 8.0, 30.0, 400.0])
 def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float, delta: float) -> None:
-    tiers = [(local, 3_000), (1.0, 3_000)]
+    tiers = [(local, 600), (1.0, 600)]
     for victim in (local, 1.0):
         curve = curve_of(tiers, victim, delta)
         found = smallest_epsilon(curve, delta, victim)
