@@ -132,7 +132,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
             Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
-            _grade(found),
+            _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
     )
@@ -269,10 +269,10 @@ def _attack(certificate: Certificate) -> Section:
     title, lower = "How close an attack comes", certificate.lower_bound
     if lower is None:
         return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
-    says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_up(lower.delta)}"
+    says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
     name, reached, proved = "ε", lower.epsilon, certificate.epsilon
     if lower.delta != certificate.delta:
-        says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_up(lower.epsilon)}"
+        says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_down(lower.epsilon)}"
         name, reached, proved = "δ", lower.delta, certificate.delta
     paragraphs = [
         f"An attack was worked out on one case: {lower.attack}. It shows that {says} ({Grade.LOWER_BOUND}: a limit to "
@@ -292,12 +292,14 @@ _NO_GUARANTEE = {
 }
 
 
-def _grade(certificate: Certificate) -> Section:
+def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
     paragraphs = [
         f"{certificate.grade}: proved for exactly this number of people, with the errors of computing counted in. It "
         "is true if what it rests on is; whether that is so, no proof can say.",
         f"The proof: {certificate.method}.",
     ]
+    if "round_id" in document:
+        paragraphs.append("'croupier round result' has checked who signed it. It cannot be seen in what is read here.")
     others = [
         f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
         f"{'; refuted by the attack' if one.status == 'refuted' else ''})"

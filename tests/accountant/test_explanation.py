@@ -188,6 +188,14 @@ def test_an_attack_at_another_delta_is_not_compared() -> None:
     assert "No attack stands beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
 
 
+def test_an_attack_is_rounded_to_its_own_side() -> None:
+    """At a larger delta, or a larger epsilon, less than what is said may be true."""
+    at_delta = certify({1.0: 50}, "rr", delta=1e-3 / 3)
+    assert "can be true at δ = 0.000333333 (LOWER_BOUND" in words(explain(at_delta), "attack")
+    at_epsilon = certify({1.0: 50}, "rr", epsilon=0.2 / 3)
+    assert "can be true at ε = 0.0666666 (LOWER_BOUND" in words(explain(at_epsilon), "attack")
+
+
 def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
     many = quick(as_randomizer("rr"))
     grouped = certify(np.linspace(0.1, 1.0, 60), "rr", delta=1e-3, attack=False)
@@ -239,6 +247,8 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     assert "(ε = 2 CERTIFIED: the largest local budget that was allowed)" in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3
+    assert "has checked who signed it" in words(explained, "worth")
+    assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 
 
