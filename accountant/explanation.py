@@ -158,6 +158,7 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         return Certificate.from_json(
             {
                 **document,
+                "epsilon": max(document["epsilon"], document.get("unknown_budget_epsilon") or 0.0),
                 "everyone_else_colludes": {
                     **document["everyone_else_colludes"],
                     "grade": Grade.CERTIFIED,

@@ -78,7 +78,9 @@ def certify(
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
     ] = "all",
-    explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every step with its number; in plain words: explain.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""

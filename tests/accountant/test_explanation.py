@@ -106,7 +106,7 @@ def test_what_rounds_assume_has_a_plain_sentence_too() -> None:
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
     kit = make_kit(question=Question("model", Hemisphere(task)))
     terms = parse_terms(canonical(kit.manifest))
-    first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=1e-3)
+    first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.manifest.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     message, _ = after_sequential(terms, first, 30)
     lines = [*message.assumptions, genuine_roster(0), genuine_roster(7)]
@@ -254,7 +254,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
 
 def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:
     unknown = explain(of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9))
-    assert unknown.tiers[-1].epsilon == 0.9
+    assert unknown.certified.epsilon == unknown.tiers[-1].epsilon == 0.9
     assert "1 person whose budget did not arrive" in words(unknown)
     assert unknown.improvements == ()
     merged = explain(of_a_round(merged_below=5))
