@@ -90,6 +90,8 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
         lines.append(f"{bar}{counted(count, 'report')}, {least} needed")
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
+    if stage == "REFUSED":
+        lines.append("'croupier round result' says why, and what would have been granted")
     if services:
         lines.append(" · ".join(f"{name} {state}" for name, state in one["states"].items()))
         if one["kept_until_unix_s"] is not None:

@@ -145,7 +145,12 @@ def status(**states: str) -> dict[str, pb.RoundStatus]:
     ],
 )
 def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
-    assert round_json("r", status(**states), None)["stage"] == stage
+    one = round_json("r", status(**states), terms_of())
+    assert one["stage"] == stage
+    said = rounds_text({"services": [], "rounds": [one]}, NOW, most=1, services=False).plain
+    assert said.startswith(f"r\n  {stage} · bit: 1 (yes) or 0 (no) (rr)\n")
+    assert ("says why" in said) == (stage == "REFUSED")
+    assert ("open until" in said) == (stage == "OPEN")
 
 
 def test_ids_can_be_copied_and_lines_are_short() -> None:
