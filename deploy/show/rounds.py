@@ -13,7 +13,7 @@ from rich.text import Text
 
 from accountant.results import percent, round_down, round_up
 from deploy.show.tables import counted
-from deploy.show.text import sections_text, wrapped
+from deploy.show.text import GLUE, sections_text, wrapped
 
 __all__ = ["deadline", "rounds_text", "services_text", "terms_text"]
 
@@ -93,7 +93,7 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
     if stage == "REFUSED":
         lines.append("'croupier round result' says why, and what would have been granted")
     if services:
-        lines.append(" · ".join(f"{name} {state}" for name, state in one["states"].items()))
+        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
         if one["kept_until_unix_s"] is not None:
             lines.append(f"kept until {datetime.fromtimestamp(one['kept_until_unix_s'], UTC).date().isoformat()}")
     return [*lines, *(f"{name}: {problem}" for name, problem in one["problems"].items())]

@@ -9,10 +9,12 @@ from typing import Any
 
 from rich.text import Text
 
-__all__ = ["sections_text", "wrapped"]
+__all__ = ["GLUE", "sections_text", "wrapped"]
 
+GLUE = "\0"
+"""A space at which no line may end; `wrapped` puts the space there."""
 _PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")
-"""Spaces at which no line may end."""
+"""Spaces that are glue in every text."""
 
 
 def sections_text(sections: Sequence[dict[str, Any]]) -> Text:
@@ -36,7 +38,7 @@ def wrapped(line: str, first: str = "") -> str:
 
     first: what the first line begins with, and the others are indented by.
     """
-    glued = _PARTS.sub("\0", line)
+    glued = _PARTS.sub(GLUE, line)
     return textwrap.fill(
         glued,
         80,
@@ -44,4 +46,4 @@ def wrapped(line: str, first: str = "") -> str:
         subsequent_indent=" " * len(first),
         break_long_words=False,
         break_on_hyphens=False,
-    ).replace("\0", " ")
+    ).replace(GLUE, " ")
