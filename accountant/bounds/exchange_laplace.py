@@ -27,6 +27,8 @@ __all__ = ["ExchangeLaplaceProfile", "ExchangeSpanProfile", "exchange_laplace_pr
 
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
+FEW_TIERS = 3
+"""With at most so many the integral has narrower cells."""
 MAX_TIERS, GROUPS = 8, 48
 """More budgets of the others than the first number are taken together in so many groups."""
 FIRST_PART, WIDENING = 0.03, 1.6
@@ -160,7 +162,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def _step(self) -> float:
         if self.count.size > MAX_TIERS:
             return 0.05
-        return 0.012 if self.count.size == 1 else 0.03
+        return 0.012 if self.count.size <= FEW_TIERS else 0.03
 
     def _alone(self, epsilon: float) -> Bounded:
         """1 - e^((epsilon - v)/2), rounded up."""
