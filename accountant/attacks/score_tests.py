@@ -1,9 +1,10 @@
 """Attacks that add a score per report: what a likelihood ratio sees, where a count in an interval sees one bit.
 
 With the others at one value, the likelihood ratio of a shuffled batch is close to a sum over reports of
-(p0 - e^epsilon p1)/q, q the others' mean density. Reports are put into cells, cells get that ratio as an integer
-score, and the law of the sum is computed by Fourier inversion of its tilted law, as in `poisson_binomial` but with
-every frequency.
+(p0 - e^epsilon p1 + sum_t b_t r_t)/q, r_t the densities of the others' tiers and q their mean: how many users each tier
+has is known, and the b_t keep the score from being moved by what only tells the tiers apart. Reports are put into
+cells, cells get that score as an integer, and the law of the sum is computed by Fourier inversion of its tilted law, as
+in `poisson_binomial` but with every frequency.
 Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
 """
 
@@ -22,7 +23,7 @@ from accountant.numerics.fourier import STAGE
 from accountant.numerics.roots import root_between
 from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "score_test"]
+__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "best_scores", "score_test"]
 
 MAX_SCORE_TIERS = 20_000
 """Scores are added up for at most this many distinct laws among the others."""
@@ -219,7 +220,7 @@ def score_test(
     probability_error: float,
     epsilon: float = 0.0,
 ) -> ScoreTest | None:
-    """Cells to scores 0..levels by (first - e^epsilon second)/(the others' mean probability), linearly.
+    """Cells to scores 0..levels, linearly: (first - e^epsilon second)/(the others' mean), less what tells tiers apart.
 
     The cells cover the line: every law is made to sum to 1, so that the errors of its entries cancel in the sum, and
     a tilt of 0 has none.
@@ -241,7 +242,7 @@ def score_test(
     used = (first + second > 0) & (mean > 0)
     if not used.any():
         return None
-    ratio = np.where(used, (first - math.exp(epsilon) * second) / np.where(used, mean, 1.0), 0.0)
+    ratio = best_scores(first - math.exp(epsilon) * second, others, weight, mean, used)
     low, high = float(ratio[used].min()), float(ratio[used].max())
     if not high > low:
         return None
@@ -253,3 +254,21 @@ def score_test(
 
     rows = np.array([grouped(row) for row in others], dtype=np.float64).reshape(len(others), levels + 1)
     return ScoreTest(grouped(first), grouped(second), rows, weight, 2 * probability_error + first.size * UNIT)
+
+
+def best_scores(difference: Floats, others: Floats, weight: Floats, mean: Floats, used: NDArray[np.bool_]) -> Floats:
+    """The f with the largest (difference @ f)^2 / Var(sum of the others' f), (C,), up to a constant and a factor.
+
+    Var = sum_t weight_t Var_t(f), so that mean f = difference + sum_t b_t others_t, b_t = (share of t) E_t f. Of many
+    tiers neighbours are taken together; any f is sound.
+    """
+    share = weight / max(float(weight.sum()), 1.0)
+    first = np.unique(np.linspace(0, len(others), min(len(others), MAX_ROWS) + 1).astype(np.int64))[:-1]
+    group = np.add.reduceat(share, first)
+    root = np.sqrt(group)
+    law = np.add.reduceat(others * share[:, None], first) / root[:, None]  # sqrt(share) times the group's law
+    apart = np.where(used, law / np.where(used, mean, 1.0), 0.0)
+    # (1 - law apart^T) y = apart difference; a constant f, y = root, is in its kernel.
+    y = np.linalg.pinv(np.eye(group.size) - apart @ law.T + np.outer(root, root), hermitian=True) @ (apart @ difference)
+    scores: Floats = np.where(used, difference / np.where(used, mean, 1.0), 0.0) + y @ apart
+    return scores

@@ -1,9 +1,9 @@
 """The exchange bound for Laplace noise on values in [0, 1]: all pairs of values, all data, personal budgets.
 
 All users whose budget is at most the victim's are hosts, with all of their own noise but for a little that goes to the
-common blanket omega, proportional to e^(-a max(z, 1-z)). The lemmas that reduce all data to a few laws per budget, T1
-to T3, L1 and L2, are in docs/exchange-bound.md. Laws are put on few atoms with the mean kept, which makes them larger
-in convex order; masses are sums of positive numbers. The theorem is in `exchange`.
+common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all data to a
+few laws per budget, T1 to T3, L1 and L2, are in docs/exchange-bound.md. Laws are put on few atoms with the mean kept,
+which makes them larger in convex order; masses are sums of positive numbers. The theorem is in `exchange`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ __all__ = ["ExchangeLaplaceProfile", "ExchangeSpanProfile", "exchange_laplace_pr
 
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
+FEW_TIERS = 3
+"""With at most so many the integral has narrower cells."""
 MAX_TIERS, GROUPS = 8, 48
 """More budgets of the others than the first number are taken together in so many groups."""
 FIRST_PART, WIDENING = 0.03, 1.6
 """The parts of a span of victims: the first one's relative width, and how much wider each is than the one before."""
 RAISE = 1.003
 """Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
+PLATEAUS = (0.5, 0.65, 0.8, 1.0, 1.2)
+"""How far from the middle the blanket may stay flat."""
 MOST_SPENT = 0.5
 """What part of its smallest density, in units of omega, a host may give to the blanket, at most."""
 NEAR, STRIDE = 0.3, 4
@@ -139,14 +143,21 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return gaussian_epsilon(self._product(0.0).deviation, delta)
 
     @property
-    def blanket(self) -> Floats:
-        """Gamma, (T,): every host's density is at least this times omega, whatever its value; rounded down.
+    def plateau(self) -> float:
+        """The m of `PLATEAUS` that costs least, about: omega is flat while max(z, 1-z) <= m, then e^(-a distance)."""
+        share = self.rates * np.exp(-self.rates)  # about in proportion to the weights; any m is sound
+        return min(PLATEAUS, key=lambda m: float(self.count @ (share**2 / self._blanket(m))))
 
-        omega has the rate a of the largest host: gamma = (e/a) e^(-e/2) is least at an end of a group.
-        """
-        least = self.rates * self.kept
-        ends = [e / self.rates.max() * np.exp(-e / 2) for e in (least, self.rates)]
-        gamma: Floats = np.minimum(*ends) * (1 - 16 * UNIT)
+    @property
+    def blanket(self) -> Floats:
+        """Gamma, (T,): every host's density is at least this times omega, whatever its value; rounded down."""
+        return self._blanket(self.plateau)
+
+    def _blanket(self, m: float) -> Floats:
+        """T4: gamma = (e/2) (2m - 1 + 2/a) e^(-em), a the rate of the largest host, is least at an end of a group."""
+        area = 2 * m - 1 + 2 / float(self.rates.max())
+        ends = [e / 2 * area * np.exp(-e * m) for e in (self.rates * self.kept, self.rates)]
+        gamma: Floats = np.minimum(*ends) * (1 - 64 * UNIT)
         return gamma
 
     def explain(self) -> tuple[str, ...]:
@@ -160,7 +171,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def _step(self) -> float:
         if self.count.size > MAX_TIERS:
             return 0.05
-        return 0.012 if self.count.size == 1 else 0.03
+        return 0.012 if self.count.size <= FEW_TIERS else 0.03
 
     def _alone(self, epsilon: float) -> Bounded:
         """1 - e^((epsilon - v)/2), rounded up."""

@@ -18,13 +18,13 @@ from accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = ["MAX_TERMS", "Family", "Place", "family_of", "members", "ratio_atoms"]
 
-END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
+END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0002, 0.004)
 """Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
 what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
 MOST_OUTSIDE_COST = 0.3
 """That part is more at large budgets, up to this."""
-MIDDLE_CELLS, TAIL_CELLS = 48, 24
-"""Cells of z on which the likelihood ratio is put on its end values."""
+MIDDLE_CELLS, TAIL_CELLS = 64, 40
+"""Cells of z on which the likelihood ratio is put on its end values; those of a tail are narrowest near its start."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
 
@@ -65,7 +65,8 @@ def _mass(rate: float, centre: float, edges: Floats) -> Floats:
 
 def _cells(slow: float, fast: float, breaks: list[float]) -> Floats:
     """Edges of cells for laws that are smooth between the breaks and decay at these rates outside them."""
-    tail = np.union1d(np.linspace(0.0, 8.0, TAIL_CELLS) / fast, np.linspace(0.0, 9.0, TAIL_CELLS) / slow)
+    places = np.linspace(0.0, 1.0, TAIL_CELLS) ** 2
+    tail = np.union1d(8 * places / fast, 9 * places / slow)
     breaks = sorted(set(breaks))
     parts = [np.array([-math.inf]), breaks[0] - tail[:0:-1]]
     for low, high in itertools.pairwise(breaks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -153,7 +154,8 @@ def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> 
     curve = curve_of([(e, n) for e, n in tiers if e <= victim], victim)
     widest = float(curve.rates.max())
     z = np.linspace(-20, 21, 40_001)
-    omega = widest / 2 * np.exp(widest / 2 - widest * np.maximum(z, 1 - z))
+    m = curve.plateau
+    omega = np.exp(-widest * np.maximum(np.maximum(z, 1 - z) - m, 0)) / (2 * m - 1 + 2 / widest)
     assert omega.sum() * (z[1] - z[0]) == pytest.approx(1, rel=1e-2)
     product = curve._product(0.3 * victim)
     ends, _ = stages(curve.horizon, product.log_mass.size)
@@ -170,6 +172,18 @@ def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> 
                 left = (own - rung * omega) / (1 - rung)
                 assert (left >= thin * own * (1 - 1e-12)).all()
             assert stage.families[tier].moments[:, 0] == pytest.approx(family.moments[:, 0] * thin, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", exchange_laplace.PLATEAUS)
+def test_the_densest_blanket_below_every_host(m: float) -> None:
+    """Gamma is the least of R/omega over all reports and values, for every budget of a group."""
+    curve = replace(curve_of([(0.2, 50), (0.9, 300), (4.0, 500)], 4.0), kept=np.array([0.3, 0.5, 0.9]))
+    z = np.linspace(-4, 5, 9_001)
+    omega = np.exp(-4 * np.maximum(np.maximum(z, 1 - z) - m, 0)) / (2 * m - 1 + 2 / 4)
+    for rate, kept, gamma in zip(curve.rates.tolist(), curve.kept.tolist(), curve._blanket(m).tolist(), strict=True):
+        group = np.linspace(rate * kept, rate, 9).tolist()
+        least = min(float((density(e, x, z) / omega).min()) for e in group for x in np.linspace(0, 1, 5))
+        assert gamma <= least <= gamma * (1 + 1e-3)
 
 
 def test_weights_do_not_ask_for_more_than_the_blanket_has() -> None:
