@@ -173,7 +173,7 @@ class ScoreTest:
 
         length = int(next_fast_len(max(high - low + 1, self.first.size), real=True))
         heard = min(math.ceil(_last_angle(rows) / (2 * math.pi) * length), length // 2) + 1
-        angles: Floats = np.arange(heard) * (2 * math.pi / length)
+        angles = np.arange(heard, dtype=np.float64) * (2 * math.pi / length)
         log_phi = np.zeros(angles.size, dtype=np.complex128)
         majorant, relative = np.zeros(angles.size), np.zeros(angles.size)
         shift = 0

@@ -168,7 +168,7 @@ def smoothed_excess(
     smoothing = 2 * BEYOND / wide**2
     period = 9 * math.sqrt(most * variance) + 25 / theta * math.sqrt(most / least)
     points = math.ceil(math.sqrt(4 * BEYOND / (least * variance)) * period / (2 * math.pi))
-    u: Floats = np.arange(points + 1) * (2 * math.pi / period)
+    u = np.arange(points + 1, dtype=np.float64) * (2 * math.pi / period)
     end = float(u[-1])
     if smoothing > most_smoothed * least * variance or end > wide or end * largest > 1:
         return None
