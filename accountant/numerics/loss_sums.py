@@ -32,6 +32,8 @@ MAX_LENGTH = 1 << 23
 """Longest Fourier transform of all."""
 MAX_TERM_POINTS = 1 << 16
 """Most lattice points one term may span."""
+LITTLE, NOTHING = 1e-5, 1e-60
+"""Where E[L]_+ is above E[L] by that part of it at most, or is not above the second, it is the bound."""
 LEAST_SMOOTHED = 50_000.0
 """With fewer terms it is never done without a lattice."""
 MOST_SMOOTHED = 5e-4
@@ -107,6 +109,10 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     if float(atoms.high.max(initial=-math.inf)) <= 0:
         return 0.0, 0.0
     sizes = law.counts.astype(np.float64) + 1
+    values, mass = _on_their_ends(atoms)
+    positive, mean = float(mass @ np.maximum(values, 0.0)), float(mass @ values)
+    if positive <= max(mean * (1 + LITTLE), NOTHING):  # [L_1 + ... + L_N]_+ is at most the sum of the [L_i]_+
+        return positive * float(law.mass.sum()) * (1 + (values.size + 64) * UNIT), 0.0
     found = smoothed_excess(atoms, law)
     if found is not None:
         return found
@@ -149,19 +155,22 @@ def smoothed_excess(
     if float(sizes[0]) < LEAST_SMOOTHED:
         return None
     values, mass = _on_their_ends(atoms)
+    largest = float(np.abs(values).max())
+    if not largest > 0:
+        return None
+    values /= largest
     mean = float(mass @ values)
     deviation = math.sqrt(max(float(mass @ (values - mean) ** 2), 1e-300))
     least, most = float(sizes[0]), float(sizes[-1])
     drift = max(-mean * math.sqrt(most) / deviation, 0.0)
     theta = (drift + math.sqrt(drift * drift + 8)) / (2 * math.sqrt(most) * deviation)
-    largest = float(np.abs(values).max())
-    if theta * largest > 1:
+    if theta > 1:
         return None
     surplus = max(math.fsum(mass.tolist()) - 1, 0.0) + math.fsum((mass * np.expm1(theta * values)).tolist())
-    moments = _moments(mass * np.exp(theta * values) / (1 + surplus), values / largest)
+    moments = _moments(mass * np.exp(theta * values) / (1 + surplus), values)
     first, second, third, fourth = moments[:4]
-    variance = (second - first**2) * largest**2
-    fourth = (fourth - 4 * third * first + 6 * second * first**2 - 3 * first**4) * largest**4
+    variance = second - first**2
+    fourth += 6 * second * first**2 - 4 * third * first - 3 * first**4
     if not (variance > 0 and fourth > 0):
         return None
     wide = math.sqrt(6 * variance / (fourth + 3 * variance**2))
@@ -170,9 +179,9 @@ def smoothed_excess(
     points = math.ceil(math.sqrt(4 * BEYOND / (least * variance)) * period / (2 * math.pi))
     u = np.arange(points + 1, dtype=np.float64) * (2 * math.pi / period)
     end = float(u[-1])
-    if smoothing > most_smoothed * least * variance or end > wide or end * largest > 1:
+    if smoothing > most_smoothed * least * variance or end > min(wide, 1.0):
         return None
-    log_phi, wrong = _near_one(moments, u * largest, (64 + values.size) * UNIT)
+    log_phi, wrong = _near_one(moments, u, (64 + values.size) * UNIT)
     log_weight = np.full(sizes.shape, -np.inf)
     used = chance > 0
     log_weight[used] = np.log(chance[used] / sizes[used]) + sizes[used] * math.log1p(surplus)
@@ -188,8 +197,8 @@ def smoothed_excess(
     bound = np.abs(factor) * np.exp(least * np.minimum(log_phi.real, 0.0)) * total
     error = float((np.expm1(np.minimum(most * wrong + 1024 * UNIT, 50.0)) * bound).sum()) / period
     error += 1.01 * total / (math.pi * end) * math.exp(theta * theta * smoothing / 2 - BEYOND)
-    relative = most * UNIT * (8 + 8 * theta * largest) + 4096 * UNIT
-    grown = math.exp(scale + relative)
+    relative = most * UNIT * (8 + 8 * theta) + 4096 * UNIT
+    grown = math.exp(scale + relative) * largest
     return max(0.0, value) * grown, error * grown + 1e-290
 
 
