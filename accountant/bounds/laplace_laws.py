@@ -24,7 +24,7 @@ END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004
 what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
 MOST_OUTSIDE_COST = 0.3
 """That part is more at large budgets, up to this."""
-MIDDLE_CELLS, TAIL_CELLS = (96, 64), 24
+MIDDLE_CELLS, TAIL_CELLS = (160, 64), 24
 """Cells of z on which the likelihood ratio is put on its end values, the first for few budgets, and for many."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
