@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
+# A deployment is many processes, tests are hundreds of them: none should compile every source file again.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help demo train test faults fuzz hunt check docs protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"

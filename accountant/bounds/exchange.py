@@ -21,7 +21,7 @@ from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExchangeProfile", "HostProduct", "Peak", "StagedProduct", "exchange_bound", "horizon", "peak", "stages"]
+__all__ = ["ExchangeProfile", "HostProduct", "StagedProduct", "exchange_bound", "horizon", "stages", "tilt"]
 
 UNHEARD = 1e-9
 """The chance that no clock rings before the horizon, as a part of delta."""
@@ -99,8 +99,8 @@ class StagedProduct:
         return self.products[0].hosts
 
     def at(self, theta: Floats) -> Floats:
-        """See `HostProduct`."""
-        return _log_mean(np.stack([product.at(theta) for product in self.products], axis=-1), self.log_mass)
+        """That of the stage in the middle, for all of them. See `HostProduct`."""
+        return self.products[len(self.products) // 2].at(theta)
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`."""
@@ -124,28 +124,20 @@ def stages(end: float, number: int) -> tuple[Floats, Floats]:
     return ends, np.log(-np.expm1(starts - ends)) - starts
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Where the integrand is least at u = 0, and its logarithm there: about that of the bound, up to a constant."""
-
-    theta: float
-    height: float
-
-
-def peak(product: HostProduct) -> Peak:
-    """The tilt theta with about the smallest bound. Any theta is sound."""
+def tilt(product: HostProduct) -> float:
+    """The theta with about the smallest bound, where the integrand is least at u = 0. Any theta is sound."""
     mean = product.drift / product.deviation
-    start = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
+    theta = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
     for reach in (0.5, 0.125):
         for _ in range(MOVES):
-            thetas = start * np.exp(np.linspace(-reach, reach, 9))
+            thetas = theta * np.exp(np.linspace(-reach, reach, 9))
             with np.errstate(over="ignore", invalid="ignore"):
                 height = product.at(thetas) - 2 * np.log(thetas)
             best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
-            start = float(thetas[best])
+            theta = float(thetas[best])
             if 0 < best < thetas.size - 1:
                 break
-    return Peak(start, float(height[best]))
+    return theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,10 +166,6 @@ class ExchangeProfile(ABC):
             return Bounded(found.value + lost, found.slack)
         return local
 
-    def peak(self, epsilon: float) -> Peak:
-        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
-        return peak(self._product(epsilon))
-
     @property
     @abstractmethod
     def _step(self) -> float:
@@ -198,7 +186,7 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     step: the cells are as good as ones that are so many standard deviations of the integrand wide; the bound exceeds
     the integral by a fraction of about 0.4 step. Slack: the tail of the integral, and rounding.
     """
-    theta = peak(product).theta
+    theta = tilt(product)
     spread = theta * product.deviation
     edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
     with np.errstate(over="ignore", invalid="ignore"):

@@ -105,7 +105,7 @@ def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: 
 
 @pytest.mark.parametrize(
     ("randomizer", "tiers"),
-    [("rr", [(0.5, 500), (1.0, 500)]), ("laplace", [(1.0, 1000)]), ("hemisphere", [(0.5, 500), (1.0, 500)])],
+    [("rr", [(1.0, 500)]), ("laplace", [(1.0, 1000)]), ("hemisphere", [(0.5, 500), (1.0, 500)])],
 )
 def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str, tiers: list[tuple[float, int]]) -> None:
     budgets = Budgets.from_tiers(tiers)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.attacks.lower_bound import lower_bound
@@ -26,6 +26,7 @@ from croupier import (
 )
 from deploy.training.privacy import Batch, Conditions, UserSpending
 from tests.accountant.oracles.exchange import divergence_of_split
+from tests.support.drawn import drawn
 
 MIXED = Budgets.from_tiers([(0.5, 9000), (2.0, 1000)])
 BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=3), KaryRandomizedResponse(2)]
@@ -131,7 +132,7 @@ def test_many_different_budgets() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=12, deadline=None)
+@drawn(8)
 def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.choice([1, 2, 5]))

@@ -1,4 +1,4 @@
-"""Small tiers that are merged upwards: nobody is lost, the certificate holds for the exact ones, nothing tells them."""
+"""Small tiers, merged upwards: no client is lost, the certificate holds for the exact ones, nothing tells them."""
 
 from __future__ import annotations
 

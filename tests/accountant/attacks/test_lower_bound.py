@@ -28,6 +28,7 @@ from croupier import (
 )
 from protocol.calibration import unit_sigma
 from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
+from tests.support.drawn import drawn
 
 Floats = npt.NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -157,7 +158,7 @@ tiers_strategy = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@drawn(15)
 @given(
     tiers=tiers_strategy,
     randomizer=st.sampled_from(randomizers),

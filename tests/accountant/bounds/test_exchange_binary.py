@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accountant import Budgets, HemisphereMechanism, certify
 from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.exchange import exchange_bound, peak, stages
+from accountant.bounds.exchange import exchange_bound, stages, tilt
 from accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.accountant.oracles.exchange import (
@@ -116,7 +116,7 @@ def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim
     curve = curve_of(tiers, victim, delta=1e-4)
     product = curve._product(epsilon)
     found = exchange_bound(product, 0.01)
-    theta = peak(product).theta
+    theta = tilt(product)
     counts = curve.hosts.count.astype(int).tolist()
     smoothings = [c * product.deviation**2 / product.hosts for c in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
     ends, log_mass = stages(curve.horizon, len(product.log_mass))
@@ -230,10 +230,8 @@ def test_no_attack_is_better_and_the_blanket_is_worse(tiers: Tiers, victim: floa
     attack = lower_bound(budgets, "rr", victim=victim, delta=delta).epsilon
     found = epsilon_of(tiers, victim, delta)
     assert attack <= found
-    blanket = certify(budgets, HemisphereMechanism(), delta=delta, attack=False)
-    (tier,) = (t for t in blanket.tiers if t.local_epsilon == victim)
     if sum(n for _, n in tiers) >= 10_000 and len(tiers) == 1:
-        assert found < tier.epsilon
+        assert found < certify(budgets, HemisphereMechanism(), delta=delta, attack=False, bounds="blanket").epsilon
 
 
 @pytest.mark.parametrize(("local", "most"), [(0.5, 1.005), (1.0, 1.005), (2.0, 1.005), (4.0, 1.01)])
@@ -288,7 +286,7 @@ def test_the_dishonest_are_those_of_the_smallest_budgets() -> None:
 @pytest.mark.parametrize("delta", [1e-2, 1e-12, 1e-30])
 @pytest.mark.parametrize("local", [1e-16, 1e-6, 0.1, 8.0, 30.0, 400.0])
 def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float, delta: float) -> None:
-    tiers = [(local, 3_000), (1.0, 3_000)]
+    tiers = [(local, 600), (1.0, 600)]
     for victim in (local, 1.0):
         curve = curve_of(tiers, victim, delta)
         found = smallest_epsilon(curve, delta, victim)

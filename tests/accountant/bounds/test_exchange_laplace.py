@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from accountant import Budgets, certify
 from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import exchange_laplace, laplace_laws
-from accountant.bounds.exchange import exchange_bound, peak, stages
+from accountant.bounds.exchange import exchange_bound, stages, tilt
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile, exchange_laplace_profile
 from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.support.drawn import drawn
@@ -318,22 +319,21 @@ def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
     tiers[0] = (tiers[0][0], tiers[0][1] + 10)
     curve = curve_of(tiers, victim, 0.01)
     rates = np.concatenate([np.full(n - (e == victim), e) for e, n in tiers])
-    for _ in range(6):
+    epsilons = (0.0, float(rng.uniform(0, 0.6)) * victim)
+    bounds = [
+        min(exchange_bound(curve._product(epsilon), 0.02).value + math.exp(-curve.horizon), curve.delta(epsilon).value)
+        for epsilon in epsilons
+    ]
+    for _ in range(8):
         pair = np.sort(rng.uniform(0, 1, 2)) if rng.random() < 0.5 else np.array([0.0, 1.0])
         if rng.random() < 0.5:
             pair = pair[::-1]
         values = rng.choice([np.zeros(rates.size), np.ones(rates.size), rng.uniform(0, 1, rates.size)])
         cuts = np.sort(rng.choice([pair[0], pair[1], 0.5, rng.uniform(-1, 2), rng.uniform(0, 1)], 2, replace=False))
-        epsilon = float(rng.choice([0.0, rng.uniform(0, 0.6)])) * victim
-        laws = []
-        for own in pair:
-            chances = letters(np.append(rates, victim), np.append(values, own), cuts)
-            laws.append(histogram(chances))
-        truth = float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0).sum())
-        product = curve._product(epsilon)
-        bound = exchange_bound(product, 0.02).value + math.exp(-curve.horizon)
-        assert truth * (1 - 1e-10) <= bound
-        assert truth * (1 - 1e-10) <= curve.delta(epsilon).value
+        laws = [histogram(letters(np.append(rates, victim), np.append(values, own), cuts)) for own in pair]
+        for epsilon, bound in zip(epsilons, bounds, strict=True):
+            truth = float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0).sum())
+            assert truth * (1 - 1e-10) <= bound
 
 
 def test_more_than_eight_budgets_cost_little_more_than_eight() -> None:
@@ -343,7 +343,7 @@ def test_more_than_eight_budgets_cost_little_more_than_eight() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(4)
+@drawn(3)
 def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: int) -> None:
     """Nine to twelve budgets, all of the span's victims, and two users who tell the observer everything."""
     rng = np.random.default_rng(seed)
@@ -395,8 +395,9 @@ def test_many_budgets_get_less_than_the_blanket_and_more_than_an_attack(
     assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= found.epsilon < 0.95 * blanket.epsilon
     for tier, loose in zip(found.tiers, blanket.tiers, strict=True):
         assert tier.epsilon <= loose.epsilon * (1 + 1e-9)
-    late = certify(crowd, "laplace", delta=1e-6, attack=False, seconds=0.0)
-    assert late.epsilon == blanket.epsilon
+    if budgets == 33:  # the walk along a span has an end of its own
+        late = certify(crowd, "laplace", delta=1e-6, attack=False, seconds=0.0)
+        assert late.epsilon == blanket.epsilon
 
 
 @pytest.mark.usefixtures("few_groups")
@@ -416,6 +417,13 @@ def test_a_span_answers_both_ways() -> None:
 # The product over the hosts, from the atoms of every law, and the bounds within a cell.
 
 
+@functools.cache
+def laws_of(victim: float, epsilon: float, rate: float, coarse: bool) -> list[tuple[Floats, Floats, float]]:
+    places, thin = zip(*laplace_laws.members(victim, epsilon, rate, coarse), strict=True)
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, places, coarse)
+    return list(zip(values, mass, thin, strict=True))
+
+
 def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> float:
     """ln of the mean over the stages of the product of |phi(z)|, each budget's worst law; phi by its definition."""
     product = curve._product(epsilon)
@@ -430,8 +438,7 @@ def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> fl
             rung = 1 - math.exp(-weight * end)
             left = float(curve.kept[tier]) * (1 - rung / gamma) / (1 - rung)
             worst = -math.inf
-            for place, between in laplace_laws.members(curve.local_epsilon, epsilon, rate, coarse):
-                values, mass = one_law(curve.local_epsilon, epsilon, rate, place, coarse)
+            for values, mass, between in laws_of(curve.local_epsilon, epsilon, rate, coarse):
                 thin = between * left
                 phi = 1 + thin * (np.expm1(z * weight * values / thin) @ mass)
                 worst = max(worst, math.log(abs(phi)))
@@ -450,7 +457,7 @@ def test_the_product_is_that_of_all_hosts_and_within_a_cell_not_below_it(
     victim, epsilon = tiers[-1][0], 0.06
     curve = curve_of(tiers, victim, 1e-4)
     product = curve._product(epsilon)
-    theta = peak(product).theta
+    theta = tilt(product)
     edges = np.linspace(0.0, 4.0, 81) / (theta * product.deviation)
     bounds, error = product.over(theta, edges, edges.size)
     assert error < 1e-8

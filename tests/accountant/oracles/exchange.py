@@ -122,7 +122,7 @@ def count_law(keeps: Sequence[float], values: Sequence[int]) -> Floats:
 
 
 def law_by_clocks(
-    keeps: Sequence[float], values: Sequence[int], weights: Sequence[float], end: float, points: int = 4_000
+    keeps: Sequence[float], values: Sequence[int], weights: Sequence[float], end: float, points: int = 1_000
 ) -> Floats:
     """The law of the number of ones, put together again from the time of the first clock and whose it is.
 
@@ -153,14 +153,14 @@ def expected_excess(
     theta: float,
     smoothings: Sequence[float],
 ) -> float:
-    """The theorem's integral for one data set of bits, by 20,000 trapezoids: no cells.
+    """The theorem's integral for one data set of bits, by 4,000 trapezoids: no cells.
 
     stages: the chance of each, and tiers of what is left there: (budget, hosts that agree with the victim's first
     value, hosts that do not). Weights are proportional to p q. The least over the smoothings, which are variances.
     """
     p_v, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
     ahead, behind = p_v - gain * (1 - p_v), (1 - p_v) - gain * p_v
-    u = np.linspace(0.0, 1.0, 20_001)
+    u = np.linspace(0.0, 1.0, 4_001)
     products, reach = [], 0.0
     for chance, tiers in stages:
         keeps = [1 / (1 + np.exp(-budget)) for budget, _, _ in tiers]
