@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,66 +67,69 @@ class _NoiseProduct:
         """See `HostProduct`."""
         return float(1 / self.weights.max()) / 4
 
+    @cached_property
+    def _laws(self) -> tuple[Family, Floats, Ints]:
+        """The laws of all tiers, one after the other; the weight of each; and where those of each tier begin."""
+        sizes = [family.scale.size for family in self.families]
+        laws = Family(
+            *(np.concatenate(part) for part in zip(*((f.scale, f.moments) for f in self.families), strict=True))
+        )
+        return laws, np.repeat(self.weights, sizes), np.cumsum([0, *sizes[:-1]])
+
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
-        total = np.zeros(theta.shape)
-        for family, weight, count in self._tiers():
-            total += count / 2 * self._log_squared(family, (theta * weight).astype(np.complex128)).max(0)
+        laws, weights, first = self._laws
+        squared = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        total: Floats = self.count / 2 @ np.maximum.reduceat(squared, first)
         return total
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`. Beyond the bulk the value at its last edge serves."""
-        cells = edges.size - 1
-        total, size = np.zeros(cells), np.zeros(cells)
-        for family, weight, count in self._tiers():
-            at_rest = self._log_squared(family, np.array([theta * weight], dtype=np.complex128))[:, 0]
-            near = count / 2 * (at_rest.max() - at_rest) < NEAR
-            factor = np.full(cells, -math.inf)
-            for which, stride in ((near, 1), (~near, STRIDE)):
-                if which.any():
-                    part = np.flatnonzero(which)
-                    value = self._falling(family.only(part), theta * weight, edges, bulk, stride, at_rest[part])
-                    factor = np.maximum(factor, value.max(0))
-            total += count / 2 * factor
-            size += count / 2 * np.abs(factor)
-        return total + size * (128 * UNIT), UNIT * 8192
+        laws, weights, first = self._laws
+        tier = np.repeat(np.arange(first.size), np.diff(first, append=weights.size))
+        at_rest = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        near = self.count[tier] / 2 * (np.maximum.reduceat(at_rest, first)[tier] - at_rest)[:, 0] < NEAR
+        factor = np.empty((weights.size, edges.size - 1))
+        for which, stride in ((near, 1), (~near, STRIDE)):
+            part = np.flatnonzero(which)
+            factor[part] = self._falling(laws.only(part), theta * weights[part], edges, bulk, stride, at_rest[part])
+        factor = np.maximum.reduceat(factor, first)
+        rounding = (128 + self.count.size) * UNIT
+        return self.count / 2 @ factor + self.count / 2 @ np.abs(factor) * rounding, UNIT * 8192
 
-    def _falling(self, family: Family, w: float, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
-        """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r: (F, L).
+    def _falling(self, laws: Family, w: Floats, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
+        """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r, for the w of each law: (F, L).
 
         It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride` of
-        the first `bulk`. Further out it is at most `at_rest`, (F,), that at r = 0.
+        the first `bulk`. Further out it is at most `at_rest`, (F, 1), that at r = 0.
         """
         left = np.minimum(np.arange(edges.size - 1), bulk - 1) // stride
         # |phi|^2 = E e^{w (X + X')} cos(w r (X - X'))
-        last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
-        z: Complexes = np.asarray(w * (1 + 1j * edges[:bulk:stride]), dtype=np.complex128)
-        squared = self._log_squared(family, z)
-        return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest[:, None])
+        last = math.pi / (2 * np.maximum(w, 1e-300) * laws.scale) * (1 - 1e-9)
+        squared = _log_squared(laws, w[:, None] * (1 + 1j * edges[:bulk:stride]), self.drift)
+        return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest)
 
-    def _tiers(self) -> zip[tuple[Family, float, float]]:
-        return zip(self.families, self.weights.tolist(), self.count.tolist(), strict=True)
 
-    def _log_squared(self, family: Family, z: Complexes) -> Floats:
-        """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included: z (L,) gives (F, L)."""
-        ratio = z * family.scale[:, None]
-        size = np.abs(ratio)
-        second = family.moments[:, :1]
-        largest = min(float(size.max()), 8.0)
-        terms = 4
-        while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
-            terms += 1
-        total = np.zeros(ratio.shape, dtype=np.complex128)
-        for k in range(terms, 1, -1):
-            total = total * ratio + family.moments[:, k - 2 : k - 1] / math.factorial(k)
-        change = total * ratio * ratio - self.drift * z
-        growth = np.exp(size) * second
-        inexact = INEXACT / np.sqrt(second) * (self.drift * np.abs(z) + growth * size * size)
-        inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
-        squared = 2 * change.real + change.real**2 + change.imag**2
-        squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
-        logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
-        return logarithm
+def _log_squared(laws: Family, z: Complexes, drift: float) -> Floats:
+    """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included, for the z of each law: (F, L)."""
+    ratio = z * laws.scale[:, None]
+    size = np.abs(ratio)
+    second = laws.moments[:, :1]
+    largest = min(float(size.max(initial=0.0)), 8.0)
+    terms = 4
+    while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
+        terms += 1
+    total = np.zeros(ratio.shape, dtype=np.complex128)
+    for k in range(terms, 1, -1):
+        total = total * ratio + laws.moments[:, k - 2 : k - 1] / math.factorial(k)
+    change = total * ratio * ratio - drift * z
+    growth = np.exp(size) * second
+    inexact = INEXACT / np.sqrt(second) * (drift * np.abs(z) + growth * size * size)
+    inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
+    squared = 2 * change.real + change.real**2 + change.imag**2
+    squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
+    logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
+    return logarithm
 
 
 @dataclass(frozen=True, eq=False)

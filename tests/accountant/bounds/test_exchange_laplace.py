@@ -51,6 +51,13 @@ def grid(rate: float) -> tuple[Floats, float]:
     return (edges[1:] + edges[:-1]) / 2, float(edges[1] - edges[0])
 
 
+def one_law(
+    victim: float, epsilon: float, rate: float, place: laplace_laws.Place, coarse: bool = False
+) -> tuple[Floats, Floats]:
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, [place], coarse)
+    return values[0], mass[0]
+
+
 @pytest.fixture
 def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coarser, and quicker."""
@@ -75,7 +82,7 @@ def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> N
     family = laplace_laws.family_of(victim, math.log(gain), rate)
     assert family.moments[:, 0].min() > 0
     laws = [
-        (laplace_laws.ratio_atoms(victim, math.log(gain), rate, *place), thin)
+        (one_law(victim, math.log(gain), rate, place), thin)
         for place, thin in laplace_laws.members(victim, math.log(gain), rate)
     ]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
@@ -131,7 +138,7 @@ def test_the_moments_are_those_of_the_family_by_quadrature() -> None:
 def test_tiny_budgets_do_not_cancel(victim: float) -> None:
     """D/R is about as small as the budget: (R_x0 - e^epsilon R_x1)/R has to be good to that."""
     epsilon, host, rate = 0.4 * victim, 0.25, victim
-    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, 0.0, 1.0, host)
+    values, mass = one_law(victim, epsilon, rate, (0.0, 1.0, host))
     with mpmath.workdps(50):
         v, e = mpmath.mpf(victim), mpmath.mpf(epsilon)
 
@@ -239,7 +246,7 @@ def test_hosts_of_a_group_and_victims_of_a_span_are_below_one_family(seed: int) 
     family = laplace_laws.family_of(victim, epsilon, rate, kept, coarse=True)
     members = laplace_laws.members(victim, epsilon, rate, coarse=True)
     assert len(members) == family.scale.size
-    laws = [(laplace_laws.ratio_atoms(victim, epsilon, rate, *place), thin * kept) for place, thin in members]
+    laws = [(one_law(victim, epsilon, rate, place, coarse=True), thin * kept) for place, thin in members]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
         true = float(np.maximum(difference - level * reference, 0).sum() * width)
@@ -426,10 +433,9 @@ def test_a_span_answers_both_ways() -> None:
 
 @functools.cache
 def laws_of(victim: float, epsilon: float, rate: float, coarse: bool) -> list[tuple[Floats, Floats, float]]:
-    return [
-        (*laplace_laws.ratio_atoms(victim, epsilon, rate, *place), thin)
-        for place, thin in laplace_laws.members(victim, epsilon, rate, coarse)
-    ]
+    places, thin = zip(*laplace_laws.members(victim, epsilon, rate, coarse), strict=True)
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, places, coarse)
+    return list(zip(values, mass, thin, strict=True))
 
 
 def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> float:
