@@ -243,14 +243,14 @@ def terms_json(terms: RoundTerms) -> dict[str, Any]:
 
 def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
     """What a budget means for the person that uses it: at worst, and if the round is released."""
-    delta, limit = terms.manifest.delta, terms.epsilon_max_of[budget.epsilon]
-    central = min(limit, budget.epsilon) if budget.delta <= delta else limit
+    limit = terms.epsilon_max_of[budget.epsilon]
+    alone = right_at_most(budget.epsilon, budget.delta)
     return {
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_max": limit,
-        "released_right_at_most": right_at_most(central, delta),
-        "alone_right_at_most": right_at_most(budget.epsilon, budget.delta),
+        "released_right_at_most": min(alone, right_at_most(limit, terms.manifest.delta)),
+        "alone_right_at_most": alone,
     }
 
 
