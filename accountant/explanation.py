@@ -19,12 +19,13 @@ from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 
-__all__ = ["Explanation", "Section", "Statement", "explain"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
 _MOST_LINES = 20
-_TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+"""What an error says of a document that cannot be explained."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _document(given: object) -> Mapping[str, Any]:
     """The certificate's own document, also inside that of a result."""
     document = given.get("certificate", given) if isinstance(given, Mapping) else given
     if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
-        raise ValueError(f"the document is no certificate; {_TAKEN}")
+        raise ValueError(f"the document is no certificate; {TAKEN}")
     if document.get("granted") is False:
         raise ValueError(f"the round was refused, so that nothing is certified: {'; '.join(document['refusals'])}")
     return document
@@ -181,7 +182,7 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
             }
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the document is no certificate ({error!r}); {_TAKEN}") from error
+        raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
 
 
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:

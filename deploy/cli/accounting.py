@@ -129,7 +129,8 @@ def explain(
         import json
         import sys
 
-        import accountant
+        from accountant.explanation import TAKEN
+        from accountant.explanation import explain as explained
         from deploy.show.text import sections_text
 
         typed = certificate == Path("-")
@@ -137,10 +138,9 @@ def explain(
         try:
             document = json.loads(printed)
         except ValueError as error:
-            taken = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
-            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {taken}") from error
-        explained = accountant.explain(document).to_json()
-        show(as_json, explained, sections_text(explained["sections"]))
+            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
+        said = explained(document).to_json()
+        show(as_json, said, sections_text(said["sections"]))
 
 
 def curve(
