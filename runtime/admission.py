@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
@@ -84,12 +84,17 @@ class _Roster:
         return pb.SUBMISSION_CODE_UNSPECIFIED
 
 
+Keep = Callable[[Transaction, RoundTerms, Sequence[bytes]], None]
+"""Stores the envelopes that a transaction admits."""
+
+
 class _Group:
     """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
 
-    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms) -> None:
-        self._roster, self._admitted, self._terms = roster, admitted, terms
-        self.rows: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms, keep: Keep | None) -> None:
+        self._roster, self._admitted, self._terms, self._keep = roster, admitted, terms, keep
+        self.rows: dict[bytes, bytes] = {}
+        self.envelopes: list[bytes] = []
         self.spent: dict[bytes, tuple[bytes, str]] = {}
 
     def decide(self, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
@@ -98,7 +103,7 @@ class _Group:
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
         client, envelope_hash = submission.client_key, _hash(submission.envelope)
-        known = self._admitted.get(client) or (self.rows[client][1] if client in self.rows else None)
+        known = self._admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
         limit = self._terms.manifest.max_batch_size
@@ -109,7 +114,8 @@ class _Group:
             if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
                 return pb.SUBMISSION_CODE_TOKEN_USED
             self.spent[token_hash] = admits
-        self.rows[client] = (client, envelope_hash, submission.envelope)
+        self.rows[client] = envelope_hash
+        self.envelopes.append(submission.envelope)
         return pb.SUBMISSION_CODE_ACCEPTED
 
     def write(self, tx: Transaction) -> bool:
@@ -119,12 +125,14 @@ class _Group:
         for token_hash, (client, round_id) in self.spent.items():
             tx.spend_token(token_hash, client, round_id)
         if self.rows:
-            tx.add_submissions(self._terms.round_id, list(self.rows.values()))
+            tx.add_submissions(self._terms.round_id, list(self.rows.items()))
+            if self._keep is not None and self.envelopes:
+                self._keep(tx, self._terms, self.envelopes)
         return True
 
     def remember(self) -> None:
         """Takes the stored group into memory."""
-        self._admitted.update({client: row[1] for client, row in self.rows.items()})
+        self._admitted.update(self.rows)
         self._roster.tokens.update(self.spent)
 
 
@@ -135,11 +143,13 @@ class Admission:
         store: the service's.
         pool: checks the signatures.
         purpose: what clients sign their submissions for; a signature for another purpose is wrong.
+        keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept.
     """
 
-    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose) -> None:
+    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose, keep: Keep | None = None) -> None:
         self._store = store
         self._pool = pool
+        self._keep = keep
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
         self._admitted: dict[str, dict[bytes, bytes]] = {}
@@ -288,7 +298,7 @@ class Admission:
         else:
             is_open, admitted = True, self._admitted[round_id]
         if is_open:
-            group = _Group(roster, admitted, terms)
+            group = _Group(roster, admitted, terms, self._keep)
             codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
             if await self._store.run("admit submissions", group.write):
                 group.remember()

@@ -1,0 +1,209 @@
+"""Opening: what arrives in a lane is opened chunk by chunk while it arrives, and what came of it waits in the store.
+
+A chunk is opened once in effect: its outcome is one transaction, and a crash before that costs the work alone. What is
+left when a batch is complete is opened then, so the background work may fail, or stop, at any point. The outcome is
+encrypted with a key that is derived from the round's private key: it can be read by those who can open the envelopes,
+and by nobody any more once that key is destroyed.
+
+All records of a lane have one size.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from protocol.batches import unpack
+from protocol.envelope import KeyPair, open_many
+from protocol.errors import Code, Refusal
+from protocol.manifest import RoundTerms
+from protocol.onion import Layer
+from protocol.v1 import messages_pb2 as pb
+from runtime.round_control import ENVELOPE_KEY
+from runtime.round_driver import RoundDriver, ServiceSetup, Stopwatch
+from runtime.store import Transaction
+
+__all__ = ["DOES_NOT_OPEN", "NO_TICKET", "OPENED", "LaneWork", "Opening", "Record", "open_layer"]
+
+_log = logging.getLogger(__name__)
+_HASH_BYTES = 32
+OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
+_NONCE_BYTES = 12
+_ITEMS_AT_ONCE = 250
+_GATHER_S = 0.1
+"""So long the first of several arrivals waits for the others, to be opened and stored with them."""
+
+
+@dataclass(frozen=True)
+class LaneWork:
+    """How a role opens one lane that comes to it.
+
+    Attributes:
+        arriving_size: of one item.
+        content_size: of what one record holds behind hash and status.
+        work: returns the status and the content of every item; runs in a worker, and is pickled.
+    """
+
+    arriving_size: int
+    content_size: int
+    work: Callable[[list[bytes]], list[tuple[int, bytes]]]
+
+    @property
+    def record_size(self) -> int:
+        """Of one record."""
+        return _HASH_BYTES + 1 + self.content_size
+
+
+class Record(NamedTuple):
+    """What came of one item: its SHA-256, a status, and what was found in it where that is OPENED."""
+
+    name: bytes
+    status: int
+    content: bytes
+
+
+def open_layer(suite: str, private_key: bytes, layer: Layer, items: list[bytes]) -> list[tuple[int, bytes]]:
+    """Opens one layer of every item; see `LaneWork.work`."""
+    plaintexts = open_many(suite, private_key, layer.label, items)
+    return [
+        (DOES_NOT_OPEN, b"") if plaintext is None or len(plaintext) != layer.plain_size else (OPENED, plaintext)
+        for plaintext in plaintexts
+    ]
+
+
+def _records(lane_work: LaneWork, items: list[bytes]) -> bytes:
+    size = lane_work.content_size
+    return b"".join(
+        hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")
+        for item, (status, content) in zip(items, lane_work.work(items), strict=True)
+    )
+
+
+class _Shelf:
+    """Encrypts and decrypts the records of a chunk as they stand in the store."""
+
+    def __init__(self, private_key: bytes, round_id: str, lane: pb.Lane.ValueType) -> None:
+        key = HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/opened").derive(private_key)
+        self._cipher, self._place = ChaCha20Poly1305(key), f"{round_id}\0{lane}\0"
+
+    def put(self, index: int, records: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, records, f"{self._place}{index}".encode())
+
+    def take(self, index: int, content: bytes) -> bytes:
+        return self._cipher.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], f"{self._place}{index}".encode())
+
+
+class Opening(RoundDriver):
+    """The part of a role that opens what comes to it."""
+
+    lanes_opened: tuple[pb.Lane.ValueType, ...] = ()
+    """The lanes of which something may arrive to be opened."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self._opening: dict[str, asyncio.Task[None]] = {}
+
+    @abc.abstractmethod
+    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+        """Returns how this role opens a lane."""
+
+    def open_soon(self, terms: RoundTerms) -> None:
+        """Opens what has arrived, in the background."""
+        if terms.round_id not in self._opening:
+            task = self._opening[terms.round_id] = asyncio.create_task(self._open_in_background(terms))
+            task.add_done_callback(lambda _: self._opening.pop(terms.round_id, None))
+
+    async def _open_in_background(self, terms: RoundTerms) -> None:
+        await asyncio.sleep(_GATHER_S)
+        try:
+            await self._open_arrived(terms)
+        except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete
+            _log.warning("what arrives is not opened now: %s", refusal, extra={"round_id": terms.round_id})
+        except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
+            _log.exception("what arrives is not opened now", extra={"round_id": terms.round_id})
+
+    async def open_all(self, terms: RoundTerms) -> None:
+        """Opens everything that has arrived of a batch that is complete."""
+        task = self._opening.get(terms.round_id)
+        if task is not None:
+            await asyncio.wait([task])
+        await self._open_arrived(terms)
+
+    async def stop(self) -> None:
+        """See `RoundDriver.stop`."""
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await super().stop()
+
+    async def _open_arrived(self, terms: RoundTerms) -> None:
+        for lane in self.lanes_opened:
+            after = -1
+            under_way: list[asyncio.Task[None]] = []
+            try:
+                while page := await self._next_unopened(terms, lane, after):
+                    after = page[-1][0]
+                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                    if len(under_way) > 1:  # the workers have a page to go on with while another is stored
+                        await under_way.pop(0)
+                while under_way:
+                    await under_way.pop(0)
+            finally:
+                for task in under_way:
+                    task.cancel()
+
+    async def _next_unopened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
+        return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
+
+    async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
+        watch = Stopwatch()
+        keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
+        if ENVELOPE_KEY not in keys:  # forgotten meanwhile
+            return
+        lane_work = self.lane_work(terms, keys, lane)
+        items = unpack(b"".join(chunk for _, chunk in page), lane_work.arriving_size)
+        work = partial(_records, lane_work)
+        parts = [items[start : start + _ITEMS_AT_ONCE] for start in range(0, len(items), _ITEMS_AT_ONCE)]
+        done = await asyncio.gather(*(self.pool.run(work, part) for part in parts))
+        records, cpu_s = b"".join(part for part, _ in done), sum(seconds for _, seconds in done)
+        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        kept, start = [], 0
+        for index, chunk in page:
+            end = start + len(chunk) // lane_work.arriving_size * lane_work.record_size
+            kept.append((index, shelf.put(index, records[start:end])))
+            start = end
+
+        def keep(tx: Transaction) -> None:
+            for index, content in kept:
+                tx.put_opened(terms.round_id, lane, index, content)
+            tx.add_cost(terms.round_id, "open", watch.read()[0], cpu_s)
+
+        await self.store.run("keep what was opened", keep)
+
+    async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
+        """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
+        keys = await self.store.run("read the keys to look at a lane", lambda tx: tx.keys(terms.round_id))
+        if ENVELOPE_KEY not in keys:
+            raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
+        size = self.lane_work(terms, keys, lane).record_size
+        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        after = -1
+        while page := await self._next_opened(terms, lane, after):
+            after = page[-1][0]
+            raw = [record for index, content in page for record in unpack(shelf.take(index, content), size)]
+            yield [Record(one[:_HASH_BYTES], one[_HASH_BYTES], one[_HASH_BYTES + 1 :]) for one in raw]
+
+    async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
+        return await self.store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))
