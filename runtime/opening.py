@@ -41,8 +41,6 @@ _HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 _NONCE_BYTES = 12
 _ITEMS_AT_ONCE = 250
-_GATHER_S = 0.1
-"""So long the first of several arrivals waits for the others, to be opened and stored with them."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +117,14 @@ class Opening(RoundDriver):
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """Returns how this role opens a lane."""
 
-    def open_soon(self, terms: RoundTerms) -> None:
-        """Opens what has arrived, in the background."""
+    def open_soon(self, terms: RoundTerms, in_s: float = 0.0) -> None:
+        """Opens what has arrived, in the background, now or so many seconds later."""
         if terms.round_id not in self._opening:
-            task = self._opening[terms.round_id] = asyncio.create_task(self._open_in_background(terms))
+            task = self._opening[terms.round_id] = asyncio.create_task(self._open_in_background(terms, in_s))
             task.add_done_callback(lambda _: self._opening.pop(terms.round_id, None))
 
-    async def _open_in_background(self, terms: RoundTerms) -> None:
-        await asyncio.sleep(_GATHER_S)
+    async def _open_in_background(self, terms: RoundTerms, in_s: float) -> None:
+        await asyncio.sleep(in_s)
         try:
             await self._open_arrived(terms)
         except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete

@@ -24,22 +24,23 @@ class Survey:
     """What a batch comes to, from one look at all its records: repeats and what does not open are dropped and counted.
 
     Attributes:
-        hashes: SHA-256 of every item, in the order of arrival.
-        kept: for every item whether it is passed on, 1 or 0.
+        kept: for every item, in the order of arrival, whether it is passed on, 1 or 0.
         drops: how many are not, by reason.
+        digest: the name of the batch as it arrived, once it is `close`d.
     """
 
     def __init__(self) -> None:
-        self.hashes: list[bytes] = []
         self.kept = bytearray()
         self.drops = {DOES_NOT_OPEN: 0, REPEATED: 0}
+        self.digest = b""
+        self._hashes: list[bytes] = []
         self._seen: set[bytes] = set()
 
     def add(self, records: Iterable[Record]) -> None:
         """Goes on with the next records."""
         for name, status, _ in records:
             is_new, opens = self.is_new(name), status == OPENED
-            self.hashes.append(name)
+            self._hashes.append(name)
             self.kept.append(is_new and opens)
             if not is_new:
                 self.drops[REPEATED] += 1
@@ -52,9 +53,12 @@ class Survey:
         self._seen.add(name)
         return len(self._seen) > known
 
-    def digest(self) -> bytes:
-        """Returns the name of the batch as it arrived."""
-        return digest_of_hashes(sorted(self.hashes))
+    def close(self) -> None:
+        """Ends the look, and lets go of the hashes."""
+        self._seen.clear()
+        self._hashes.sort()
+        self.digest = digest_of_hashes(self._hashes)
+        self._hashes = []
 
 
 def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, Sequence[int]]:

@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 _LISTS_AT_ONCE = 4
+_GATHER_S = 0.1
+"""So long the first of several submissions waits for the others, to be opened and stored with them."""
 _WINDOW_BYTES = 64 * 1024 * 1024
 """So much of a lane is in memory at once; for a larger one what has been opened is read several times."""
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
@@ -201,6 +203,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             surveys[lane] = Survey()
             async for records in self.records(terms, lane):
                 surveys[lane].add(records)
+            await asyncio.to_thread(surveys[lane].close)
         return surveys if pb.LANE_JOINT not in surveys else dict.fromkeys(_LANES, surveys[pb.LANE_JOINT])
 
     async def _put_lane(
@@ -251,10 +254,10 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
                         manifest_hash=terms.hash,
                         hop=self.hop(terms),
                         lane=lane,
-                        num_in=len(surveys[lane].hashes),
+                        num_in=len(surveys[lane].kept),
                         num_out=len(hashes[lane]),
                         drops=drop_counts(surveys[lane].drops),
-                        digest_in=surveys[lane].digest(),
+                        digest_in=surveys[lane].digest,
                         digest_out=digest_of_hashes(hashes[lane]),
                     )
                 ),
@@ -341,7 +344,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         if self.admission.remembers(terms.round_id):
             wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
             self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
-        self.open_soon(terms)
+        self.open_soon(terms, _GATHER_S)
         self.metrics.submissions(codes)
         self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
