@@ -32,9 +32,9 @@ from protocol.questions import ANSWER_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.opening import OPENED, LaneWork, open_layer
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
+from runtime.tasks import OPENED, LaneWork, open_layer
 
 __all__ = ["AnalyzerService"]
 
@@ -91,7 +91,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: the analyzer takes its own layer off, and holds ticket and sealed report."""
         layer = Onion(terms).layer(lane, HOP_ANALYZER)
-        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer)
+        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
         return LaneWork(layer.sealed_size, layer.plain_size, work)
 
     async def _open_own_layer(self, terms: RoundTerms) -> None:

@@ -13,20 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Purpose, submission_is_authentic
+from protocol.identity import Purpose
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.store import Store, Transaction
+from runtime.tasks import are_authentic
 from runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
 
 _MAX_PENDING = 200_000
 MAX_PER_CALL = 2000
-
-
-def _authentic(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[bool]:
-    return [submission_is_authentic(round_id, pb.Submission.FromString(raw), purpose) for raw in submissions]
 
 
 def _hash(content: bytes) -> bytes:
@@ -253,7 +250,7 @@ class Admission:
         # Signatures before the roster: who does not hold a key learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
-        verdicts, cpu_s = await self._pool.run(_authentic, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
+        verdicts, cpu_s = await self._pool.run(are_authentic, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
         roster = await self._roster()
         for index, authentic in zip(undecided, verdicts, strict=True):
             codes[index] = (

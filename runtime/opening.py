@@ -12,80 +12,30 @@ from __future__ import annotations
 
 import abc
 import asyncio
-import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from protocol.batches import unpack
-from protocol.envelope import KeyPair, open_many
+from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.onion import Layer
 from protocol.v1 import messages_pb2 as pb
 from runtime.round_control import ENVELOPE_KEY
 from runtime.round_driver import RoundDriver, ServiceSetup, Stopwatch
 from runtime.store import Transaction
+from runtime.tasks import HASH_BYTES, LaneWork, Record, records_of
 
-__all__ = ["DOES_NOT_OPEN", "NO_TICKET", "OPENED", "LaneWork", "Opening", "Record", "open_layer"]
+__all__ = ["Opening"]
 
 _log = logging.getLogger(__name__)
-_HASH_BYTES = 32
-OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 _NONCE_BYTES = 12
 _ITEMS_AT_ONCE = 250
-
-
-@dataclass(frozen=True)
-class LaneWork:
-    """How a role opens one lane that comes to it.
-
-    Attributes:
-        arriving_size: of one item.
-        content_size: of what one record holds behind hash and status.
-        work: returns the status and the content of every item; runs in a worker, and is pickled.
-    """
-
-    arriving_size: int
-    content_size: int
-    work: Callable[[list[bytes]], list[tuple[int, bytes]]]
-
-    @property
-    def record_size(self) -> int:
-        """Of one record."""
-        return _HASH_BYTES + 1 + self.content_size
-
-
-class Record(NamedTuple):
-    """What came of one item: its SHA-256, a status, and what was found in it where that is OPENED."""
-
-    name: bytes
-    status: int
-    content: bytes
-
-
-def open_layer(suite: str, private_key: bytes, layer: Layer, items: list[bytes]) -> list[tuple[int, bytes]]:
-    """Opens one layer of every item; see `LaneWork.work`."""
-    plaintexts = open_many(suite, private_key, layer.label, items)
-    return [
-        (DOES_NOT_OPEN, b"") if plaintext is None or len(plaintext) != layer.plain_size else (OPENED, plaintext)
-        for plaintext in plaintexts
-    ]
-
-
-def _records(lane_work: LaneWork, items: list[bytes]) -> bytes:
-    size = lane_work.content_size
-    return b"".join(
-        hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")
-        for item, (status, content) in zip(items, lane_work.work(items), strict=True)
-    )
 
 
 class _Shelf:
@@ -172,7 +122,7 @@ class Opening(RoundDriver):
             return
         lane_work = self.lane_work(terms, keys, lane)
         items = unpack(b"".join(chunk for _, chunk in page), lane_work.arriving_size)
-        work = partial(_records, lane_work)
+        work = partial(records_of, lane_work)
         parts = [items[start : start + _ITEMS_AT_ONCE] for start in range(0, len(items), _ITEMS_AT_ONCE)]
         done = await asyncio.gather(*(self.pool.run(work, part) for part in parts))
         records, cpu_s = b"".join(part for part, _ in done), sum(seconds for _, seconds in done)
@@ -201,7 +151,7 @@ class Opening(RoundDriver):
         while page := await self._next_opened(terms, lane, after):
             after = page[-1][0]
             raw = [record for index, content in page for record in unpack(shelf.take(index, content), size)]
-            yield [Record(one[:_HASH_BYTES], one[_HASH_BYTES], one[_HASH_BYTES + 1 :]) for one in raw]
+            yield [Record(one[:HASH_BYTES], one[HASH_BYTES], one[HASH_BYTES + 1 :]) for one in raw]
 
     async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
         return await self.store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))

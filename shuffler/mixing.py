@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from protocol.batches import digest_of_hashes
 from protocol.randomness import SystemRandom, uniform_permutation
 from protocol.v1 import messages_pb2 as pb
-from runtime.opening import OPENED, Record
+from runtime.tasks import OPENED, Record
 
 __all__ = ["Survey", "Window", "draw_orders"]
 

@@ -30,9 +30,9 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
-from runtime.opening import LaneWork, open_layer
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
 from runtime.store import RoundRow, Transaction
+from runtime.tasks import LaneWork, open_layer
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
 from shuffler.mixing import Survey, Window, draw_orders
 from shuffler.sequential import SequentialHop
@@ -154,7 +154,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: a hop takes one layer off."""
         layer = Onion(terms).layer(lane, self.hop(terms))
-        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer)
+        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
         return LaneWork(layer.sealed_size, layer.plain_size, work)
 
     async def _mix(self, terms: RoundTerms) -> None:

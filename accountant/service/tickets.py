@@ -8,13 +8,14 @@ opened here, and of the reports their hashes, which the analyzer hands in while 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import grpc.aio
 
+from accountant.service.checking import check_reports, evaluate_both, open_budgets
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal, TicketError
 from protocol.manifest import RoundTerms
@@ -22,25 +23,21 @@ from protocol.onion import (
     BUDGET_BYTES,
     BUDGET_RECORD_BYTES,
     UNOPENED,
-    BudgetRecord,
-    Layer,
     Onion,
     decode_budget,
-    report_message,
 )
 from protocol.randomness import SystemRandom
 from protocol.tickets import BLINDED_BYTES, TicketIssuer
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
-from runtime.opening import DOES_NOT_OPEN, NO_TICKET, OPENED, LaneWork, open_layer
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
-_HASH_BYTES = 32
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -156,7 +153,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         if not keys:  # the round is over
             return closed
         try:
-            (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
+            (reports, budgets), cpu_s = await self.pool.run(evaluate_both, _seeds(keys), granted)
         except TicketError as error:  # all fail where one blinded message is not an element
             raise Refusal(Code.BAD_REQUEST, str(error)) from error
         response.report_evaluations, response.parameter_evaluations = reports, budgets
@@ -184,11 +181,13 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: budgets are opened, and the tickets of both lanes checked."""
         if lane == pb.LANE_TICKET:
-            check = partial(_check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
-            return LaneWork(len(UNOPENED), _HASH_BYTES, check)
+            check = partial(check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
+            return LaneWork(len(UNOPENED), HASH_BYTES, check)
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
         seed = keys[_KEYS[pb.LANE_PARAMETER]].private
-        work = partial(_open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer, seed, terms.hash)
+        work = partial(
+            open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash
+        )
         return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
 
     async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
@@ -234,48 +233,5 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         return ReportsFound(sorted(good), sorted(bad), num_items, dropped)
 
 
-@lru_cache(maxsize=8)
-def _issuer(seed: bytes, lane: pb.Lane.ValueType) -> TicketIssuer:
-    return TicketIssuer(seed, lane)
-
-
 def _seeds(keys: Mapping[str, KeyPair]) -> dict[pb.Lane.ValueType, bytes]:
     return {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
-
-
-def _evaluate_both(seeds: dict[pb.Lane.ValueType, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
-    reports = _issuer(seeds[pb.LANE_REPORT], pb.LANE_REPORT)
-    budgets = _issuer(seeds[pb.LANE_PARAMETER], pb.LANE_PARAMETER)
-    return (
-        reports.evaluate([one[:BLINDED_BYTES] for one in granted]),
-        budgets.evaluate([one[BLINDED_BYTES:] for one in granted]),
-    )
-
-
-def _open_budgets(
-    suite: str, private_key: bytes, layer: Layer, seed: bytes, manifest_hash: bytes, ciphertexts: list[bytes]
-) -> list[tuple[int, bytes]]:
-    """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
-    issuer = _issuer(seed, pb.LANE_PARAMETER)
-    found: list[tuple[int, bytes]] = []
-    for status, plaintext in open_layer(suite, private_key, layer, ciphertexts):
-        if status == OPENED:
-            ticket, record = BudgetRecord.split(plaintext)
-            is_valid = issuer.is_valid(record.message(manifest_hash), ticket)
-            found.append((OPENED, record.budget + record.salt) if is_valid else (NO_TICKET, b""))
-        else:
-            found.append((status, b""))
-    return found
-
-
-def _check_reports(seed: bytes, manifest_hash: bytes, items: list[bytes]) -> list[tuple[int, bytes]]:
-    """Returns for each item whether its ticket is valid, and the hash that it is about."""
-    issuer = _issuer(seed, pb.LANE_REPORT)
-    found: list[tuple[int, bytes]] = []
-    for item in items:
-        name, ticket = item[:_HASH_BYTES], item[_HASH_BYTES:]
-        if item == UNOPENED:
-            found.append((DOES_NOT_OPEN, b""))
-        else:
-            found.append((OPENED if issuer.is_valid(report_message(manifest_hash, name), ticket) else NO_TICKET, name))
-    return found

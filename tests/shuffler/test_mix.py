@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from protocol.envelope import seal
 from protocol.onion import Onion
 from protocol.v1.messages_pb2 import Lane
-from runtime.opening import DOES_NOT_OPEN as IT_DOES_NOT
-from runtime.opening import OPENED, Record, open_layer
+from runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
+from runtime.tasks import OPENED, Record, open_layer
 from shuffler.mixing import DOES_NOT_OPEN, REPEATED, Survey, Window, draw_orders
 from tests.support import make_kit
 
@@ -40,7 +40,9 @@ def test_foreign_short_and_altered_envelopes_do_not_open() -> None:
     suite, private = kit.terms.suite, kit.keys["shuffler-2"].private
     good = seal(suite, layer.public_key, layer.label, b"7" * layer.plain_size)
     short = seal(suite, layer.public_key, layer.label, b"too short")
-    opened = open_layer(suite, private, layer, [b"\0" * layer.sealed_size, good, short, good[:-1] + b"?"])
+    opened = open_layer(
+        suite, private, layer.label, layer.plain_size, [b"\0" * layer.sealed_size, good, short, good[:-1] + b"?"]
+    )
     assert opened == [(IT_DOES_NOT, b""), (OPENED, b"7" * layer.plain_size), (IT_DOES_NOT, b""), (IT_DOES_NOT, b"")]
 
 
