@@ -109,8 +109,7 @@ class Opening(RoundDriver):
                 while under_way:
                     await under_way.pop(0)
             finally:
-                for task in under_way:
-                    task.cancel()
+                await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _next_unopened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
         return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
