@@ -36,6 +36,7 @@ __all__ = ["Opening"]
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 _ITEMS_AT_ONCE = 250
+_MOST_REACHED = 64
 
 
 class _Shelf:
@@ -62,6 +63,7 @@ class Opening(RoundDriver):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._opening: dict[str, asyncio.Task[None]] = {}
+        self._reached: dict[tuple[str, pb.Lane.ValueType], int] = {}  # where to look on; what is lost of it costs time
 
     @abc.abstractmethod
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
@@ -76,7 +78,8 @@ class Opening(RoundDriver):
     async def _open_in_background(self, terms: RoundTerms, in_s: float) -> None:
         await asyncio.sleep(in_s)
         try:
-            await self._open_arrived(terms)
+            for lane in self.lanes_opened:
+                await self._open_lane(terms, lane, self._reached.get((terms.round_id, lane), -1))
         except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete
             _log.warning("what arrives is not opened now: %s", refusal, extra={"round_id": terms.round_id})
         except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
@@ -87,7 +90,9 @@ class Opening(RoundDriver):
         task = self._opening.get(terms.round_id)
         if task is not None:
             await asyncio.wait([task])
-        await self._open_arrived(terms)
+        for lane in self.lanes_opened:
+            await self._open_lane(terms, lane, -1)
+            self._reached.pop((terms.round_id, lane), None)
 
     async def stop(self) -> None:
         """See `RoundDriver.stop`."""
@@ -96,20 +101,23 @@ class Opening(RoundDriver):
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await super().stop()
 
-    async def _open_arrived(self, terms: RoundTerms) -> None:
-        for lane in self.lanes_opened:
-            after = -1
-            under_way: list[asyncio.Task[None]] = []
-            try:
-                while page := await self._next_unopened(terms, lane, after):
-                    after = page[-1][0]
-                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
-                    if len(under_way) > 1:  # the workers have a page to go on with while another is stored
-                        await under_way.pop(0)
-                while under_way:
+    async def _open_lane(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> None:
+        """Opens what has arrived in a lane behind a chunk and is not opened."""
+        under_way: list[asyncio.Task[None]] = []
+        try:
+            while page := await self._next_unopened(terms, lane, after):
+                after = page[-1][0]
+                under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                if len(under_way) > 1:  # the workers have a page to go on with while another is stored
                     await under_way.pop(0)
-            finally:
-                await asyncio.gather(*under_way, return_exceptions=True)
+            while under_way:
+                await under_way.pop(0)
+        finally:
+            await asyncio.gather(*under_way, return_exceptions=True)
+        if after >= 0:
+            self._reached[terms.round_id, lane] = after
+            for oldest in list(self._reached)[:-_MOST_REACHED]:
+                del self._reached[oldest]
 
     async def _next_unopened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
         return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
