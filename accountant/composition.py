@@ -134,10 +134,15 @@ class ComposedProfile:
 
     @staticmethod
     def _several(part: Round, step: float, points: int, stride: int) -> tuple[Any, float]:
-        from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
+        from dp_accounting.pld.pld_pmf import DensePLDPmf, create_pmf_pessimistic_connect_dots
 
         multiples, values = profile_nodes(part.profile, step, points, stride)
-        pmf = create_pmf_pessimistic_connect_dots(step, multiples, values).to_dense_pmf()
+        sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
+        # As its to_dense_pmf, which asks a dictionary for every one of what may be a million points.
+        first = min(sparse._loss_probs)
+        dense = np.zeros(max(sparse._loss_probs) - first + 1)
+        dense[np.array([*sparse._loss_probs]) - first] = [*sparse._loss_probs.values()]
+        pmf = DensePLDPmf(step, first, dense, sparse._infinity_mass, pessimistic_estimate=True)
         if part.count == 1:
             return pmf, 0.0
         before = pmf

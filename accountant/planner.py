@@ -19,7 +19,7 @@ from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import MAX_USERS, check_count, is_number, outside
+from accountant.ranges import check_count, is_number, outside
 from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -33,6 +33,8 @@ TOLERANCE = 1e-3
 LEAST_LOCAL_EPSILON = 1e-4
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
+MOST_USERS = 10**9
+"""More are not looked for. Already for so many, a blanket bound takes seconds."""
 
 
 class Forward(Protocol):
@@ -273,14 +275,14 @@ def _largest_budgets(shape: Budgets, forward: Quick, epsilon: float) -> Budgets:
 def _fewest_users(shape: Budgets, forward: Quick, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
-    while forward(resized(shape, high)).epsilon > epsilon:
-        low, high = high, 4 * high
-        if high > MAX_USERS // 8:
-            reached = forward(resized(shape, low))
+    while (reached := forward(resized(shape, high)).epsilon) > epsilon:
+        if high >= MOST_USERS:
             raise ValueError(
-                f"epsilon is {epsilon!r}; {low:.3g} users of these budgets reach {round_up(reached.epsilon, 4)}: "
+                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {round_up(reached, 4)}: "
                 "it takes a larger epsilon or delta, or smaller budgets"
             )
+        # What is reached falls about as the root of the users.
+        low, high = high, min(math.ceil(high * max(4.0, 1.1 * (reached / epsilon) ** 2)), max(MOST_USERS, high))
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2
         if forward(resized(shape, middle)).epsilon <= epsilon:

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import grpc.aio
 import numpy as np
 
 from analyzer.estimators import decoder, estimate
@@ -33,12 +32,12 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
-from runtime.store import RoundRow, Transaction
 from runtime.tasks import OPENED, LaneWork, open_layer
+from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _MODEL = "model"
@@ -127,7 +126,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         Raises:
             Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
                 BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate or list
-                of reports without a ticket was taken before).
+                of reports without a ticket was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the certificate is not signed by the accountant.
         """
         terms = await self.terms(request.round_id)

@@ -8,7 +8,6 @@ the deltas add up beside it; they are not limited here.)
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +15,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.manifest import RoundTerms
+from protocol.toml_file import read_toml
 
-__all__ = ["LIMITS_FILE", "Limits", "Spent", "read_limits", "write_limits"]
+__all__ = ["LIMITS_FILE", "Limits", "SpentHere", "read_limits", "write_limits"]
 
 LIMITS_FILE = "limits.toml"
 _Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
-class Spent:
+class SpentHere:
     """What has been answered, or begun: the sum of the local epsilons of so many rounds."""
 
     local_epsilon: float
@@ -59,7 +59,7 @@ class Limits(BaseModel):
         if self.min_batch_size is not None and smallest < self.min_batch_size:
             raise _beyond("the round's min_batch_size is", smallest, "at least", self.min_batch_size)
 
-    def check_lifetime(self, before: Spent, after: Spent) -> None:
+    def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
         """Raises ValueError, with value and limit, if one more answer would be too much."""
         if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
             so_far = f"after {before.local_epsilon:g} in {before.rounds} other rounds, the local ε would add up to"
@@ -79,11 +79,9 @@ def read_limits(path: Path) -> Limits:
         ValueError: naming the file and every line that is unknown or out of range.
     """
     try:
-        return Limits.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return read_toml(path, Limits, "file of limits")
     except FileNotFoundError:
         return Limits()
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{path} is not a valid file of limits: {error}") from error
 
 
 def write_limits(path: Path, limits: Limits) -> None:

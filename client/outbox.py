@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from client.limits import Limits, Spent
+from client.limits import Limits, SpentHere
 from client.submission import Sealed
 
 __all__ = ["KEPT_DAYS", "Outbox"]
@@ -29,7 +29,7 @@ _submissions = sa.Table(
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("submission", sa.LargeBinary, nullable=False),
-    sa.Column("trail", sa.LargeBinary, nullable=False),
+    sa.Column("inclusion_hashes", sa.LargeBinary, nullable=False),
     sa.Column("answer_key", sa.LargeBinary, nullable=False),
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
@@ -43,7 +43,7 @@ _begun = sa.Table(
     sa.Column("local_epsilon", sa.Float, nullable=False),
 )
 KEPT_DAYS = 30
-"""For so long sealed submissions and their trails are kept, and can be sent again and looked for."""
+"""For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 
 
 class Outbox:
@@ -62,10 +62,10 @@ class Outbox:
 
     def _forget_old(self) -> None:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
-        old &= (_submissions.c.submission != b"") | (_submissions.c.trail != b"")
+        old &= (_submissions.c.submission != b"") | (_submissions.c.inclusion_hashes != b"")
         with self._engine.begin() as db:
             forgotten = db.execute(
-                _submissions.update().where(old).values(submission=b"", trail=b"", answer_key=b"")
+                _submissions.update().where(old).values(submission=b"", inclusion_hashes=b"", answer_key=b"")
             ).rowcount
         if forgotten:
             with self._engine.connect() as db:  # what the log holds is overwritten, too
@@ -79,9 +79,13 @@ class Outbox:
         """Returns the submissions that hop 1 has acknowledged, by user."""
         return self._read(round_id, _submissions.c.acknowledged)
 
-    def trails(self, round_id: str) -> dict[str, bytes]:
-        """Returns the trails of the acknowledged submissions, by user."""
-        return self._read(round_id, _submissions.c.acknowledged & (_submissions.c.trail != b""), _submissions.c.trail)
+    def inclusion_hashes(self, round_id: str) -> dict[str, bytes]:
+        """Returns the inclusion hashes of the acknowledged submissions, by user."""
+        return self._read(
+            round_id,
+            _submissions.c.acknowledged & (_submissions.c.inclusion_hashes != b""),
+            _submissions.c.inclusion_hashes,
+        )
 
     def answer_keys(self, round_id: str) -> dict[str, bytes]:
         """Returns the keys that sign the answers in a sequential round, by user."""
@@ -129,7 +133,7 @@ class Outbox:
         with self._engine.begin() as db:
             db.execute(_begun.delete().where((_begun.c.round_id == round_id) & (_begun.c.user == user)))
 
-    def spent_in_all(self) -> Spent:
+    def spent_in_all(self) -> SpentHere:
         """Returns what the rounds that were answered, or begun, from here have spent."""
         with self._engine.connect() as db:
             return _spent(db)
@@ -145,7 +149,7 @@ class Outbox:
                 "round_id": round_id,
                 "user": user,
                 "submission": sealed.submission,
-                "trail": sealed.trail,
+                "inclusion_hashes": sealed.inclusion_hashes,
                 "answer_key": sealed.answer_key,
                 "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
@@ -171,7 +175,7 @@ class Outbox:
         self._engine.dispose()
 
 
-def _spent(db: sa.Connection, without: str = "") -> Spent:
+def _spent(db: sa.Connection, without: str = "") -> SpentHere:
     """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
     by_round: dict[str, float] = {}
     for table in (_submissions, _begun):
@@ -180,7 +184,7 @@ def _spent(db: sa.Connection, without: str = "") -> Spent:
         for round_id, local_epsilon in db.execute(counted.group_by(table.c.round_id)):
             by_round[round_id] = max(local_epsilon, by_round.get(round_id, 0.0))
     by_round.pop(without, None)
-    return Spent(math.fsum(by_round.values()), len(by_round))
+    return SpentHere(math.fsum(by_round.values()), len(by_round))
 
 
 def _configure(connection: Any, _record: Any) -> None:

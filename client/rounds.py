@@ -15,7 +15,7 @@ from protocol.manifest import RoundTerms, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = ["accept_manifest", "fetch_publication", "fetch_terms", "read_publication"]
 

@@ -29,7 +29,7 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
 

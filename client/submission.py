@@ -24,7 +24,7 @@ from protocol.questions import Question, choose_budget
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = [
     "MAX_PER_CALL",
@@ -108,13 +108,13 @@ class Sealed(NamedTuple):
 
     Attributes:
         submission: serialised.
-        trail: of its envelope; see `protocol.onion.Wrapped`.
+        inclusion_hashes: of its envelope; see `protocol.onion.Wrapped`.
         local_epsilon: what it spends.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
     submission: bytes
-    trail: bytes
+    inclusion_hashes: bytes
     local_epsilon: float = 0.0
     answer_key: bytes = b""
 
@@ -135,10 +135,10 @@ def prepare_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Pr
 
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
     """Returns the sealed submission of a user who has a ticket for each lane."""
-    envelope, trail = onion.wrap(prepared.sealed, prepared.record, tickets)
+    envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
     submission = sign_submission(terms.round_id, envelope, prepared.private_key, prepared.token)
     epsilon, _ = decode_budget(prepared.record.budget)
-    return Sealed(submission.SerializeToString(), trail, epsilon, prepared.answer_key)
+    return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key)
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float, answer_key: bytes) -> bytes:

@@ -21,7 +21,7 @@ from protocol.onion import Onion
 from protocol.tickets import TicketRequest, collect_tickets
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_with_tickets"]
 

@@ -19,7 +19,7 @@ from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 
 __all__ = ["certified_chain", "missing_at_hop"]
 
@@ -41,7 +41,7 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
 
 
 async def missing_at_hop(
-    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, trails: Mapping[str, bytes]
+    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, hashes_of: Mapping[str, bytes]
 ) -> list[str]:
     """Returns the users whose report or budget is not among what the hop (1..k) has passed on.
 
@@ -49,9 +49,9 @@ async def missing_at_hop(
         terms: the round's.
         chain: see `certified_chain`.
         hop: 1..k.
-        channel: to hop 1, which fetches the lists of the others, or to that hop. Whoever shows a list need not be
+        channel: to hop 1, which fetches the lists of the others, or to that hop. The one that shows a list need not be
             trusted: it is compared with what the hop has committed to.
-        trails: by user, see `protocol.onion.Wrapped`.
+        hashes_of: by user, see `protocol.onion.Wrapped`.
 
     Raises:
         Refusal: BAD_BATCH if the hop shows another list than it has committed to.
@@ -60,9 +60,9 @@ async def missing_at_hop(
     start = 2 * _HASH_BYTES * (hop - 1)
     return [
         user
-        for user, trail in trails.items()
-        if trail[start : start + _HASH_BYTES] not in passed_on[0]
-        or trail[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
+        for user, hashes in hashes_of.items()
+        if hashes[start : start + _HASH_BYTES] not in passed_on[0]
+        or hashes[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from protocol.deployment import Deployment, load_deployment
-from runtime.service_directory import Settings
+from runtime.service_directory import ServiceSettings
 
 __all__ = ["DEPLOYMENT_FILE", "read_deployment", "store_url"]
 
@@ -25,6 +25,6 @@ def read_deployment(directory: Path) -> Deployment:
     return load_deployment(directory / DEPLOYMENT_FILE)
 
 
-def store_url(settings: Settings, directory: Path) -> str:
+def store_url(settings: ServiceSettings, directory: Path) -> str:
     """Returns the database of the service with this directory of its own, as SQLAlchemy names it."""
     return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store

@@ -25,7 +25,6 @@ from protocol.envelope import (
 )
 from protocol.errors import EnvelopeError
 from protocol.manifest import RoundTerms, canonical
-from protocol.mechanisms import KaryResponse
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
@@ -68,8 +67,7 @@ def _label(publication: pb.Publication, public_key: bytes) -> Label:
 
 def _room(terms: RoundTerms) -> int:
     """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the manifest's."""
-    mechanism = terms.question.mechanism
-    num_values = mechanism.k if isinstance(mechanism, KaryResponse) else 1
+    num_values = max(1, len(terms.question.mechanism.categories))
     return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * num_values
 
 

@@ -6,12 +6,13 @@ all that a client needs in order to trust a round. `deploy.operator.keys` writes
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from protocol.toml_file import read_toml
 
 __all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
 
@@ -140,8 +141,6 @@ def load_deployment(path: Path) -> Deployment:
         ValueError: naming the file and every field that is missing, unknown or out of range.
     """
     try:
-        return Deployment.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return read_toml(path, Deployment, "deployment file")
     except FileNotFoundError as error:
         raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{path} is not a valid deployment file: {error}") from error

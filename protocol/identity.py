@@ -27,6 +27,7 @@ __all__ = [
     "Purpose",
     "attendance_is_authentic",
     "document_hash",
+    "has_small_order",
     "read_answer",
     "read_signed",
     "sign_answer",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 
+_PRIME = 2**255 - 19
+_D = -121665 * pow(121666, -1, _PRIME)
 M = TypeVar("M", bound=Message)
 Pinned = Mapping[str, Collection[bytes]]
 """The Ed25519 public keys that are trusted, by name."""
@@ -101,7 +104,19 @@ def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: P
         raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
 
+def has_small_order(public_key: bytes) -> bool:
+    """Returns whether an Ed25519 public key is a point of order 1, 2, 4 or 8: then one signature fits many messages.
+
+    Points of order 1 and 2 have y = 1 and -1, those of order 4 have y = 0, and those of order 8 double to y = 0. That
+    is x^2 = -y^2, and with it the curve's equation -x^2 + y^2 = 1 + d x^2 y^2 says d y^4 + 2 y^2 = 1.
+    """
+    y = int.from_bytes(public_key, "little") % 2**255  # the last bit is the sign of x
+    return y * (y**2 - 1) * (_D * y**4 + 2 * y**2 - 1) % _PRIME == 0
+
+
 def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    if has_small_order(public_key):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -122,14 +122,14 @@ class Layer:
 
 
 class Wrapped(NamedTuple):
-    """A joint envelope, and the trail by which its maker recognises it on its way.
+    """A joint envelope, and the inclusion hashes by which its maker recognises it on its way.
 
-    The trail is, hop by hop, the SHA-256 of the report ciphertext and of the parameter ciphertext that the hop passes
+    They are, hop by hop, the SHA-256 of the report ciphertext and of the parameter ciphertext that the hop passes
     on: 64 bytes a hop. It stays with the client.
     """
 
     envelope: bytes
-    trail: bytes
+    inclusion_hashes: bytes
 
 
 class Onion:
@@ -197,7 +197,7 @@ class Onion:
         return self._seal(self._release, report)[0]
 
     def wrap(self, sealed: bytes, record: BudgetRecord, tickets: tuple[bytes, bytes]) -> Wrapped:
-        """Returns the joint envelope around a sealed report and its budget, and its trail.
+        """Returns the joint envelope around a sealed report and its budget, and its inclusion hashes.
 
         Args:
             sealed: what `seal_report` returned.

@@ -2,7 +2,7 @@
 
 A ticket is the output of a verifiable oblivious pseudorandom function (RFC 9497, ristretto255-SHA512, mode VOPRF) under
 the accountant's key for one round and lane. What is blinded is the content that the ticket is for: the accountant sees
-which client asks, never for what, and whoever has the ticket cannot move it to another content. The proof shows that
+which client asks, never for what, and a ticket cannot be moved to another content. The proof shows that
 the key of the signed manifest was used, so that no client can be marked by a key of its own.
 """
 
@@ -25,6 +25,7 @@ __all__ = [
     "TICKET_KEY_BYTES",
     "TicketIssuer",
     "TicketRequest",
+    "are_blinded",
     "collect_tickets",
     "ticket_message",
 ]
@@ -45,6 +46,16 @@ def ticket_message(manifest_hash: bytes, lane: pb.Lane.ValueType, content: bytes
             signs an answer.
     """
     return hashlib.sha256(b"croupier/v1/ticket\0" + manifest_hash + struct.pack(">B", lane) + content).digest()
+
+
+def are_blinded(messages: bytes) -> bool:
+    """Returns whether these bytes are blinded messages, in a row: elements of the group other than the identity."""
+    try:
+        for start in range(0, len(messages), BLINDED_BYTES):
+            ristretto.BlindedInput.deserialize(messages[start : start + BLINDED_BYTES])
+    except ValueError:
+        return False
+    return True
 
 
 class TicketIssuer:

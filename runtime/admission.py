@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Purpose
+from protocol.identity import Purpose, has_small_order
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from runtime.store import Store, Transaction
-from runtime.tasks import are_authentic
+from runtime.store import Store
+from runtime.tasks import faults_of
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
@@ -35,6 +36,12 @@ def _check_lengths(client_keys: Sequence[bytes], token_hashes: Sequence[bytes]) 
         for value in values:
             if len(value) != 32:
                 raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
+
+
+def _check_orders(client_keys: Sequence[bytes]) -> None:
+    for number, key in enumerate(client_keys, start=1):
+        if has_small_order(key):
+            raise Refusal(Code.BAD_REQUEST, f"key {number} is a point of small order, for which anyone can sign")
 
 
 def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.SubmissionCode.ValueType:
@@ -164,9 +171,11 @@ class Admission:
         """Adds clients and tokens to the roster and returns how many were new; what was revoked is not added again.
 
         Raises:
-            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is added.
+            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes, and for a key of small order; then none is
+                added.
         """
         _check_lengths(client_keys, token_hashes)
+        _check_orders(client_keys)
         async with self._registering:  # no other call may enter the same key between the look-up and the entry
             roster = await self._roster()
             keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
@@ -186,10 +195,10 @@ class Admission:
             return len(keys) + len(tokens)
 
     async def revoke(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
-        """Has clients and tokens admit nobody from now on, for ever, and returns how many were not revoked before.
+        """Revokes clients and tokens for good, and returns how many were not revoked before.
 
         What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
-        the fact, who hides whom.
+        the fact, whose reports are mixed together.
 
         Raises:
             Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is revoked.
@@ -247,15 +256,13 @@ class Admission:
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
         ]
-        # Signatures before the roster: who does not hold a key learns nothing about it, not even by the time it takes.
+        # Signatures before the roster: without the key a caller learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
-        verdicts, cpu_s = await self._pool.run(are_authentic, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
+        faults, cpu_s = await self._pool.run(faults_of, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
         roster = await self._roster()
-        for index, authentic in zip(undecided, verdicts, strict=True):
-            codes[index] = (
-                roster.refusal(submissions[index], terms.round_id) if authentic else pb.SUBMISSION_CODE_BAD_SIGNATURE
-            )
+        for index, fault in zip(undecided, faults, strict=True):
+            codes[index] = fault or roster.refusal(submissions[index], terms.round_id)
         passed = [index for index in undecided if codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED]
         return codes, passed, cpu_s
 

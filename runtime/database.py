@@ -1,4 +1,4 @@
-"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.store`'s.
+"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.transaction`'s.
 
 One service is one process: its rounds live in memory too, and a second writer would contradict it. A lock says so, and
 ends with the process that holds it, however that ends: a lock on a file beside the SQLite file, an advisory lock of the
@@ -22,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["DEFAULT_LIMITS", "Database", "Limits", "NotErasedError", "open_database"]
+__all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "open_database"]
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
@@ -32,7 +32,7 @@ _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """How long a PostgreSQL server may take, in seconds; nothing waits for it forever.
 
     Attributes:
@@ -50,7 +50,7 @@ class Limits:
     erase_s: float = 3600.0
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class NotErasedError(Exception):
@@ -75,14 +75,14 @@ class Database(abc.ABC):
         self.engine.dispose()
 
 
-def open_database(url: str, limits: Limits) -> Database:
+def open_database(url: str, timeouts: Timeouts) -> Database:
     """Opens a database; blocks.
 
     Raises:
         ValueError: another process has it, it cannot be reached, or it is not what a store needs.
     """
     shown = sa.make_url(url).render_as_string()
-    database = _Sqlite(url) if url.startswith("sqlite") else _Postgresql(url, limits)
+    database = _Sqlite(url) if url.startswith("sqlite") else _Postgresql(url, timeouts)
     try:
         with database.begin():
             return database
@@ -144,12 +144,12 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 
 class _Postgresql(Database):
-    def __init__(self, url: str, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, url: str, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
         self._driver: Any = None
         options = {
-            "lock_timeout": f"{limits.lock_s}s",
-            "statement_timeout": f"{limits.statement_s}s",
+            "lock_timeout": f"{timeouts.lock_s}s",
+            "statement_timeout": f"{timeouts.statement_s}s",
             "synchronous_commit": "on",  # an acknowledgement means that it is on the disk
             # The server gives the lock of a process free that is gone, also where its machine went with it.
             "client_connection_check_interval": "5s",
@@ -164,7 +164,7 @@ class _Postgresql(Database):
             max_overflow=0,
             pool_pre_ping=True,
             connect_args={
-                "connect_timeout": limits.connect_s,
+                "connect_timeout": timeouts.connect_s,
                 "application_name": "croupier",
                 "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
                 "keepalives_idle": 10,
@@ -190,7 +190,7 @@ class _Postgresql(Database):
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        with self._patience(self._limits.transaction_s), self.engine.begin() as connection:
+        with self._patience(self._timeouts.transaction_s), self.engine.begin() as connection:
             yield connection
 
     def erase(self) -> None:
@@ -199,7 +199,7 @@ class _Postgresql(Database):
         VACUUM would keep what has been deleted: a plain one marks the place as free and leaves the bytes, and FULL
         takes along all that any open transaction of the server might still want to see.
         """
-        with self._patience(self._limits.erase_s), self.engine.begin() as connection:
+        with self._patience(self._timeouts.erase_s), self.engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             try:
                 for table in _REWRITTEN:

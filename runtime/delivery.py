@@ -10,10 +10,6 @@ import abc
 import asyncio
 import hashlib
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import grpc
-import grpc.aio
 
 from protocol.batches import digest_of_hashes, read_commitments, unpack
 from protocol.errors import Code, Refusal
@@ -23,11 +19,10 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.opening import Opening
-from runtime.store import Transaction
+from runtime.tls import Context
+from runtime.transaction import Transaction
 
 __all__ = ["SEQUENTIAL_REPORT", "Delivery"]
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 SEQUENTIAL_REPORT = "sequential-report"
@@ -200,7 +195,7 @@ class Delivery(Opening, stubs.DeliveryServicer):
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),
-                CONFLICT (a different report was taken before).
+                CONFLICT (a different report was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the report is not signed by hop 1.
         """
         terms = await self.terms(request.round_id)

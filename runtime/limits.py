@@ -127,7 +127,7 @@ class Held:
             self._patience, self.num_bytes = None, 0
 
     async def message(self, requests: AsyncIterator[bytes]) -> bytes | None:
-        """Returns the next message, None after the last; who holds nothing has as long as it wants.
+        """Returns the next message, None after the last; a caller that holds no room may take any time.
 
         Raises:
             Refusal: OVERLOADED, the message has not come in time, or was turned away.

@@ -26,10 +26,9 @@ from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from runtime.round_control import ENVELOPE_KEY
-from runtime.round_driver import RoundDriver, ServiceSetup, Stopwatch
-from runtime.store import Transaction
+from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup, Stopwatch
 from runtime.tasks import HASH_BYTES, LaneWork, Record, records_of
+from runtime.transaction import Transaction
 
 __all__ = ["Opening"]
 

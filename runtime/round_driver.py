@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -27,16 +27,20 @@ from protocol.manifest import RoundTerms, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from runtime.clock import Clock, SystemClock
 from runtime.metrics import Metrics
+from runtime.retrying import retrying
 from runtime.service_directory import Secrets
-from runtime.store import RoundRow, Store, Transaction
-from runtime.transport import TLS, Transport, caller_name, retrying
+from runtime.store import Store
+from runtime.tls import Context, caller_name
+from runtime.transaction import RoundRow, Transaction
+from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
-__all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
+__all__ = ["ENVELOPE_KEY", "RoundDriver", "ServiceSetup", "Stopwatch"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
+ENVELOPE_KEY = "envelope"
+"""The purpose of the key pair that a service opens what arrives with."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _MAX_TERMS = 32
 _RETENTION_EVERY_S = 600.0

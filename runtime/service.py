@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import grpc.aio
+from typing import ClassVar
 
 from protocol.deployment import OPERATOR
 from protocol.identity import Purpose
@@ -13,9 +11,10 @@ from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.admission import Admission
 from runtime.delivery import SEQUENTIAL_REPORT, Delivery
-from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
-from runtime.round_driver import ServiceSetup, Stopwatch
-from runtime.store import Transaction
+from runtime.round_control import RELEASE_KEY, RoundControl
+from runtime.round_driver import ENVELOPE_KEY, ServiceSetup, Stopwatch
+from runtime.tls import Context
+from runtime.transaction import Transaction
 
 __all__ = [
     "ENVELOPE_KEY",
@@ -29,7 +28,11 @@ __all__ = [
 
 
 class RoundService(RoundControl, Delivery):
-    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next."""
+    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next.
+
+    Each call names the refusals that it gives. OVERLOADED, STORE_FAILED, NOT_READY (the caller's certificate has just
+    been replaced) and INTERNAL can be the answer to any call.
+    """
 
 
 class AdmittingService(RoundService):
@@ -59,26 +62,23 @@ class AdmittingService(RoundService):
         super().dismiss(round_id)
         self.admission.forget(round_id)
 
-    async def RegisterClients(  # noqa: N802
-        self, request: pb.RegisterClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.RegisterClientsResponse:
+    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
         """Registers clients' keys and one-use tokens.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, or a key of
+                small order), STORE_FAILED.
         """
         self.require_caller(context, [OPERATOR])
         return pb.RegisterClientsResponse(
             registered=await self.admission.register(request.client_keys, request.token_hashes)
         )
 
-    async def RevokeClients(  # noqa: N802
-        self, request: pb.RevokeClientsRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.RevokeClientsResponse:
-        """Has clients' keys and one-use tokens admit nobody any more; the same call again changes nothing.
+    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
+        """Revokes clients' keys and one-use tokens, which are no longer admitted; repeating the call changes nothing.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
         """
         self.require_caller(context, [OPERATOR])
         return pb.RevokeClientsResponse(revoked=await self.admission.revoke(request.client_keys, request.token_hashes))

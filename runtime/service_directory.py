@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -23,13 +22,15 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-__all__ = ["SETTINGS_FILE", "Secrets", "Settings", "load_secrets", "load_settings", "seal_key"]
+from protocol.toml_file import read_toml
+
+__all__ = ["SETTINGS_FILE", "Secrets", "ServiceSettings", "load_secrets", "load_settings", "seal_key"]
 
 SETTINGS_FILE = "service.toml"
 _Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 
 
-class Settings(BaseModel):
+class ServiceSettings(BaseModel):
     """How one service runs on its machine. Nothing here is shown to other services or agreed with them.
 
     Attributes:
@@ -60,7 +61,7 @@ class Settings(BaseModel):
     insecure_admin_anywhere: bool = False
 
     @model_validator(mode="after")
-    def _check(self) -> Settings:
+    def _check(self) -> ServiceSettings:
         for name in ("admin_listen", "metrics_listen"):
             address = getattr(self, name)
             if address is not None and not self.insecure_admin_anywhere and not _is_loopback(address):
@@ -93,7 +94,7 @@ class Secrets(BaseModel):
     __str__ = __repr__
 
 
-def load_settings(directory: Path) -> Settings:
+def load_settings(directory: Path) -> ServiceSettings:
     """Reads the settings of a service; without a file, the defaults.
 
     Raises:
@@ -101,11 +102,9 @@ def load_settings(directory: Path) -> Settings:
     """
     file = directory / SETTINGS_FILE
     try:
-        return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        return read_toml(file, ServiceSettings, "settings file")
     except FileNotFoundError:
-        return Settings()
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, a field; brackets nested without end
-        raise ValueError(f"{file} is not a valid settings file: {error}") from error
+        return ServiceSettings()
 
 
 def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from protocol.envelope import Label, open_many
 from protocol.identity import Purpose, submission_is_authentic
+from protocol.tickets import are_blinded
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
     "OPENED",
     "LaneWork",
     "Record",
-    "are_authentic",
+    "faults_of",
     "open_layer",
     "records_of",
 ]
@@ -31,9 +32,17 @@ HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 
-def are_authentic(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[bool]:
-    """Returns for each serialised submission whether its signature is right."""
-    return [submission_is_authentic(round_id, pb.Submission.FromString(raw), purpose) for raw in submissions]
+def faults_of(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[pb.SubmissionCode.ValueType]:
+    """Returns what is wrong with each serialised submission by itself, UNSPECIFIED where nothing is."""
+    return [_fault(purpose, round_id, pb.Submission.FromString(raw)) for raw in submissions]
+
+
+def _fault(purpose: Purpose, round_id: str, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+    if not submission_is_authentic(round_id, submission, purpose):
+        return pb.SUBMISSION_CODE_BAD_SIGNATURE
+    if purpose == "tickets" and not are_blinded(submission.envelope):
+        return pb.SUBMISSION_CODE_NOT_BLINDED
+    return pb.SUBMISSION_CODE_UNSPECIFIED
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,6 @@ class Attendance:
         """Returns whether the operator has ended the round's asking."""
         return round_id in self._ended
 
-    def num_present(self, round_id: str) -> int:
-        """Returns how many clients of a round can be asked at the moment."""
-        return sum(of == round_id for of, _ in self._place)
-
     async def ask(
         self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:

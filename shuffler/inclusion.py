@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 from protocol.v1 import messages_pb2 as pb
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 
 __all__ = ["put_inclusion_list", "read_inclusion_page"]
 

@@ -14,7 +14,7 @@ from protocol.randomness import SystemRandom, uniform_permutation
 from protocol.v1 import messages_pb2 as pb
 from runtime.tasks import OPENED, Record
 
-__all__ = ["Survey", "Window", "draw_orders"]
+__all__ = ["OrderWindow", "Survey", "draw_orders"]
 
 DOES_NOT_OPEN = "does-not-open"
 REPEATED = "repeated"
@@ -66,7 +66,7 @@ def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueTy
     return {lane: array("q", uniform_permutation(count, SystemRandom())) for lane, count in counts.items()}
 
 
-class Window:
+class OrderWindow:
     """The places `start` .. `stop` − 1 of a new order, filled in one pass over the batch in its old order.
 
     Args:

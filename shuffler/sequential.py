@@ -13,7 +13,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any
 
 import grpc.aio
 
@@ -27,14 +26,14 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import let_in
 from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
-from runtime.store import RoundRow, Transaction
+from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from shuffler.sequential_order import PROGRESS, ask_in_order
 
 __all__ = ["SequentialHop"]
 
 _log = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
 _TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
 
 

@@ -19,7 +19,8 @@ from protocol.onion import Onion
 from protocol.randomness import RandomSource
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from shuffler.attendance import Attendance
 
 __all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_order_key", "secret_order"]
@@ -27,7 +28,7 @@ __all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_ord
 ORDER_KEY = "order"
 PROGRESS = "sequential-progress"
 SEQUENTIAL_ENDED = "sequential-ended"
-_RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.transport.retrying)
+_RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
 

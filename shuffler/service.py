@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import grpc.aio
 
@@ -31,17 +30,17 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.store import RoundRow, Transaction
 from runtime.tasks import LaneWork, open_layer
+from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
-from shuffler.mixing import Survey, Window, draw_orders
+from shuffler.mixing import OrderWindow, Survey, draw_orders
 from shuffler.sequential import SequentialHop
 from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 
 __all__ = ["ShufflerService"]
 
 _log = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 _LISTS_AT_ONCE = 4
 _GATHER_S = 0.1
@@ -219,7 +218,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         per_window = per_chunk * max(1, _WINDOW_BYTES // (per_chunk * size))
         hashes: list[bytes] = []
         for start in range(0, len(order), per_window):
-            window = Window(kept, order, start, min(start + per_window, len(order)))
+            window = OrderWindow(kept, order, start, min(start + per_window, len(order)))
             async for records in self.records(terms, source):
                 if source == pb.LANE_JOINT:
                     records = [one._replace(content=onion.split(one.content)[which]) for one in records]
@@ -302,7 +301,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Returns the signed manifest and the state of a round, or of the newest open one.
 
         Raises:
-            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared).
+            Refusal: UNKNOWN_ROUND, NO_OPEN_ROUND, NOT_READY (the round is being prepared), WRONG_STATE (it is deleted).
         """
 
         def find(tx: Transaction) -> RoundRow:
@@ -323,8 +322,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Admits submissions, each answered with its own code after a durable commit.
 
         Raises:
-            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, NOT_YOUR_CALL (not hop 1), OVERLOADED,
-                STORE_FAILED.
+            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet, or
+                deleted), NOT_YOUR_CALL (not hop 1), OVERLOADED, STORE_FAILED.
         """
         if not 1 <= len(request.submissions) <= MAX_PER_CALL:
             raise Refusal(
@@ -358,7 +357,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
 
         Raises:
             Refusal: UNKNOWN_ROUND, NOT_YOUR_CALL (behind hop 1 only the operator and hop 1 may), BAD_REQUEST (lane or
-                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), OVERLOADED.
+                hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), WRONG_STATE (the round is not
+                open yet, or deleted), OVERLOADED.
         """
         terms = await self.terms(request.round_id)
         own = self.hop(terms)
@@ -393,7 +393,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Ends admission, and on request the asking of a sequential round; again: nothing changes.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND.
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND, WRONG_STATE (the round is not open
+                yet, or deleted).
         """
         self.require_caller(context, [OPERATOR])
         terms = await self.terms(request.round_id)

@@ -30,6 +30,7 @@ _LONGEST = (
 
 
 # Rooms that run again, for long, what others have run: not traced for coverage, which would take a quarter of the time.
+# Nor are the processes that tests start.
 _UNTRACED = (
     "tests/accountant/bounds/",
     "tests/accountant/test_certificates_",
@@ -37,7 +38,9 @@ _UNTRACED = (
     "tests/attacks/",
     "tests/faults/",
     "tests/fuzz/",
+    "tests/integration/test_processes.py",
     "tests/load/",
+    "tests/operations/test_stop.py",
     "tests/sequential/",
 )
 

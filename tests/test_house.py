@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import accountant
 import croupier
+from protocol.errors import Code
+from protocol.v1 import services_pb2 as rpc
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("croupier", "protocol", "runtime", "client", "shuffler", "accountant", "analyzer", "deploy")
 
 
@@ -34,6 +40,23 @@ def test_every_module_says_what_it_is_for_and_what_is_public(name: str) -> None:
     public = getattr(module, "__all__", [])
     assert all(hasattr(module, one) for one in public)
     assert list(public) == sorted(public, key=lambda one: (not one.isupper(), not one[0].isupper(), one))
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    found = Counter(
+        node.name
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        if "v1" not in file.parts
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in found.items() if count > 1] == []
+
+
+def test_names_of_tests_are_short() -> None:
+    text = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    assert [name for name in re.findall(r"def (test_\w+)", text) if len(name) >= 70] == []
 
 
 def test_a_client_loads_no_numeric_library() -> None:
@@ -69,3 +92,48 @@ def test_in_ci_a_skipped_test_has_failed(no_skips: str, said: str, tmp_path: Pat
     assert said in done.stdout.splitlines()[-1], done.stdout
     assert done.returncode == (1 if no_skips else 0)
     assert done.stdout.count("not here") >= 4 or not no_skips
+
+
+CALLS = {method.name for service in rpc.DESCRIPTOR.services_by_name.values() for method in service.methods}
+
+
+def handlers() -> list[tuple[str, ast.AsyncFunctionDef]]:
+    """Every method of ours that answers a call, with its file."""
+    files = [
+        file for package in ("runtime", "shuffler", "accountant", "analyzer") for file in (ROOT / package).rglob("*.py")
+    ]
+    return [
+        (f"{file.relative_to(ROOT)}::{node.name}", node)
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AsyncFunctionDef) and node.name in CALLS
+    ]
+
+
+BY_CALLING = {
+    "require_caller": {"NOT_YOUR_CALL"},
+    "terms": {"UNKNOWN_ROUND", "WRONG_STATE"},
+    "check_kept": {"WRONG_STATE"},
+    "round": {"UNKNOWN_ROUND"},
+}
+"""The refusals of what handlers call."""
+
+
+def test_every_handler_names_the_refusals_that_it_gives() -> None:
+    found = handlers()
+    assert {node.name for _, node in found} == CALLS
+    for place, node in found:
+        _, _, raises = (ast.get_docstring(node) or "").partition("Raises:\n")
+        named = set(re.findall(r"\b[A-Z]+_?[A-Z_]+\b", raises.partition("SignatureError")[0])) & set(Code.__members__)
+        given = {
+            one.attr
+            for one in ast.walk(node)
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "Code"
+        }
+        called = {
+            one.func.attr for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)
+        }
+        for call, codes in BY_CALLING.items():
+            given |= codes if call in called else set()
+        assert named, f"{place} names no refusal"
+        assert given <= named, f"{place} does not name {given - named}"

@@ -21,7 +21,7 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
 from accountant.ranges import check_epsilon
 
-__all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "SpanProfile", "best_blanket"]
+__all__ = ["BlanketProfile", "Cells", "LossPair", "Parts", "RateBins", "SpanProfile", "best_blanket"]
 
 MASS_ERROR = 4e-12
 """A bound on the relative error of the masses and densities in a `LossPair` (docs/accounting.md, section 3.2)."""
@@ -138,18 +138,22 @@ class BlanketProfile:
         )
 
 
+Parts = Callable[[float, float], BlanketProfile]
+"""Of the victims from one rate to a larger one: a profile that bounds all of them."""
+
+
 @dataclass(frozen=True, eq=False)
 class SpanProfile:
     """The largest of the privacy profiles of all victims whose rate lies in [least, most].
 
-    leader is the profile of the victim at `most`. between(low, high) is one that bounds every victim from low to high.
-    The span is walked from the leader down in parts as wide as they can be: those far below the leader have room.
+    leader is the profile of the victim at `most`. The span is walked from the leader down in parts as wide as they can
+    be: those far below the leader have room. parts() makes them, anew for every walk: each may rest on the one before.
     """
 
     leader: BlanketProfile
     least: float
     most: float
-    between: Callable[[float, float], BlanketProfile]
+    parts: Callable[[], Parts]
     target: float | None
 
     @property
@@ -178,13 +182,13 @@ class SpanProfile:
         What holds of a part at one epsilon holds at a larger one, so the parts that are done are never done again.
         give_up: to end where the goal is missed; the bound then covers some parts only, and tells no more than that.
         """
-        epsilons = list(points)
+        epsilons, between = list(points), self.parts()
         best = self.leader.delta(epsilons[0])
         before = 0.0, _logarithm(best.value)
         high, width = self.most, FIRST_WIDTH
         while high > self.least:
             low = max(self.least, high * (1 - width))
-            bound = self.between(low, high).delta(epsilons[0])
+            bound = between(low, high).delta(epsilons[0])
             # Of its logarithm, about what grows with the square of the width: a line through the last two says how far.
             here = width * width, _logarithm(bound.value)
             slope = (here[1] - before[1]) / (here[0] - before[0]) if here[0] != before[0] else 0.0

@@ -29,9 +29,11 @@ MAX_WORK = 1_500_000
 """Splits times window length; beyond it not all of them are looked at (see `split_search`)."""
 MAX_LOCAL_EPSILON = 30.0
 """Above it the tilted laws leave the range of floats."""
-_CHUNK = 400_000
+_CHUNK = 50_000
 _FLOOR = 1e-7
 """Factors of a characteristic function below it are bounded by it: their own relative error is not known."""
+_NOTHING = -50.0
+"""From the frequency where the logarithm of every characteristic function is below it, they are taken as 0."""
 
 
 def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int) -> bool:
@@ -160,11 +162,15 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     first = np.zeros(len(bits)) if whole else np.floor(mean) - length // 2
     angles = 2 * math.pi / length * np.arange(length // 2 + 1, dtype=np.float64)
     log_factor, most, wrong_factor = factors(tilted, angles)
-    phi = np.exp(counts @ log_factor + np.outer(first, 1j * angles))
-    wrong = counts @ wrong_factor + UNIT * (24 * users + 24)
-    wrong = np.exp(counts @ most) * np.expm1(np.minimum(wrong, 50.0))
+    log_size = counts @ most  # falls as the angle grows
+    used = np.count_nonzero(log_size.max(0) > _NOTHING)
+    phi = np.exp(counts @ log_factor[:, :used] + np.outer(first, 1j * angles[:used]))
+    wrong = counts @ wrong_factor[:, :used] + UNIT * (24 * users + 24)
+    wrong = np.exp(log_size[:, :used]) * np.expm1(np.minimum(wrong, 50.0))
     mass = np.maximum(np.fft.irfft(phi, length, axis=1), 0.0)  # mass[i, x]: tilted Pr[X = first + x]
     noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
+    if used < angles.size:
+        noise += 2 * math.exp(_NOTHING)
     previous = np.concatenate([np.zeros((len(bits), 1)), mass[:, :-1]], axis=1)
     # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
     # is its mean rounded down or up (Darroch 1964): below, only noise would be positive.
@@ -201,8 +207,8 @@ def factors(p: Floats, angles: Floats) -> tuple[Complexes, Floats, Floats]:
 
 
 def _norm(half: Floats, length: int) -> Floats:
-    """The 2-norms of real sequences of this length, from sizes of Fourier coefficients (S, length // 2 + 1)."""
-    return np.asarray(np.sqrt((2 * (half**2).sum(1) - half[:, 0] ** 2 - half[:, -1] ** 2) / length))
+    """Bounds on the 2-norms of real sequences of this length, from sizes of Fourier coefficients, those >= 0."""
+    return np.asarray(np.sqrt((2 * (half**2).sum(1) - half[:, 0] ** 2) / length))
 
 
 def tilt_of(p: Floats, theta: float) -> Floats:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.bounds.density_blanket import BlanketProfile, Cells, RateBins, SpanProfile, best_blanket
+from accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from accountant.mechanisms.base import Randomizer
@@ -65,22 +65,26 @@ class NoisyValue(Randomizer):
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
             return leader
-        latest, lowest = leader, math.inf
 
-        def between(low: float, high: float) -> BlanketProfile:
-            nonlocal latest, lowest
-            fits = lowest <= low
-            if not fits:
-                lowest = max(least, min(low, high * (1 - STRETCH)))
-            reach, expected = self._around(lowest, SPAN_SHARE, others, delta)
-            cells = interval_cells(self.noise, low, high, reach, SPAN_FINE, expected, lowest)
-            if fits:
-                return replace(latest, cells=cells)
-            coarse = interval_cells(self.noise, low, high, reach, COARSE, expected, lowest)
-            latest = self._best(cells, coarse, reach, others, delta, latest.parameters, SPAN_POINTS)
-            return latest
+        def parts() -> Parts:
+            latest, lowest = leader, math.inf
 
-        return SpanProfile(leader, least, rate, between, delta)
+            def between(low: float, high: float) -> BlanketProfile:
+                nonlocal latest, lowest
+                fits = lowest <= low
+                if not fits:
+                    lowest = max(least, min(low, high * (1 - STRETCH)))
+                reach, expected = self._around(lowest, SPAN_SHARE, others, delta)
+                cells = interval_cells(self.noise, low, high, reach, SPAN_FINE, expected, lowest)
+                if fits:
+                    return replace(latest, cells=cells)
+                coarse = interval_cells(self.noise, low, high, reach, COARSE, expected, lowest)
+                latest = self._best(cells, coarse, reach, others, delta, latest.parameters, SPAN_POINTS)
+                return latest
+
+            return between
+
+        return SpanProfile(leader, least, rate, parts, delta)
 
     def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""

@@ -26,7 +26,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Returns the root of gaussian_delta(mu, .) = delta to about 12 digits, or 0 where delta(0) is below it.
+    """Returns the root of gaussian_delta(mu, .) = delta to 2^-47 of it or mu, or 0 where delta(0) is below it.
 
     Raises:
         ValueError: mu is not a finite number > 0, or delta is outside (0, 1).
@@ -41,4 +41,4 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = mu
     while excess(high) < 0:
         high *= 2
-    return root_between(excess, 0.0, high, absolute=1e-300, relative=1e-12)
+    return root_between(excess, 0.0, high, bits=48)

@@ -192,7 +192,7 @@ def _zero_tilt(k: Floats, mass: Floats) -> float:
         low, high = high, 2 * high
         if high * float(k[-1]) > 500:
             return low
-    return root_between(mean, low, high, absolute=1e-300, relative=1e-6)
+    return root_between(mean, low, high, bits=20)
 
 
 def _window(lattice: _Lattice, terms: float) -> tuple[int, float]:

@@ -193,12 +193,10 @@ class Window:
 
     def masses(self) -> tuple[Floats, float]:
         """Returns y on the whole window, shape (length,), and a bound on its absolute error."""
-        from scipy.fft import irfft
-
         padded = np.zeros(self.length // 2 + 1, dtype=np.complex128)
         padded[: self.phi.size] = self.phi.conj()
         error = self.error + STAGE * math.log2(self.length + 1) * self._size / self.length
-        return irfft(padded, n=self.length), error
+        return np.fft.irfft(padded, self.length), error
 
     def scale(self, t: Ints) -> tuple[Floats, Floats]:
         """e^(K - tilt t) and its relative rounding error (that of K itself is part of `error`)."""

@@ -285,7 +285,7 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
         f"{answered}, each once, and which clients do not answer does not depend on the data",
-        "nobody who learns the answers watches the clients' connections: their traffic shows who is asked, and when",
+        "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when",
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 

@@ -13,9 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
-
-import grpc.aio
 
 from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
@@ -32,11 +29,11 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
-from runtime.store import RoundRow, Transaction
+from runtime.tls import Context
+from runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _REJECTED = "rejected"

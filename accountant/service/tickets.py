@@ -11,13 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import grpc.aio
 
 from accountant.service.checking import check_reports, evaluate_both, open_budgets
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
-from protocol.errors import Code, Refusal, TicketError
+from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.onion import (
     BUDGET_BYTES,
@@ -33,10 +30,10 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
 from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
+from runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
@@ -112,7 +109,11 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`."""
+        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, UNKNOWN_ROUND, BAD_REQUEST, BAD_BATCH, CONFLICT, WRONG_STATE, each as there.
+        """
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
             self.wake(request.round_id)
@@ -126,8 +127,8 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
 
         Raises:
-            Refusal: BAD_REQUEST (number of requests, or a blinded message that is not an element of the group),
-                UNKNOWN_ROUND, WRONG_STATE (the round is not open yet), OVERLOADED, STORE_FAILED.
+            Refusal: BAD_REQUEST (number of requests), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet),
+                OVERLOADED, STORE_FAILED.
         """
         if not 1 <= len(request.requests) <= MAX_PER_CALL:
             raise Refusal(
@@ -152,10 +153,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
-        try:
-            (reports, budgets), cpu_s = await self.pool.run(evaluate_both, _seeds(keys), granted)
-        except TicketError as error:  # all fail where one blinded message is not an element
-            raise Refusal(Code.BAD_REQUEST, str(error)) from error
+        (reports, budgets), cpu_s = await self.pool.run(evaluate_both, _seeds(keys), granted)
         response.report_evaluations, response.parameter_evaluations = reports, budgets
         watch.workers_cpu_s += cpu_s
         spent = watch.read()

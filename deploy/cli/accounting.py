@@ -12,7 +12,7 @@ from accountant.results import round_down, round_up
 from deploy.cli.console import Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
-    from accountant import LowerBound, Randomizer
+    from accountant import Certificate, LowerBound, Randomizer
 
 __all__ = ["add_commands", "randomizer_of"]
 
@@ -84,7 +84,6 @@ def certify(
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
     with plain_errors():
         import accountant
-        from deploy.show.tables import certificate_table, comparison_notes, steps_table
 
         multiset, family = accountant.read_budgets_csv(budgets), randomizer_of(randomizer, k, lattice, dimension)
         with progress_bar(transient=True) as move:
@@ -102,12 +101,18 @@ def certify(
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
-        tables: list[Any] = [certificate_table(document)]
-        if compare:
-            tables += comparison_notes(result.comparison)
-        if explain:
-            tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
-        show(as_json, document, *tables)
+        show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
+
+
+def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
+    from deploy.show.tables import certificate_table, comparison_notes, steps_table
+
+    tables: list[Any] = [certificate_table(document)]
+    if compare:
+        tables += comparison_notes(result.comparison)
+    if explain:
+        tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
+    return tables
 
 
 def curve(

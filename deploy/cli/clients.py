@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -78,7 +77,7 @@ def submit(
     ] = None,
     id_column: Annotated[
         str | None,
-        typer.Option(help="Fleet: the column that says who a row is about; else each row of each file is a person."),
+        typer.Option(help="Fleet: the column that names each row's person; else each row of each file is a person."),
     ] = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")
@@ -111,6 +110,8 @@ def _submit_one(
     as_json: bool,
 ) -> None:
     with plain_errors():
+        import asyncio
+
         from deploy.local.one_user import ALREADY_ANSWERED, submit_one
         from protocol.errors import Code
 
@@ -154,6 +155,8 @@ def _submit_fleet(
     as_json: bool,
 ) -> None:
     with plain_errors():
+        import asyncio
+
         from rich.progress import MofNCompleteColumn
 
         from deploy.local.budget_groups import parse_budget_groups
@@ -223,6 +226,8 @@ def verify(
 ) -> None:
     """Check that every hop has passed on everything that was submitted from here."""
     with plain_errors():
+        import asyncio
+
         from deploy.local.one_user import verify_inclusion
 
         submitted, missing = asyncio.run(verify_inclusion(directory, round_id))
@@ -244,6 +249,8 @@ def canary(
 ) -> None:
     """Play clients of your own, and find out whether a hop loses or replaces submissions."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.canaries import check_canaries, send_canaries
 
         if not check:

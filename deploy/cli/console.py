@@ -54,10 +54,6 @@ def fail(code: int, message: str) -> typer.Exit:
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Ends the command with one sentence and an exit code where an error is expected to happen."""
-    import grpc
-
-    from protocol.errors import CroupierError
-
     try:
         yield
     except ValueError as error:
@@ -70,20 +66,26 @@ def plain_errors() -> Iterator[None]:
         from deploy.node.extras import missing_library
 
         raise fail(BAD_INPUT, missing_library(error)) from error
-    except CroupierError as error:
-        raise fail(REFUSED, str(error)) from error
-    except grpc.aio.AioRpcError as error:
-        raise fail(UNREACHABLE, _out_of_reach(error)) from error
     except RuntimeError as error:
         raise fail(REFUSED, str(error)) from error
     except ExceptionGroup as group:
         with plain_errors():
             raise group.exceptions[0] from group
+    except Exception as error:  # what comes over the network, which not every command loads
+        import grpc
+
+        from protocol.errors import CroupierError
+
+        if isinstance(error, CroupierError):
+            raise fail(REFUSED, str(error)) from error
+        if isinstance(error, grpc.aio.AioRpcError):
+            raise fail(UNREACHABLE, _out_of_reach(error)) from error
+        raise
 
 
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
-    from runtime.transport import is_not_pinned, why_unreachable
+    from runtime.retrying import is_not_pinned, why_unreachable
 
     if is_not_pinned(error):
         way_out = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
@@ -101,7 +103,13 @@ def note(line: str) -> None:
 
 @contextmanager
 def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
-    """Shows a bar on standard error, and yields what moves it: called with done, total and a description."""
+    """Shows a bar on standard error, and yields what moves it: called with done, total and a description.
+
+    A transient one is shown on a terminal only.
+    """
+    if transient and not sys.stderr.isatty():
+        yield lambda done, total, text: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,6 +87,8 @@ def tokens(
 ) -> None:
     """Issue one-use tokens: each admits one participant, with a key of the participant's own making, to one round."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.tokens import issue_token_file
 
         asyncio.run(issue_token_file(directory, count, out, canaries))
@@ -106,8 +107,10 @@ def revoke(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Have client keys and tokens admit nobody any more, at hop 1 and the accountant, for ever."""
+    """Revoke client keys and tokens: hop 1 and the accountant no longer admit them, for good."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.tokens import revoke as revoke_them
 
         new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
@@ -132,7 +135,7 @@ def up(
     with plain_errors():
         from deploy.local.processes import LocalDeployment
 
-        pids = LocalDeployment(directory.absolute(), hops).up()
+        pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
 
@@ -151,6 +154,8 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
     """Show every service, whether it is ready, and its newest rounds."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import Operator
         from deploy.show.documents import services_json
         from deploy.show.tables import services_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Mapping
@@ -78,6 +77,8 @@ def round_open(
 ) -> None:
     """Open a round: every service makes keys and signs the manifest."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import Operator, RoundSettings
         from protocol.envelope import SUITES
 
@@ -130,6 +131,8 @@ def round_close(
 ) -> None:
     """End admission; the round is then mixed, certified and published automatically."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import Operator
         from protocol.v1 import messages_pb2 as pb
 
@@ -152,6 +155,8 @@ def round_withdraw(
 ) -> None:
     """Delete a round at every service: one that is stuck, or that should never have been opened."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import Operator
 
         async def withdraw() -> dict[str, str]:
@@ -175,6 +180,8 @@ def round_result(
 ) -> None:
     """Print a published result with its certificate, both verified."""
     with plain_errors():
+        import asyncio
+
         from deploy.operator.rounds import open_published, published_result
         from deploy.show.documents import publication_json
         from deploy.show.tables import certificate_table, clamping_line, estimates_table

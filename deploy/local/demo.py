@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
-from deploy.local.population import Population, guess_question, read_population
+from deploy.local.population import ParticipantFile, guess_question, read_population
 from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
@@ -47,7 +47,7 @@ class _AnsweredQuestion:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
-    population: Population
+    population: ParticipantFile
     outcome: RoundOutcome
 
     def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:

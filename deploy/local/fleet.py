@@ -91,7 +91,7 @@ async def submit_file(
         column: where the values stand.
         groups: what the participants' budgets are drawn from, if no column states them.
         epsilon_column: where the participants' budgets stand.
-        id_column: where it stands who the participants are.
+        id_column: which column names the participants.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
         progress: called with (participants done, participants in all).

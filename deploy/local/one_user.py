@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from client.limits import LIMITS_FILE, Limits, Spent, read_limits, write_limits
+from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
 from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_publication, fetch_terms
 from client.submission import Participant, new_client_key, send
@@ -62,7 +62,7 @@ def _limits_file(directory: Path) -> Path:
     return directory / "client" / LIMITS_FILE
 
 
-def own_limits(directory: Path, **changes: float | None) -> tuple[Limits, Spent]:
+def own_limits(directory: Path, **changes: float | None) -> tuple[Limits, SpentHere]:
     """Returns the limits of a deployment's client and what it has spent; changes the limits that are given.
 
     Raises:
@@ -100,8 +100,8 @@ async def submit_one(
     """Submits one user's value and returns what became of it.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice. A user is known by the key, or else by the token. One who gives
-    neither is the one who has answered here before, if there is one: what is sealed needs the key no more.
+    to randomize twice would spend the budget twice. A user is known by the key, or else by the token. Without
+    either, it is taken to be the user that has answered here before, if there is one: what is sealed needs no key.
 
     Args:
         directory: of the deployment.
@@ -116,8 +116,8 @@ async def submit_one(
 
     Raises:
         ValueError: value, budget or key cannot be used; the client's own limits (`client.limits`) do not allow the
-            answer; or somebody has answered here under another key or token, so
-            that a lost key may be about to have the same person randomize twice.
+            answer; or someone has answered here under another key or token, so that a person with a lost key may be
+            about to randomize twice.
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
@@ -188,11 +188,11 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[st
         Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to.
     """
     deployment = read_deployment(directory)
-    trails: dict[str, bytes] = {}
+    hashes_of: dict[str, bytes] = {}
     for outbox in (_outbox(directory), Outbox(directory / "fleet" / "outbox.db")):
-        trails |= outbox.trails(round_id)
+        hashes_of |= outbox.inclusion_hashes(round_id)
         outbox.close()
-    if not trails:
+    if not hashes_of:
         kept = f"in the last {KEPT_DAYS} days"
         raise ValueError(f"nothing was submitted from {directory} in round {round_id!r} {kept}")
     async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
@@ -200,5 +200,5 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[st
         _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
         chain = certified_chain(certificate, terms, deployment)
         names = [entry.name for entry in deployment.shufflers]
-        lost = [await missing_at_hop(first, terms, chain, hop, trails) for hop in range(1, len(names) + 1)]
-        return len(trails), dict(zip(names, lost, strict=True))
+        lost = [await missing_at_hop(first, terms, chain, hop, hashes_of) for hop in range(1, len(names) + 1)]
+        return len(hashes_of), dict(zip(names, lost, strict=True))

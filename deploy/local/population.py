@@ -21,13 +21,13 @@ from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
-__all__ = ["Population", "guess_question", "read_population"]
+__all__ = ["ParticipantFile", "guess_question", "read_population"]
 
 _MAX_CATEGORIES = 64
 
 
 @dataclass(frozen=True)
-class Population:
+class ParticipantFile:
     """The participants of a file.
 
     Attributes:
@@ -75,7 +75,7 @@ def read_population(
     grid: Sequence[float] = (),
     clamp: bool = False,
     limit: int | None = None,
-) -> Population:
+) -> ParticipantFile:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
     Args:
@@ -84,7 +84,7 @@ def read_population(
         question: what the values answer.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: where each participant's `max_local_epsilon` stands.
-        id_column: where it stands who a participant is; without it, every line of every file is another person.
+        id_column: which column names the participant; without it, every line of every file is another person.
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
@@ -112,7 +112,7 @@ def read_population(
                 choose_budget(epsilon, grid)
             person = people[index][1].strip() if people else f"{digest}:{line}"
             if not person:
-                raise ValueError(f"{id_column!r} is empty; it must say who the participant is")
+                raise ValueError(f"{id_column!r} is empty; it must name the participant")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
             outside = _outside(question.mechanism, text) if clamp else None
@@ -122,7 +122,7 @@ def read_population(
             line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
-    return Population(participants, rejected, clamped)
+    return ParticipantFile(participants, rejected, clamped)
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:

@@ -1,6 +1,7 @@
 """A local deployment: every service in its own process on loopback, started and stopped from one place.
 
 The process ids stand in `DIR/processes.json`; only processes recorded there, and still what they were, are ended.
+Services end with the process that has started them, however that ends, unless they are to stay.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from deploy.directory import DEPLOYMENT_FILE, read_deployment
@@ -32,9 +34,17 @@ _STOP_S = 20.0
 class LocalDeployment:
     """The services of one directory: `up` starts those that are not running."""
 
-    def __init__(self, directory: Path, hops: int = 2, name: str = "local") -> None:
-        """Takes the deployment in a directory, and makes one with this name and number of hops where there is none."""
+    def __init__(self, directory: Path, hops: int = 2, name: str = "local", *, stays: bool = False) -> None:
+        """Takes the deployment in a directory, and makes one where there is none.
+
+        Args:
+            directory: of the deployment.
+            hops: the number of shufflers of a new deployment.
+            name: the name of a new deployment.
+            stays: whether the services that are started here go on when this process ends.
+        """
         self.directory = directory
+        self._stays = stays
         if not (directory / DEPLOYMENT_FILE).exists():
             _make(directory, name, hops)
         self._children: dict[str, subprocess.Popen[str]] = {}
@@ -76,12 +86,14 @@ class LocalDeployment:
 
     def _spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "deploy.node", name, str(self.directory)]
+        command += ["--workers", str(workers)] if workers else []
+        command += [] if self._stays else ["--until-end-of-input"]
         with (self.directory / name / "service.log").open("a") as log:
             return subprocess.Popen(
-                command + ([str(workers)] if workers else []),
+                command,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if self._stays else _input_until_we_end(),
                 text=True,
                 start_new_session=True,
             )
@@ -122,6 +134,13 @@ class LocalDeployment:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+
+
+@cache
+def _input_until_we_end() -> int:
+    """Returns the reading end of a pipe to which nothing is written; the kernel closes the other when we end."""
+    reading, _ = os.pipe()
+    return reading
 
 
 def _last_event(log: Path) -> str:

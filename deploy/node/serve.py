@@ -32,7 +32,8 @@ from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
 from runtime.service_directory import Secrets, load_secrets, load_settings
 from runtime.store import Store
-from runtime.transport import TLS, ServerTls, Transport
+from runtime.tls import ServerTls
+from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
 __all__ = ["RunningService", "serve"]
@@ -158,10 +159,17 @@ def _offered(service: RoundService) -> list[str]:
     return [one.full_name for name, one in described.items() if isinstance(service, getattr(stubs, f"{name}Servicer"))]
 
 
-async def _serve(name: str, directory: Path, workers: int | None) -> None:
-    stop = asyncio.Event()
+async def _serve(name: str, directory: Path, workers: int | None, until_end_of_input: bool) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if until_end_of_input:
+
+        def end() -> None:
+            loop.remove_reader(sys.stdin)
+            stop.set()
+
+        loop.add_reader(sys.stdin, end)
     _log.info("starting")
     running = RunningService(name, directory, workers=workers)
     await running.start()
@@ -184,10 +192,16 @@ def _notify(state: str) -> None:
             channel.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
-def serve(name: str, directory: Path, workers: int | None = None) -> None:
+def serve(name: str, directory: Path, workers: int | None = None, *, until_end_of_input: bool = False) -> None:
     """Runs the service; returns after a graceful stop.
 
     An error that ends the service is the last line of its log.
+
+    Args:
+        name: of the service in the deployment file.
+        directory: of the deployment.
+        workers: processes for the cryptography; as the service's settings say if not given.
+        until_end_of_input: also stop when standard input, a pipe to which nothing is written, is closed.
 
     Raises:
         SystemExit: with code 2 for a file or a setting that cannot be used, 1 for any other error.
@@ -197,7 +211,7 @@ def serve(name: str, directory: Path, workers: int | None = None) -> None:
     # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     try:
-        asyncio.run(_serve(name, directory, workers))
+        asyncio.run(_serve(name, directory, workers, until_end_of_input))
     except ValueError as error:
         _log.critical("the service ends: %s", error)
         raise SystemExit(2) from error

@@ -124,9 +124,9 @@ async def check_canaries(directory: Path, round_id: str, transport: Transport = 
         Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
     """
     outbox = _outbox(directory)
-    trails = outbox.trails(round_id)
+    hashes_of = outbox.inclusion_hashes(round_id)
     outbox.close()
-    if not trails:
+    if not hashes_of:
         raise ValueError(f"round {round_id!r} has no canaries of this operator")
     async with Operator(directory, transport) as operator:
         async with operator.client_channel() as channel:
@@ -135,6 +135,6 @@ async def check_canaries(directory: Path, round_id: str, transport: Transport = 
         chain = certified_chain(certificate, terms, operator.deployment)
         missing = {}
         for hop, entry in enumerate(operator.deployment.shufflers, start=1):
-            lost = await missing_at_hop(operator.channel_to(entry.name), terms, chain, hop, trails)
+            lost = await missing_at_hop(operator.channel_to(entry.name), terms, chain, hop, hashes_of)
             missing[entry.name] = len(lost)
-    return CanaryReport(len(trails), missing)
+    return CanaryReport(len(hashes_of), missing)

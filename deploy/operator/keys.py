@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
-_USAGE = x509.KeyUsage(  # of a leaf: what it signs is nobody's certificate
+_USAGE = x509.KeyUsage(  # of a leaf: it signs no other certificate
     digital_signature=True,
     content_commitment=False,
     key_encipherment=False,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.service.ledger import Entry, Ledger, Spent
 from deploy.directory import read_deployment, store_url
-from runtime.database import DEFAULT_LIMITS, open_database
+from runtime.database import DEFAULT_TIMEOUTS, open_database
 from runtime.service_directory import load_settings
 
 __all__ = ["backup_ledger", "restore_ledger", "spent"]
@@ -104,7 +104,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
         raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {error}") from error
     if backup.deployment != name:
         raise ValueError(f"{file} is a backup of deployment {backup.deployment!r}; it must be of {name!r}")
-    database = open_database(url, DEFAULT_LIMITS)
+    database = open_database(url, DEFAULT_TIMEOUTS)
     try:
         with database.begin() as connection:
             ledger = Ledger(connection)

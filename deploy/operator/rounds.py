@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +29,14 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.retrying import retrying
 from runtime.service_directory import load_secrets
-from runtime.transport import TLS, Transport, retrying
+from runtime.transport import TLS, Transport
 
 __all__ = ["Operator", "RoundSettings", "open_published", "published_result"]
 
 _PATIENCE_S = 20.0
-_TOKENS_PER_CALL = 50_000
+_PER_CALL = 50_000
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
 
 
@@ -54,7 +56,8 @@ class RoundSettings:
         min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
             The refusal does not say which budget it was.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
-        close_deadline_unix_s: when the round closes automatically; 0: only when the operator closes it.
+        close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
+            round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
     """
@@ -220,40 +223,44 @@ class Operator:
         Their hashes are registered with hop 1 and the accountant.
         """
         tokens = [secrets.token_bytes(32) for _ in range(count)]
-        for start in range(0, count, _TOKENS_PER_CALL):
-            hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _TOKENS_PER_CALL]]
+        for start in range(0, count, _PER_CALL):
+            hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _PER_CALL]]
             await self._register(pb.RegisterClientsRequest(token_hashes=hashes))
         return tokens
 
     async def revoke(self, client_keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> dict[str, int]:
-        """Has client keys and tokens admit nobody any more; returns how many were not revoked before, by service.
+        """Revokes client keys and tokens for good; returns how many were not revoked before, by service.
 
         Raises:
             Refusal: BAD_REQUEST for a key of a wrong length.
             grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does what is left.
         """
-        accountant, hop_1 = self.deployment.accountant.name, self.deployment.shufflers[0].name
         hashes = [hashlib.sha256(token).digest() for token in tokens]
-        new = dict.fromkeys(
-            (accountant, hop_1), 0
-        )  # hop 1 last: a client that has tickets may still use them until then
-        for name, call in (
-            (accountant, stubs.AccountantStub(self._channels[accountant]).RevokeClients),
-            (hop_1, stubs.ShufflerStub(self._channels[hop_1]).RevokeClients),
-        ):
-            for start in range(0, max(len(client_keys), len(hashes)), _TOKENS_PER_CALL):
-                part = slice(start, start + _TOKENS_PER_CALL)
+        revoked: dict[str, int] = {}
+        # Hop 1 last: a client that has tickets may still use them until then.
+        for name, admitting in self._admitting().items():
+            revoked[name] = 0
+            for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL):
+                part = slice(start, start + _PER_CALL)
                 request = pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part])
-                answer = await retrying(lambda: call(request, timeout=60.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
-                new[name] += answer.revoked
-        return new
+                answer = await retrying(
+                    partial(admitting.RevokeClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S
+                )
+                revoked[name] += answer.revoked
+        return revoked
 
     async def _register(self, request: pb.RegisterClientsRequest) -> None:
-        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
-        accountant = stubs.AccountantStub(self._channels[self.deployment.accountant.name])
-        calls = (accountant.RegisterClients, hop_1.RegisterClients)  # hop 1 last: whom it knows can get tickets
-        for call in calls:
-            await retrying(lambda: call(request, timeout=60.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
+        # Hop 1 last: a client that it knows can get tickets.
+        for admitting in self._admitting().values():
+            await retrying(partial(admitting.RegisterClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+
+    def _admitting(self) -> dict[str, stubs.AccountantAsyncStub | stubs.ShufflerAsyncStub]:
+        """Returns the services that keep a roster of clients: the accountant, then hop 1."""
+        accountant, hop_1 = self.deployment.accountant.name, self.deployment.shufflers[0].name
+        return {
+            accountant: stubs.AccountantStub(self._channels[accountant]),
+            hop_1: stubs.ShufflerStub(self._channels[hop_1]),
+        }
 
     async def status(self, round_id: str = "") -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
         """Returns every service's answer in the order of the chain; an error stands for one that is out of reach."""

@@ -1,6 +1,6 @@
 """One-use tokens on file: each admits one participant, with a key of the participant's own making, to one round.
 
-And their end, which is that of enrolled keys, too: what is revoked admits nobody any more.
+Revocation, of tokens and of enrolled keys, is here, too: what is revoked is no longer admitted.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Complex Morlet wavelets of three widths in eight directions are convolved with the image, and their moduli averaged in
 windows (the first order of a scattering transform). What is subtracted, and the components that are kept, come from
-random strokes that this module draws from a fixed seed: like handwriting, and nobody's. So the transform is a constant,
-the same for every data set and, up to rounding, on every machine; each image's features depend on that image alone.
+random strokes that this module draws from a fixed seed: they look like handwriting, and no person wrote them. So the
+transform is a constant, the same for every data set and, up to rounding, on every machine; each image's features depend
+on that image alone.
 """
 
 from __future__ import annotations

@@ -70,6 +70,8 @@ class _SubmissionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Submis
     """The token has admitted another key, or its key to another round."""
     SUBMISSION_CODE_TICKETS_GIVEN: _SubmissionCode.ValueType  # 10
     """This client has asked for tickets for other messages in this round."""
+    SUBMISSION_CODE_NOT_BLINDED: _SubmissionCode.ValueType  # 11
+    """GetTickets: the bytes are not two elements of the group. The client may ask again."""
 
 class SubmissionCode(_SubmissionCode, metaclass=_SubmissionCodeEnumTypeWrapper):
     """Why a submission was not accepted, or that it was. One code per cause."""
@@ -91,6 +93,8 @@ SUBMISSION_CODE_TOKEN_USED: SubmissionCode.ValueType  # 9
 """The token has admitted another key, or its key to another round."""
 SUBMISSION_CODE_TICKETS_GIVEN: SubmissionCode.ValueType  # 10
 """This client has asked for tickets for other messages in this round."""
+SUBMISSION_CODE_NOT_BLINDED: SubmissionCode.ValueType  # 11
+"""GetTickets: the bytes are not two elements of the group. The client may ask again."""
 Global___SubmissionCode: _TypeAlias = SubmissionCode  # noqa: Y015
 
 class _Lane:
@@ -684,7 +688,10 @@ class Manifest(_message.Message):
     """Fewest distinct admitted clients that may be mixed; every hop enforces it."""
     short_batch_policy: Global___ShortBatchPolicy.ValueType
     close_deadline_unix_s: _builtins.int
-    """Unix seconds after which hop 1 refuses submissions and closes the round. 0: closed by the operator."""
+    """Unix seconds after which the accountant gives no tickets and hop 1 closes the round. A round that is held because
+    too few have come goes on taking submissions until there are enough; those count whose clients have got their
+    tickets before. 0: closed by the operator.
+    """
     dishonest: _builtins.int
     """f: the certificate holds even if this many clients are dishonest."""
     delta: _builtins.float

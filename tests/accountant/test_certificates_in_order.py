@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.bounds.closed_forms import binary_delta
-from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer, certify
+from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer
 from tests.accountant.oracles.from_definitions import count_law
+from tests.support.accounting import certify_without_attack as certify
 from tests.support.drawn import drawn
 
 RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])

@@ -106,13 +106,13 @@ def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: 
 @pytest.mark.parametrize("randomizer", ["rr", "laplace", "hemisphere"])
 def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str) -> None:
     budgets = Budgets.from_tiers([(0.5, 500), (1.0, 500)])
-    found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds) for rounds in (1, 2, 8)]
-    assert found[0].epsilon < found[1].epsilon < found[2].epsilon < 8 * found[0].epsilon
-    assert "composed over 8 rounds" in found[2].method
-    for one, eight in zip(found[0].tiers, found[2].tiers, strict=True):
+    found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds, attack=False) for rounds in (1, 8)]
+    assert found[0].epsilon < found[1].epsilon < 8 * found[0].epsilon
+    assert "composed over 8 rounds" in found[1].method
+    for one, eight in zip(found[0].tiers, found[1].tiers, strict=True):
         assert one.epsilon < eight.epsilon <= 8 * one.local_epsilon
     # The other way round: the delta at that epsilon, by a curve with other points.
-    back = certify(budgets, randomizer, epsilon=found[2].epsilon, rounds=8)
+    back = certify(budgets, randomizer, epsilon=found[1].epsilon, rounds=8, attack=False)
     assert 0.9e-6 <= back.delta <= 1.01e-6
 
 

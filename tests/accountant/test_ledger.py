@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 
 import pytest
 import sqlalchemy as sa
@@ -25,10 +26,11 @@ BUDGETS = Budgets.from_tiers([(0.5, 400), (1.0, 600), (1.5, 300)])
 DELTA = 1e-6
 
 
-def entries_of(budgets: Budgets = BUDGETS, *, profiles: bool = True) -> list[Entry]:
-    found = certify(budgets, "rr", delta=DELTA, attack=False)
+@cache
+def entries_of(*, profiles: bool = True) -> Sequence[Entry]:
+    found = certify(BUDGETS, "rr", delta=DELTA, attack=False)
     curves = {
-        v.local_epsilon: c for v, c in tier_profiles(budgets, BinaryRandomizedResponse(), DELTA, adaptive_order=False)
+        v.local_epsilon: c for v, c in tier_profiles(BUDGETS, BinaryRandomizedResponse(), DELTA, adaptive_order=False)
     }
     entries = []
     for tier in found.tiers:
@@ -36,7 +38,7 @@ def entries_of(budgets: Budgets = BUDGETS, *, profiles: bool = True) -> list[Ent
         assert curve is not None
         points = profile_of(curve, tier.epsilon, tier.local_epsilon) if profiles else ()
         entries.append(Entry(tier.local_epsilon, 0.0, tier.count, tier.epsilon, DELTA, points))
-    return entries
+    return tuple(entries)
 
 
 @pytest.fixture
@@ -62,12 +64,12 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
     with engine.connect() as connection:
         spent = {one.tier: one for one in Ledger(connection).spent(4 * DELTA)}
     assert list(spent) == ["local ε 0.5", "local ε 1", "local ε 1.5", ANY_TIER]
+    whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
     for entry, one in zip(entries, spent.values(), strict=False):
         assert one.rounds == 3
         assert one.guarantee is not None
         assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
         assert one.guarantee.method == "privacy loss distributions"
-        whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
         direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
         assert direct * (1 - 1e-3) <= one.guarantee.epsilon <= direct * 1.1
     worst, top = spent[ANY_TIER].guarantee, spent["local ε 1.5"].guarantee

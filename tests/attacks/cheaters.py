@@ -24,7 +24,7 @@ from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from shuffler.inclusion import put_inclusion_list
 from shuffler.service import ShufflerService
 from tests.support import encode_report

@@ -42,7 +42,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == ["are_authentic"]  # what has the right size is worth a check
+        assert jobs == ["faults_of"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
@@ -51,7 +51,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_who_does_not_hold_a_key_learns_nothing_about_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())

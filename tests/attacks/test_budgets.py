@@ -47,7 +47,7 @@ class BelievesEverybody(AccountantService):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_budget_off_the_grid_helps_nobody(
+async def test_a_budget_off_the_grid_counts_for_nothing(
     tmp_path: Path,
 ) -> None:
     async with arena(tmp_path, 2) as deployment:

@@ -22,7 +22,7 @@ from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import RoundService, ServiceSetup
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
@@ -87,9 +87,7 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_forged_reports_are_not_published_even_by_an_analyzer_that_trusts_the_last_hop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class ForgesAll(cheaters.AfterCommitting):
         def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
             return [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports]
@@ -143,8 +141,10 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
         chain = certified_chain(certificate, terms, deployment.deployment)
         hop = 1 if at == "shuffler-1" else 2
         assert [drop.reason for drop in chain[pb.LANE_REPORT][hop - 1].drops] == ["does-not-open"]
-        trails = {str(user): one.trail for user, one in enumerate(sealed)}
-        assert await missing_at_hop(deployment.operator.channel_to(at), terms, chain, hop, trails)  # the victim knows
+        hashes_of = {str(user): one.inclusion_hashes for user, one in enumerate(sealed)}
+        assert await missing_at_hop(
+            deployment.operator.channel_to(at), terms, chain, hop, hashes_of
+        )  # the victim knows
 
 
 @pytest.mark.asyncio
@@ -177,8 +177,8 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
         await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        trails = {str(user): one.trail for user, one in enumerate(sealed)}
-        missing = await missing_at_hop(deployment.channel, terms, chain, 1, trails)
+        hashes_of = {str(user): one.inclusion_hashes for user, one in enumerate(sealed)}
+        missing = await missing_at_hop(deployment.channel, terms, chain, 1, hashes_of)
         assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
 
 
@@ -211,7 +211,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
         with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
-            await missing_at_hop(deployment.channel, terms, chain, 1, {"victim": sealed.trail})
+            await missing_at_hop(deployment.channel, terms, chain, 1, {"victim": sealed.inclusion_hashes})
         assert refused.value.code is Code.BAD_BATCH
 
 
@@ -279,15 +279,15 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
         await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        trails = {str(number): one.trail for number, one in enumerate(sealed)}
+        hashes_of = {str(number): one.inclusion_hashes for number, one in enumerate(sealed)}
         lost = {
-            name: len(await missing_at_hop(deployment.channel, terms, chain, hop, trails))
+            name: len(await missing_at_hop(deployment.channel, terms, chain, hop, hashes_of))
             for hop, name in enumerate(("shuffler-1", "shuffler-2"), start=1)
         }
         assert lost[at] == 29  # one report of the batch is left as it was
         assert at == "shuffler-1" or lost["shuffler-1"] == 0
         with pytest.raises(Refusal, match=r"must be in 1\.\.2"):
-            await missing_at_hop(deployment.channel, terms, chain, 3, trails)
+            await missing_at_hop(deployment.channel, terms, chain, 3, hashes_of)
 
 
 @pytest.mark.asyncio

@@ -121,9 +121,9 @@ def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
             if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
                 found[str(file.relative_to(HOUSE))] = names
     searches = {name for name in found if name.startswith("accountant/") and "attack" in name}
-    assert set(found) - searches == {"protocol/randomness.py", "runtime/transport.py"}
-    assert {name for name in found["runtime/transport.py"] if name.startswith("random.")} == {"random.uniform"}
-    assert "SeededRandomForTests" not in found["runtime/transport.py"]
+    assert set(found) - searches == {"protocol/randomness.py", "runtime/retrying.py"}
+    assert {name for name in found["runtime/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
+    assert "SeededRandomForTests" not in found["runtime/retrying.py"]
 
 
 def came_from(value: int, report: float, scale: float) -> bool:

@@ -189,7 +189,7 @@ async def test_a_revoked_client_is_a_stranger_to_every_service_at_once(tmp_path:
         assert told == {"shuffler-1": 2, "accountant": 2, "analyzer": 0}
 
 
-async def test_revocation_takes_nobody_out_of_a_round(tmp_path: Path) -> None:
+async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: Path) -> None:
     """Else an operator could take away those around a victim, after they have come."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -228,6 +228,21 @@ async def test_after_its_deadline_a_round_gives_no_tickets_and_takes_no_reports(
         assert refused == {"late": pb.SUBMISSION_CODE_ROUND_CLOSED}
         publication, _ = await deployment.operator.result(terms.round_id, 60.0)
         assert publication.num_reports == 25
+
+
+async def test_a_held_round_waits_for_those_that_have_tickets(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(due_in(deployment, 3600, min_batch_size=26))
+        late = await deployment.seal(terms, 1)
+        await deployment.admit(terms, await deployment.seal(terms, 25))
+        pass_time(deployment, 3601)
+        assert (await deployment.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_OPEN
+        with pytest.raises(AssertionError, match=f"'0': {pb.SUBMISSION_CODE_ROUND_CLOSED}"):
+            await deployment.seal(terms, 1)
+        assert await deployment.submit(terms, late) == [pb.SUBMISSION_CODE_ACCEPTED]
+        await deployment.operator.close_round(terms.round_id)
+        publication, _ = await deployment.operator.result(terms.round_id, 60.0)
+        assert publication.num_reports == 26
 
 
 async def test_what_waits_for_ever_is_deleted_in_the_end(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup
 from runtime.service_directory import load_secrets
-from runtime.store import RoundRow, Store, Transaction
+from runtime.store import Store
 from runtime.tasks import OPENED
+from runtime.transaction import RoundRow, Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, Arena, arena

@@ -16,7 +16,7 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings

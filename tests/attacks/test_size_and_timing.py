@@ -49,7 +49,9 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
     for value in extremes(question):
         for max_local_epsilon in (0.5, 1.9, 1e6):
             raw = without_tickets(terms, Participant(value, max_local_epsilon))
-            sizes.add((len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.trail)))
+            sizes.add(
+                (len(pb.Submission.FromString(raw.submission).envelope), len(raw.submission), len(raw.inclusion_hashes))
+            )
     assert len(sizes) == 1
     assert sizes.pop()[0] == onion.joint.sealed_size
 
@@ -168,6 +170,6 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
         await deployment.finish(terms)
         hop = deployment.service("shuffler-2")
         assert isinstance(hop, SeesItsInput)
-        came = [each.trail[:32] for each in sealed]
+        came = [each.inclusion_hashes[:32] for each in sealed]
         assert set(hop.seen) == set(came)
         assert fixed_points(hop.seen, came) == 100 if not mixing else fixed_points(hop.seen, came) < 12

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.limits import Limits, Spent, read_limits, write_limits
+from client.limits import Limits, SpentHere, read_limits, write_limits
 from client.outbox import Outbox
 from client.submission import Sealed
 from protocol.manifest import canonical, parse_terms
@@ -31,7 +31,7 @@ def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any
         Limits(**limits).check_round(terms, 1.0)
 
 
-def test_the_epsilon_max_that_counts_is_that_of_the_budget_that_would_be_used() -> None:
+def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> None:
     manifest = make_kit().manifest
     manifest.budget_grid[2].epsilon_max = 3.0
     terms = parse_terms(canonical(manifest))
@@ -40,7 +40,7 @@ def test_the_epsilon_max_that_counts_is_that_of_the_budget_that_would_be_used() 
         Limits(epsilon_max=1.0).check_round(terms, 2.0)
 
 
-def test_the_sum_of_the_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path: Path) -> None:
+def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     outbox.begin("first", "alice", 0.5, Limits(lifetime_epsilon=1.5))
     outbox.keep("first", {"alice": Sealed(b"sealed", b"", 0.5)})
@@ -52,7 +52,7 @@ def test_the_sum_of_the_local_epsilons_and_the_number_of_rounds_are_limited(tmp_
         outbox.begin("third", "alice", 0.5, Limits(lifetime_epsilon=1.5))
     with pytest.raises(ValueError, match="rounds answered would be 3; your own limit is at most 2"):
         outbox.begin("third", "alice", 0.5, Limits(max_rounds=2))
-    assert outbox.spent_in_all() == Spent(1.5, 2)
+    assert outbox.spent_in_all() == SpentHere(1.5, 2)
     outbox.close()
 
 
@@ -73,11 +73,11 @@ def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_pat
         outbox.begin("round", user, epsilon, limits)
         outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.spent_in_all() == Spent(2.0, 1)
+    assert outbox.spent_in_all() == SpentHere(2.0, 1)
     outbox.keep("round", {"alice": Sealed(b"sealed", b"", 1.0)})
     outbox.withdraw("round", "alice")
     outbox.withdraw("round", "alice under a fresh key")
-    assert outbox.spent_in_all() == Spent(1.0, 1)  # what was stored is not withdrawn
+    assert outbox.spent_in_all() == SpentHere(1.0, 1)  # what was stored is not withdrawn
     outbox.close()
 
 
@@ -90,7 +90,7 @@ def test_two_processes_do_not_spend_the_same_rest(tmp_path: Path) -> None:
     other.close()
 
 
-def test_limits_are_read_as_they_were_written_and_a_misspelt_one_is_an_error(tmp_path: Path) -> None:
+def test_limits_are_read_as_written_and_a_misspelt_one_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "client" / "limits.toml"
     assert read_limits(file) == NONE
     limits = Limits(lifetime_epsilon=1e-5, max_rounds=3, max_local_epsilon=1.0, epsilon_max=0.25, min_batch_size=500)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from client.outbox import KEPT_DAYS, Outbox
 from client.submission import Sealed
 
-BYTES, TRAIL = b"sealed submission of alice", b"trail of alice's envelope"
+BYTES, HASHES = b"sealed submission of alice", b"hashes of alice's envelope"
 
 
 def test_only_its_owner_reads_an_outbox(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_only_its_owner_reads_an_outbox(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.touch(0o644)
     outbox = Outbox(path)
-    outbox.keep("round", {"alice": Sealed(BYTES, TRAIL, 1.0)})
+    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
     assert len(list(path.parent.iterdir())) > 1  # with the log beside it
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
     outbox.close()
@@ -30,23 +30,23 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     """Reproduction: sealed submissions were kept for ever."""
     path, now = tmp_path / "outbox.db", 1e9
     outbox = Outbox(path, lambda: now)
-    outbox.keep("round", {name: Sealed(BYTES, TRAIL, 1.0) for name in ("alice", "bob")})
+    outbox.keep("round", {name: Sealed(BYTES, HASHES, 1.0) for name in ("alice", "bob")})
     outbox.acknowledge("round", ["alice"])
     now += KEPT_DAYS * 86400
     outbox.close()
     outbox = Outbox(path, lambda: now)
-    assert (set(outbox.trails("round")), set(outbox.pending("round"))) == ({"alice"}, {"bob"})
-    outbox.keep("new", {"alice": Sealed(BYTES[:6], TRAIL, 2.0)})
+    assert (set(outbox.inclusion_hashes("round")), set(outbox.pending("round"))) == ({"alice"}, {"bob"})
+    outbox.keep("new", {"alice": Sealed(BYTES[:6], HASHES, 2.0)})
     outbox.close()
     now += 1
     outbox = Outbox(path, lambda: now)
     files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert BYTES not in files
-    assert not outbox.trails("round")
+    assert not outbox.inclusion_hashes("round")
     assert not outbox.pending("round")
     assert set(outbox.pending("new")) == {"alice"}
     assert outbox.users("round") == {"alice", "bob"}
     assert outbox.spent("round", "bob") == 1.0
     with pytest.raises(IntegrityError):
-        outbox.keep("round", {"bob": Sealed(BYTES, TRAIL, 1.0)})
+        outbox.keep("round", {"bob": Sealed(BYTES, HASHES, 1.0)})
     outbox.close()

@@ -20,7 +20,8 @@ import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
 from runtime.clock import Clock, SystemClock
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 
 __all__ = [
     "ACTIONS",

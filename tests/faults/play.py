@@ -21,7 +21,7 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transport import retrying
+from runtime.retrying import retrying
 from tests.faults import oracle
 from tests.faults.faulty_store import Trap
 from tests.faults.oracle import LETTERS, Attempt, Violation

@@ -30,8 +30,6 @@ class ProcessWorld(World):
 
     played_by = "run_as_processes"
 
-    bound_s = 60.0
-
     def __init__(self, deployed: Path, root: Path) -> None:
         super().__init__(deployed, root)
         self._processes: dict[str, Process] = {}

@@ -20,7 +20,8 @@ import pytest
 from deploy.node.serve import RunningService
 from deploy.operator.keys import make_deployment
 from runtime import round_driver
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 from tests.faults.faulty_store import Trap
 from tests.faults.footprint import Ceiling, footprint

@@ -130,7 +130,7 @@ def test_every_answer_of_a_sequential_round_is_learnt_from_once(schedule: Schedu
     SEQUENTIAL.one_more()
 
 
-def test_a_sequential_round_goes_on_through_kills_rotation_a_cut_and_a_full_disk() -> None:
+def test_a_sequential_round_survives_kills_rotation_cuts_and_a_full_disk() -> None:
     steps: tuple[Step, ...] = (
         Expect("shuffler-1", "SEQUENTIAL"),
         Fault("shuffler-1", "keep the progress", "kill after", down=1),

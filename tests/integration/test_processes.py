@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.processes import LocalDeployment
-from tests.support.command_line import answer, as_process, croupier
+from tests.support.command_line import answer, as_process, croupier, stopped_with_us
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -37,10 +37,11 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("croupier") / "deployment"
-    pids = answer("up", "--dir", directory, run=as_process)["pids"]
-    assert sorted(pids) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
-    yield directory
-    stopped = answer("down", "--dir", directory, run=as_process)["stopped"]
+    with stopped_with_us(directory):
+        pids = answer("up", "--dir", directory, run=as_process)["pids"]
+        assert sorted(pids) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
+        yield directory
+        stopped = answer("down", "--dir", directory, run=as_process)["stopped"]
     assert sorted(stopped) == sorted(pids)
     assert "ERROR" not in "".join(log.read_text() for log in directory.glob("*/service.log"))
 

@@ -23,7 +23,7 @@ from tests.support import settings
 from tests.support.clients import seal_all_of
 from tests.support.rounds import Table, table
 
-NUM_GOOD = 120
+NUM_GOOD = 60
 NUM_BAD = 50
 PATIENCE_S = 120.0
 

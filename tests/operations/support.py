@@ -22,7 +22,7 @@ from deploy.local.processes import LocalDeployment
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from runtime.service_directory import Settings, load_settings
+from runtime.service_directory import ServiceSettings, load_settings
 from runtime.transport import public_channel
 from tests.support.clients import seal_all_of, submissions_of
 
@@ -67,7 +67,7 @@ async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Su
         return set((await send(channel, round_id, raw, patience_s=0)).values())
 
 
-def settings_of(directory: Path, service: str) -> Settings:
+def settings_of(directory: Path, service: str) -> ServiceSettings:
     return load_settings(directory / service)
 
 

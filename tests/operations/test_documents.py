@@ -16,7 +16,7 @@ from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
 from protocol.deployment import load_deployment
 from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import SETTINGS_FILE, Settings, load_settings
+from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -36,7 +36,7 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     (first, *_) = sample.splitlines()
     if SETTINGS_FILE in first:
         (tmp_path / SETTINGS_FILE).write_text(sample)
-        assert load_settings(tmp_path) != Settings()
+        assert load_settings(tmp_path) != ServiceSettings()
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)
@@ -48,7 +48,7 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
 def test_there_are_samples_and_the_first_names_every_setting() -> None:
     assert len(SAMPLES) >= 3
     described = set(tomllib.loads(fenced(OPERATIONS, "toml")[0]))
-    assert described == set(Settings.model_fields)
+    assert described == set(ServiceSettings.model_fields)
 
 
 def commands(page: Path) -> list[str]:

@@ -27,7 +27,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.health import Readiness, make_admin_server
 from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import Settings
+from runtime.service_directory import ServiceSettings
 from runtime.store import Store
 from runtime.transport import public_channel
 from tests.operations.support import (
@@ -279,11 +279,11 @@ async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
 def test_plaintext_ports_stay_on_loopback_unless_told_insecure() -> None:
     for name in ("admin_listen", "metrics_listen"):
         for address in ("127.0.0.1:7000", "localhost:7000"):
-            assert getattr(Settings.model_validate({name: address}), name) == address
+            assert getattr(ServiceSettings.model_validate({name: address}), name) == address
         for address in ("0.0.0.0:7000", "10.0.0.1:7000", "example.org:7000"):
             with pytest.raises(ValidationError, match="needs insecure_admin_anywhere"):
-                Settings.model_validate({name: address})
-            Settings.model_validate({name: address, "insecure_admin_anywhere": True})
+                ServiceSettings.model_validate({name: address})
+            ServiceSettings.model_validate({name: address, "insecure_admin_anywhere": True})
 
 
 def test_the_scanner_finds_a_secret_in_every_spelling() -> None:

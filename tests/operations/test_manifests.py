@@ -17,7 +17,7 @@ import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
 from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import Settings
+from runtime.service_directory import ServiceSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -119,7 +119,7 @@ def test_pods_are_hardened_and_probed_on_the_health_port() -> None:
 
 def test_the_settings_of_the_pods_are_settings() -> None:
     (config,) = of_kind("ConfigMap").values()
-    settings = Settings.model_validate(tomllib.loads(config["data"]["service.toml"]))
+    settings = ServiceSettings.model_validate(tomllib.loads(config["data"]["service.toml"]))
     ports = {PEERS: settings.listen, PUBLIC: settings.public_listen}
     ports |= {ADMIN: settings.admin_listen, METRICS: settings.metrics_listen}
     assert all(address == f"0.0.0.0:{port}" for port, address in ports.items())

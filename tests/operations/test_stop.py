@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
+from deploy.local.processes import LocalDeployment
 from protocol.errors import Refusal
 from protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
@@ -17,6 +22,30 @@ from tests.support import settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 BATCH = 20
+
+
+STARTS_AND_IS_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from deploy.local.processes import LocalDeployment
+LocalDeployment(Path(sys.argv[1]), 1, stays=sys.argv[2] == "stays").up(["analyzer"], 1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_services_end_with_the_process_that_started_them(tmp_path: Path, stays: bool) -> None:
+    """Reproduction: tests and demonstrations that were killed left their services behind."""
+    program = [sys.executable, "-c", STARTS_AND_IS_KILLED, str(tmp_path / "d"), "stays" if stays else "goes"]
+    assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
+    local = LocalDeployment(tmp_path / "d")
+    assert not stays or local.down() == ["analyzer"]
+    deadline = time.monotonic() + PATIENCE_S
+    while local.pids():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (*_, last) = (tmp_path / "d" / "analyzer" / "service.log").read_text().splitlines()
+    assert json.loads(last)["event"] == "stopped"
 
 
 @pytest.mark.asyncio

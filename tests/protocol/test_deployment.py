@@ -9,7 +9,7 @@ import pytest
 from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
 from protocol.deployment import load_deployment
-from runtime.service_directory import Settings, load_secrets, load_settings
+from runtime.service_directory import ServiceSettings, load_secrets, load_settings
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
     ],
 )
 def test_bad_settings_are_named(tmp_path: Path, line: str, message: str) -> None:
-    assert load_settings(tmp_path) == Settings()
+    assert load_settings(tmp_path) == ServiceSettings()
     (tmp_path / "service.toml").write_text(line)
     with pytest.raises(ValueError, match=message):
         load_settings(tmp_path)

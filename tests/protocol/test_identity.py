@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from protocol.errors import SignatureError
 from protocol.identity import (
     Identity,
     Kind,
     document_hash,
+    has_small_order,
     sign_submission,
     submission_is_authentic,
     verify_signature,
@@ -77,6 +79,33 @@ def test_submissions_are_bound_to_client_round_and_envelope() -> None:
         if not change.get("signature", b"x"):
             altered.ClearField("signature")
         assert not submission_is_authentic("round-1", altered), change
+
+
+SMALL_ORDER = [
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",  # y = -1; and with y + p instead of y:
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+]
+"""Every point of order 1, 2, 4 or 8 of Ed25519, with the sign of x that has the bit 0; in any encoding."""
+
+
+def test_a_key_of_small_order_signs_nothing() -> None:
+    for key in SMALL_ORDER:
+        other_sign = key[:-1] + bytes([key[-1] | 0x80])
+        assert has_small_order(key)
+        assert has_small_order(other_sign)
+    assert not any(has_small_order(Identity("x", bytes([seed]) * 32).public_key) for seed in range(50))
+    identity = SMALL_ORDER[1]
+    for_all = identity + bytes(32)  # R = the neutral element, S = 0
+    Ed25519PublicKey.from_public_bytes(identity).verify(for_all, b"any message")
+    assert not submission_is_authentic("any round", Submission(client_key=identity, signature=for_all))
 
 
 def test_hashes_tell_kinds_apart() -> None:

@@ -34,7 +34,7 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
     onion = Onion(kit.terms)
     record, tickets = BudgetRecord(encode_budget(0.5, 0.0), SALT), (b"r" * 64, b"p" * 64)
     sealed = onion.seal_report(encode_report(1))
-    envelope, trail = onion.wrap(sealed, record, tickets)
+    envelope, hashes = onion.wrap(sealed, record, tickets)
     report, parameter = onion.split(peel(kit, Lane.LANE_JOINT, 1, "shuffler-1", envelope))
     passed_on = [report, parameter]
     for hop in range(2, hops + 1):
@@ -43,7 +43,7 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
         report = peel(kit, Lane.LANE_REPORT, hop, f"shuffler-{hop}", report)
         parameter = peel(kit, Lane.LANE_PARAMETER, hop, f"shuffler-{hop}", parameter)
         passed_on += [report, parameter]
-    assert trail == b"".join(hashlib.sha256(one).digest() for one in passed_on)
+    assert hashes == b"".join(hashlib.sha256(one).digest() for one in passed_on)
     assert len(report) == onion.arriving_size(Lane.LANE_REPORT, HOP_ANALYZER)
     held = peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", report)
     assert split_report(held) == (tickets[0], sealed)
@@ -55,7 +55,7 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
     assert decode_budget(record.budget) == (0.5, 0.0)
 
 
-def test_the_analyzer_alone_opens_no_report_and_neither_does_the_accountant() -> None:
+def test_neither_the_analyzer_nor_the_accountant_alone_opens_a_report() -> None:
     kit = make_kit(hops=1)
     onion = Onion(kit.terms)
     joint = wrapped(onion, 0).envelope

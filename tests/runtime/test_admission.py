@@ -19,7 +19,8 @@ from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from runtime import admission as room
 from runtime.admission import Admission
-from runtime.store import Store, Transaction
+from runtime.store import Store
+from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 from tests.support import make_kit
 
@@ -86,6 +87,15 @@ async def test_each_cause_has_its_code_and_disturbs_no_others(store: Store, pool
         ACCEPTED,
     ]
     assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_key_of_small_order_is_not_registered(store: Store, pool: WorkerPool) -> None:
+    admission = await opened(store, pool)
+    with pytest.raises(Refusal, match="key 2 is a point of small order") as refused:
+        await admission.register([public(6), bytes(32)])
+    assert refused.value.code is Code.BAD_REQUEST
+    assert public(6) not in await store.run("look", lambda tx: tx.client_keys())
 
 
 @pytest.mark.asyncio
@@ -312,9 +322,7 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
 
 
 @pytest.mark.asyncio
-async def test_who_is_revoked_while_a_submission_waits_is_left_out_and_others_are_not(
-    store: Store, pool: WorkerPool
-) -> None:
+async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(store: Store, pool: WorkerPool) -> None:
     admission, token = await opened(store, pool), b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
     await admission.register([], hashes)

@@ -105,7 +105,7 @@ async def test_the_oldest_message_that_has_not_arrived_makes_room_for_a_new_one(
 
 
 @pytest.mark.asyncio
-async def test_messages_in_work_are_not_turned_away_and_count_for_what_they_have() -> None:
+async def test_messages_in_work_stay_and_count_for_what_they_have() -> None:
     room = Room(4 * MESSAGE_BYTES)
     with room.hold("a", pinned=False) as first:
         with pytest.raises(Refusal, match="fill the room"), room.hold("a", pinned=False):

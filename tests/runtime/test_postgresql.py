@@ -19,8 +19,9 @@ import sqlalchemy as sa
 
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
-from runtime.database import Limits
-from runtime.store import Store, Transaction
+from runtime.database import Timeouts
+from runtime.store import Store
+from runtime.transaction import Transaction
 from tests.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32
@@ -103,8 +104,8 @@ class Wire:
 
 
 @contextmanager
-def relayed(server: Server, limits: Limits) -> Iterator[tuple[Store, Wire]]:
-    with closing(Wire(server.new_database())) as wire, closing(Store(wire.url, WRAPPING_KEY, limits)) as store:
+def relayed(server: Server, timeouts: Timeouts) -> Iterator[tuple[Store, Wire]]:
+    with closing(Wire(server.new_database())) as wire, closing(Store(wire.url, WRAPPING_KEY, timeouts)) as store:
         yield store, wire
 
 
@@ -124,7 +125,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._database, "_limits", Limits(transaction_s=0.2, erase_s=0.2))
+        patch.setattr(store._database, "_timeouts", Timeouts(transaction_s=0.2, erase_s=0.2))
         wire.silent = True
         yield
         wire.silent = False
@@ -139,7 +140,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
     await put(store, "after")
     assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
     with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
-        Store(url, WRAPPING_KEY, Limits(lock_s=0.2))
+        Store(url, WRAPPING_KEY, Timeouts(lock_s=0.2))
     store.close()
 
 
@@ -165,7 +166,7 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(post
 
 @pytest.mark.asyncio
 async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: Server) -> None:
-    with relayed(postgresql, Limits(connect_s=2)) as (store, wire):
+    with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
         wire.down = True
         wire.cut()
@@ -183,7 +184,7 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
 
 @pytest.mark.asyncio
 async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: Server) -> None:
-    with relayed(postgresql, Limits(connect_s=2)) as (store, wire):
+    with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
         with silence(store, wire), pytest.raises(Refusal) as refused:
             await asyncio.wait_for(put(store, "meanwhile"), 30)
@@ -197,7 +198,7 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
 @pytest.mark.asyncio
 async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY, Limits(statement_s=0.2, lock_s=0.1))
+    store = Store(url, WRAPPING_KEY, Timeouts(statement_s=0.2, lock_s=0.1))
     with pytest.raises(Refusal) as refused:
         await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT pg_sleep(60)")))
     assert refused.value.code is Code.STORE_FAILED
@@ -214,7 +215,7 @@ async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql:
 
 @pytest.mark.asyncio
 async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(postgresql: Server) -> None:
-    with relayed(postgresql, Limits(connect_s=2, lock_s=0.2)) as (store, wire):
+    with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
         other = Store(wire._server.render_as_string(hide_password=False), WRAPPING_KEY)
         with pytest.raises(Refusal) as refused:
@@ -280,7 +281,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
         await store.erase_log()
         postgresql.execute("CHECKPOINT")
         after = files_of(postgresql, url)
-        assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 6
+        assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 7
         assert BODY[::-1][:64] in after
     backup.dispose()
     store.close()
@@ -289,7 +290,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 @pytest.mark.asyncio
 async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY, Limits(lock_s=0.1))
+    store = Store(url, WRAPPING_KEY, Timeouts(lock_s=0.1))
     await put(store, "kept")
     backup = sa.create_engine(url)
     with backup.begin() as connection:

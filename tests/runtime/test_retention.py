@@ -17,7 +17,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock
-from runtime.transport import retrying
+from runtime.retrying import retrying
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
@@ -55,7 +55,7 @@ async def refused(call: Any) -> Refusal:
     return raised.value
 
 
-async def test_a_finished_round_is_kept_for_its_days_and_then_only_its_result_is_left(tmp_path: Path) -> None:
+async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "keep_days = 7\n") as at:
         terms = await at.operator.open_round(settings())
         (token,) = await at.operator.issue_tokens(1)

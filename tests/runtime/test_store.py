@@ -23,8 +23,9 @@ from accountant.service.ledger import Entry, Ledger
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
-from runtime.database import Limits
-from runtime.store import Store, Transaction
+from runtime.database import Timeouts
+from runtime.store import Store
+from runtime.transaction import Transaction
 from tests.support.lanes import chunks
 
 PAIR = KeyPair(b"public" * 5, b"very private key bytes of a round")
@@ -222,7 +223,7 @@ async def test_a_name_that_no_database_can_hold_is_a_bad_request_or_unknown(stor
 def test_a_second_writer_is_refused_until_the_first_has_gone(database_url: str) -> None:
     first = Store(database_url, WRAPPING_KEY)
     with pytest.raises(ValueError, match="in use by another process; one service is one process"):
-        Store(database_url, WRAPPING_KEY, Limits(lock_s=0.2))
+        Store(database_url, WRAPPING_KEY, Timeouts(lock_s=0.2))
     first.close()
     Store(database_url, WRAPPING_KEY).close()
 
@@ -247,7 +248,7 @@ def test_kill_minus_nine_keeps_what_was_committed_and_frees_the_lock(database_ur
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "in the middle"
         with pytest.raises(ValueError, match="in use by another process"):
-            Store(database_url, WRAPPING_KEY, Limits(lock_s=0.2))
+            Store(database_url, WRAPPING_KEY, Timeouts(lock_s=0.2))
         os.kill(process.pid, signal.SIGKILL)
 
     async def read(store: Store) -> list[bytes | None]:

@@ -23,8 +23,9 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.limits import MESSAGE_BYTES
 from runtime.logs import JsonFormatter
 from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, Settings, load_secrets
-from runtime.transport import TLS, ServerTls, Transport, caller_name
+from runtime.service_directory import Secrets, ServiceSettings, load_secrets
+from runtime.tls import ServerTls, caller_name
+from runtime.transport import TLS, Transport
 from tests.load.http2 import calling
 from tests.support.in_memory import Network
 
@@ -103,7 +104,7 @@ async def placed(directory: Path, transport: Transport) -> AsyncIterator[Place]:
     server = transport.make_server(8, Metrics(), tls)
     stubs.add_ShufflerServicer_to_server(echo, server)
     stubs.add_RoundControlServicer_to_server(echo, server)
-    transport.add_ports(server, entry, tls, Settings())
+    transport.add_ports(server, entry, tls, ServiceSettings())
     await server.start()
     try:
         yield Place(transport, directory, deployment, echo, server)
@@ -180,7 +181,7 @@ async def test_a_refused_call_writes_a_short_line_and_many_write_few(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A call of 8 KB wrote a line of 24 KB."""
-    caplog.set_level(logging.INFO, "runtime.transport")
+    caplog.set_level(logging.INFO, "runtime.guard")
     async with placed(tmp_path, Network().transport) as place, place.as_client() as channel:
         stub = stubs.ShufflerStub(channel)
         with pytest.raises(grpc.aio.AioRpcError):

@@ -51,6 +51,11 @@ class Person:
         return np.frombuffer(parameters, dtype="<f4").astype(np.float64) - self.point
 
 
+def num_present(shuffler: Any, round_id: str) -> int:
+    """Returns how many clients of a round hop 1 can ask at the moment."""
+    return sum(of == round_id for of, _ in shuffler.attendance._place)
+
+
 def people(count: int) -> dict[str, Person]:
     return {f"user {index}": Person(np.array([1.0, 0.0, 0.0]), (2.0, 4.0)[index % 2]) for index in range(count)}
 

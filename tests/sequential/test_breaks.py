@@ -15,7 +15,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from shuffler.sequential_order import PROGRESS
 from shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Table, laid, people, settings, task
+from tests.sequential.support import DIMENSION, Table, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -118,12 +118,12 @@ async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Pat
         assert isinstance(first, ShufflerService)
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=2.0))
         for _ in range(8):
-            while first.attendance.num_present(terms.round_id) < 6:
+            while num_present(first, terms.round_id) < 6:
                 await asyncio.sleep(0.05)
                 assert not taking.done(), taking.exception()
             await asyncio.sleep(0.1)  # the clients have heard of it, too
             first.attendance.hang_up()
-            while first.attendance.num_present(terms.round_id) == 6:  # noqa: ASYNC110
+            while num_present(first, terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await table.operator.close_round(terms.round_id, end_sequential=True)
         assert (await taking).report.num_answers == 0

@@ -18,7 +18,7 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from shuffler.service import ShufflerService
-from tests.sequential.support import Table, laid, people, settings, signed_answer, task
+from tests.sequential.support import Table, laid, num_present, people, settings, signed_answer, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
@@ -175,7 +175,7 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        while first.attendance.num_present(terms.round_id) < 3:  # noqa: ASYNC110
+        while num_present(first, terms.round_id) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_DISPOSED
         with pytest.raises(Refusal, match="the round has ended without a result"):

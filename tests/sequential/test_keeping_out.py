@@ -89,7 +89,7 @@ async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) ->
         await table.result(terms)
 
 
-async def test_streams_of_strangers_and_many_streams_of_one_client_keep_no_other_out(tmp_path: Path) -> None:
+async def test_strangers_and_many_streams_of_one_client_keep_no_other_out(tmp_path: Path) -> None:
     """48 streams of one address filled its share: strangers kept a place for 20 s each, and one client any number."""
     async with laid(tmp_path, 1) as table, AsyncExitStack() as streams:
         group = people(8)

@@ -15,7 +15,7 @@ from protocol.v1 import messages_pb2 as pb
 from shuffler.attendance import MAX_ATTENDANCES
 from shuffler.sequential_order import secret_order
 from shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, laid, people, settings, task
+from tests.sequential.support import DIMENSION, Person, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -201,7 +201,7 @@ async def test_a_gateway_attends_for_more_users_than_fit_a_message(tmp_path: Pat
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
         assert isinstance(first, ShufflerService)
-        while first.attendance.num_present(terms.round_id) < len(group):  # noqa: ASYNC110
+        while num_present(first, terms.round_id) < len(group):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await table.operator.close_round(terms.round_id, end_sequential=True)
         await taking

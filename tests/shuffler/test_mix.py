@@ -13,7 +13,7 @@ from protocol.onion import Onion
 from protocol.v1.messages_pb2 import Lane
 from runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
 from runtime.tasks import OPENED, Record, open_layer
-from shuffler.mixing import DOES_NOT_OPEN, REPEATED, Survey, Window, draw_orders
+from shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
 from tests.support import make_kit
 
 
@@ -51,7 +51,7 @@ def mixed(contents: Sequence[bytes], kept: bytes, order: Sequence[int], per_wind
     batch = [Record(b"", OPENED, content) for content in contents]
     items: list[bytes] = []
     for start in range(0, len(order), per_window):
-        window = Window(bytearray(kept), order, start, min(start + per_window, len(order)))
+        window = OrderWindow(bytearray(kept), order, start, min(start + per_window, len(order)))
         for page in range(0, len(batch), per_page):
             window.add(batch[page : page + per_page])
         items += window.items

@@ -15,7 +15,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime import round_driver
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 
-__all__ = ["Said", "answer", "as_process", "croupier"]
+__all__ = ["Said", "answer", "as_process", "croupier", "stopped_with_us"]
 
 
 class Said(NamedTuple):
@@ -36,6 +37,15 @@ def as_process(*arguments: str | Path, expect: int = 0) -> Said:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return Said(done.stdout, done.stderr)
+
+
+@contextmanager
+def stopped_with_us(directory: Path) -> Iterator[None]:
+    """Has `croupier down` run when this process is killed inside the block, of which `croupier up` knows nothing."""
+    down = f'cat >/dev/null; exec "{sys.executable}" -m deploy.cli down --dir "{directory}"'
+    with subprocess.Popen(["/bin/sh", "-c", down], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as guard:
+        yield
+        guard.kill()
 
 
 def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = croupier, **how: Any) -> Any:

@@ -1,7 +1,7 @@
 """A transport without sockets: channels whose calls go straight to the handlers of a server in the same event loop.
 
 Everything of ours that stands between caller and handler is the real thing: messages go through bytes both ways, the
-guard of `runtime.transport` stands before every call, and a caller is known by a certificate that has to be pinned
+guard of `runtime.guard` stands before every call, and a caller is known by a certificate that has to be pinned
 on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/runtime/test_transport_contract.py` holds this
 transport and the real one to the same behaviour.
 """
@@ -20,10 +20,12 @@ import grpc
 import grpc.aio
 
 from protocol.deployment import ServiceEntry
+from runtime.guard import make_guard
 from runtime.limits import MESSAGE_BYTES
 from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, Settings
-from runtime.transport import ServerTls, Transport, make_guard
+from runtime.service_directory import Secrets, ServiceSettings
+from runtime.tls import ServerTls
+from runtime.transport import Transport
 
 __all__ = ["MemoryLink", "Network"]
 
@@ -43,7 +45,7 @@ class Network:
     def _make_server(self, concurrent_calls: int, metrics: Metrics, tls: ServerTls) -> Any:
         return _Server(self, make_guard(concurrent_calls, metrics, tls))
 
-    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: Settings) -> None:
+    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: ServiceSettings) -> None:
         server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))
         if entry.public_address:
             server.ports.append(_Port(settings.public_listen or entry.public_address, server, tls, for_peers=False))

@@ -7,7 +7,7 @@ from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import RoundService
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 
 __all__ = ["chunks", "lane_in"]
 

@@ -78,7 +78,7 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
 @pytest.mark.xdist_group("processes")
 def test_an_epoch_of_digits_through_a_deployment(tmp_path: Path) -> None:
     """The whole of it as its user has it: a command, a deployment of its own, 1,297 users. Other tests share one."""
-    options = ("--features", "scattering", "--clipping-norm", "0.3", "--epochs", "1", "--out", str(tmp_path))
+    options = ("--epochs", "1", "--out", str(tmp_path))
     command = [sys.executable, "-m", "deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def test_an_epoch_of_digits_through_a_deployment(tmp_path: Path) -> None:
     assert found["certificate"]["everyone_else_colludes"] == 2.0
     assert not any("simulated" in line for line in found["certificate"]["assumptions"])
     assert found["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
-    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (1210,)
+    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
     assert json.loads((tmp_path / "training.json").read_text()) == found
     assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
     # Reproduction: a second run went on from a checkpoint whose deployment was gone.

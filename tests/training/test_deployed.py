@@ -23,7 +23,7 @@ from deploy.training.models import load_model
 from deploy.training.privacy import Batch, UserSpending
 from protocol.errors import Code, Refusal
 from protocol.questions import Question
-from runtime.store import Transaction
+from runtime.transaction import Transaction
 from tests.support import InProcess, Threads, in_memory
 
 USERS = 60

@@ -49,7 +49,7 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     assert len(said) == len(outcomes) == 14
 
 
-def test_a_page_without_a_place_for_the_rows_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+def test_a_page_without_a_place_for_rows_is_refused_before_training(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- results -->\n<!-- end of results -->\n")
     said: list[str] = []

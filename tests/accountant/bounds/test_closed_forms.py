@@ -19,9 +19,9 @@ from croupier import (
     KaryRandomizedResponse,
     OneBitMean,
     Randomizer,
-    certify,
 )
 from tests.accountant.oracles.from_definitions import VECTORS, blanket_delta, worst_delta
+from tests.support.accounting import certify_without_attack as certify
 
 ROUNDING = 1e-14
 """Of the brute force, which adds a few hundred doubles below 1."""
@@ -223,14 +223,14 @@ def test_bad_randomizers_are_refused(name: str, parameters: dict[str, int]) -> N
 def test_budgets_near_the_limit_of_floats_keep_their_last_threshold(randomizer: Randomizer) -> None:
     """Found by attacking: a threshold whose slope was within an ulp of 1 passed the last count, and delta was 0."""
     local, epsilon = 27.687, 27.68694
-    certified = certify([local] * 65, randomizer, epsilon=epsilon, attack=False).delta
+    certified = certify([local] * 65, randomizer, epsilon=epsilon).delta
     # Everybody else tells the truth with certainty 1 - 1e-12 and holds the other value: the victim's report is seen.
     seen = -math.expm1(epsilon - local) * 0.999
     assert certified >= seen > 5e-5
 
 
 def test_the_worst_case_is_found_for_more_users() -> None:
-    found = certify([2.0] * 3000, "rr", delta=1e-6)
+    found = certify([2.0] * 3000, "rr", delta=1e-6, attack=True)
     assert found.lower_bound is not None
     assert found.lower_bound.epsilon <= found.epsilon <= found.lower_bound.epsilon * 1.002
-    assert found.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket", attack=False).epsilon
+    assert found.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket").epsilon

@@ -1,0 +1,477 @@
+"""What one transaction of a service can read and change: rounds, their keys, who is admitted, batches and documents.
+
+The tables are here, in SQL through SQLAlchemy. Private keys are wrapped with the service's storage key. What the bytes
+mean is the business of the roles; how transactions run is `runtime.store`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from protocol.envelope import KeyPair
+from protocol.errors import Code, Refusal
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["METADATA", "RoundRow", "Transaction"]
+
+_KEYS_AT_ONCE = 1000
+_PAGE_BYTES, _UNOPENED_BYTES, _ROWS_PER_PAGE = 4 * 1024 * 1024, 512 * 1024, 2000
+_OPEN_END = 0
+"""The number of chunks of a lane that grows until it is closed."""
+METADATA = sa.MetaData()
+_rounds = sa.Table(
+    "rounds",
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
+    sa.Column("round_id", sa.String, unique=True, nullable=False),
+    sa.Column("suite", sa.String, nullable=False),
+    sa.Column("state", sa.Integer, nullable=False),
+    sa.Column("manifest", sa.LargeBinary, nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+    sa.Column("bytes_sent", sa.BigInteger, nullable=False),
+)
+_keys = sa.Table(
+    "round_keys",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("purpose", sa.String, primary_key=True),
+    sa.Column("public", sa.LargeBinary, nullable=False),
+    sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
+)
+_clients = sa.Table("clients", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
+_tokens = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("token_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary),
+    sa.Column("round_id", sa.String),
+)
+_revoked = sa.Table("revoked", METADATA, sa.Column("key_or_hash", sa.LargeBinary, primary_key=True))
+_submissions = sa.Table(
+    "submissions",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary, primary_key=True),
+    sa.Column("envelope_hash", sa.LargeBinary, nullable=False),
+)
+_chunks = sa.Table(
+    "chunks",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("direction", sa.String, primary_key=True),
+    sa.Column("lane", sa.Integer, primary_key=True),
+    sa.Column("chunk_index", sa.Integer, primary_key=True),
+    sa.Column("chunk_count", sa.Integer, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("ciphertexts", sa.LargeBinary),
+)
+_opened = sa.Table(
+    "opened",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("lane", sa.Integer, primary_key=True),
+    sa.Column("chunk_index", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+_documents = sa.Table(
+    "documents",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("kind", sa.String, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+_ends = sa.Table(
+    "round_ends",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("unix_s", sa.BigInteger, nullable=False),
+)
+_probe = sa.Table(
+    "probe",
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+_costs = sa.Table(
+    "costs",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("stage", sa.String, primary_key=True),
+    sa.Column("wall_s", sa.Float, nullable=False),
+    sa.Column("cpu_s", sa.Float, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A round as this service knows it. `manifest` is a serialised Signed, empty until the round opens."""
+
+    round_id: str
+    suite: str
+    state: pb.RoundState.ValueType
+    manifest: bytes
+    problem: str
+    bytes_sent: int
+
+
+class Transaction:
+    """What can be read and changed inside one transaction."""
+
+    def __init__(self, connection: sa.Connection, wrapping_key: bytes) -> None:
+        self._db = connection
+        self._cipher = ChaCha20Poly1305(wrapping_key)
+
+    @property
+    def connection(self) -> sa.Connection:
+        """For a room with tables of its own, which have to change in the same transaction."""
+        return self._db
+
+    # ------------------------------------------------------------- rounds
+
+    def find_round(self, round_id: str) -> RoundRow | None:
+        """Returns the round, or None if this service has never heard of it."""
+        rows = self._select_rounds(_rounds.c.round_id == round_id)
+        return rows[0] if rows else None
+
+    def round(self, round_id: str) -> RoundRow:
+        """Returns the round; raises Refusal UNKNOWN_ROUND if this service has never heard of it."""
+        row = self.find_round(round_id)
+        if row is None:
+            raise Refusal(Code.UNKNOWN_ROUND, repr(round_id))
+        return row
+
+    def rounds(self, limit: int | None = None) -> list[RoundRow]:
+        """Returns all rounds, or so many, newest first."""
+        return self._select_rounds(sa.true(), limit)
+
+    def newest_open_round(self) -> RoundRow | None:
+        """Returns the newest round that takes submissions, or None."""
+        rows = self._select_rounds(_rounds.c.state == pb.ROUND_STATE_OPEN, 1)
+        return rows[0] if rows else None
+
+    def _select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
+        rows = self._db.execute(sa.select(_rounds).where(where).order_by(_rounds.c.serial.desc()).limit(limit))
+        return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
+
+    def add_round(self, round_id: str, suite: str, keys: Mapping[str, KeyPair]) -> None:
+        """Adds a round that is PREPARED, with its key pairs, private halves wrapped."""
+        self._db.execute(
+            _rounds.insert().values(
+                round_id=round_id,
+                suite=suite,
+                state=pb.ROUND_STATE_PREPARED,
+                manifest=b"",
+                problem="",
+                bytes_sent=0,
+            )
+        )
+        for purpose, pair in keys.items():
+            self.put_key(round_id, purpose, pair)
+
+    def update_round(self, round_id: str, **values: Any) -> None:
+        """Sets columns of a round: state, manifest, problem, bytes_sent."""
+        self._db.execute(_rounds.update().where(_rounds.c.round_id == round_id).values(**values))
+
+    def add_cost(self, round_id: str, stage: str, wall_s: float, cpu_s: float) -> None:
+        """Adds to what a stage has cost so far."""
+        here = (_costs.c.round_id == round_id) & (_costs.c.stage == stage)
+        changed = self._db.execute(
+            _costs.update().where(here).values(wall_s=_costs.c.wall_s + wall_s, cpu_s=_costs.c.cpu_s + cpu_s)
+        )
+        if not changed.rowcount:
+            self._db.execute(_costs.insert().values(round_id=round_id, stage=stage, wall_s=wall_s, cpu_s=cpu_s))
+
+    def costs(self, round_id: str) -> list[pb.StageCost]:
+        """Returns what each stage has cost so far."""
+        rows = self._db.execute(sa.select(_costs).where(_costs.c.round_id == round_id))
+        return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
+
+    def round_counts(self) -> dict[tuple[pb.RoundState.ValueType, bool], int]:
+        """Returns the number of rounds by state and by whether they have a problem."""
+        troubled = _rounds.c.problem != ""
+        counts = sa.select(_rounds.c.state, troubled.label("troubled"), sa.func.count().label("number"))
+        rows = self._db.execute(counts.group_by(_rounds.c.state, troubled))
+        return {(row.state, bool(row.troubled)): row.number for row in rows}
+
+    def probe(self, num_bytes: int) -> None:
+        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
+        self._db.execute(_probe.delete())
+        self._db.execute(_probe.insert().values(serial=1, content=os.urandom(num_bytes)))
+
+    # ------------------------------------------------------------- keys
+
+    def put_key(self, round_id: str, purpose: str, pair: KeyPair) -> None:
+        """Adds a key pair of a round, its private half wrapped."""
+        nonce = os.urandom(12)
+        wrapped = nonce + self._cipher.encrypt(nonce, pair.private, f"{round_id}\0{purpose}".encode())
+        self._db.execute(
+            _keys.insert().values(round_id=round_id, purpose=purpose, public=pair.public, wrapped_private=wrapped)
+        )
+
+    def keys(self, round_id: str) -> dict[str, KeyPair]:
+        """Returns the key pairs of a round by purpose; empty once they are destroyed."""
+        pairs: dict[str, KeyPair] = {}
+        for row in self._db.execute(sa.select(_keys).where(_keys.c.round_id == round_id)):
+            nonce, body = row.wrapped_private[:12], row.wrapped_private[12:]
+            private = self._cipher.decrypt(nonce, body, f"{round_id}\0{row.purpose}".encode())
+            pairs[row.purpose] = KeyPair(row.public, private)
+        return pairs
+
+    def destroy_keys(self, round_id: str) -> None:
+        """Deletes the private keys of a round."""
+        self._db.execute(_keys.delete().where(_keys.c.round_id == round_id))
+
+    # ------------------------------------------------------------- admission
+
+    def add_clients(self, client_keys: Iterable[bytes]) -> None:
+        """Registers clients; those that are registered already stay."""
+        rows = [{"client_key": key} for key in client_keys]
+        if rows:
+            self._db.execute(_clients.insert(), rows)
+
+    def client_keys(self) -> set[bytes]:
+        """Returns the public keys of all registered clients, revoked ones among them."""
+        return set(self._db.execute(sa.select(_clients.c.client_key)).scalars())
+
+    def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
+        """Notes client keys and hashes of tokens that are no longer admitted; none of them may stand there already."""
+        rows = [{"key_or_hash": one} for one in keys_and_hashes]
+        if rows:
+            self._db.execute(_revoked.insert(), rows)
+
+    def revoked(self) -> set[bytes]:
+        """Returns all client keys and hashes of tokens that have been revoked."""
+        return set(self._db.execute(sa.select(_revoked)).scalars())
+
+    def num_revoked(self) -> int:
+        """Returns how many client keys and hashes of tokens have been revoked."""
+        return self._db.execute(sa.select(sa.func.count()).select_from(_revoked)).scalar_one()
+
+    def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
+        rows = [{"token_hash": token_hash} for token_hash in token_hashes]
+        if rows:
+            self._db.execute(_tokens.insert(), rows)
+
+    def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
+        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
+
+        Where the round has been deleted, both are empty.
+        """
+        rows = self._db.execute(sa.select(_tokens))
+        return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
+
+    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
+        """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
+        free = (_tokens.c.token_hash == token_hash) & _tokens.c.client_key.is_(None)
+        changed = self._db.execute(_tokens.update().where(free).values(client_key=client_key, round_id=round_id))
+        if not changed.rowcount:
+            raise Refusal(Code.TOKEN_USED)
+
+    def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Adds (client_key, envelope_hash) rows; a client that stands there already is an error."""
+        self._db.execute(
+            _submissions.insert(),
+            [{"round_id": round_id, "client_key": key, "envelope_hash": name} for key, name in rows],
+        )
+
+    def submission_hashes(self, round_id: str, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+        """Returns the envelope hash by client, of all who have submitted or of these."""
+        here = sa.select(_submissions.c.client_key, _submissions.c.envelope_hash)
+        here = here.where(_submissions.c.round_id == round_id)
+        if client_keys is None:
+            return {row.client_key: row.envelope_hash for row in self._db.execute(here)}
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(client_keys), _KEYS_AT_ONCE):
+            rows = self._db.execute(
+                here.where(_submissions.c.client_key.in_(client_keys[start : start + _KEYS_AT_ONCE]))
+            )
+            found |= {row.client_key: row.envelope_hash for row in rows}
+        return found
+
+    def num_submissions(self, round_id: str) -> int:
+        """Returns how many clients have submitted in a round."""
+        count = sa.select(sa.func.count()).select_from(_submissions).where(_submissions.c.round_id == round_id)
+        return self._db.execute(count).scalar_one()
+
+    # ------------------------------------------------------------- batches
+
+    def put_chunk(
+        self, round_id: str, direction: str, lane: int, chunk_index: int, chunk_count: int, ciphertexts: bytes
+    ) -> bool:
+        """Adds a chunk, and returns whether it is new; the same again changes nothing, even after it was forgotten.
+
+        Raises:
+            Refusal: CONFLICT if the chunk exists with different content or the batch with a different length.
+        """
+        here = _of(round_id, direction, lane)
+        counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here).limit(1)).scalars())
+        known = self._db.execute(sa.select(_chunks.c.digest).where(here & (_chunks.c.chunk_index == chunk_index)))
+        existing = known.scalar_one_or_none()
+        chunk_digest = hashlib.sha256(ciphertexts).digest()
+        if counts - {chunk_count} or (existing is not None and existing != chunk_digest):
+            raise Refusal(Code.CONFLICT, f"chunk {chunk_index} of {chunk_count} in lane {lane}")
+        if existing is None:
+            self._db.execute(
+                _chunks.insert().values(
+                    round_id=round_id,
+                    direction=direction,
+                    lane=lane,
+                    chunk_index=chunk_index,
+                    chunk_count=chunk_count,
+                    digest=chunk_digest,
+                    ciphertexts=ciphertexts,
+                )
+            )
+        return existing is None
+
+    def append_chunk(self, round_id: str, lane: int, ciphertexts: bytes) -> None:
+        """Adds a chunk behind the others of an incoming lane that grows until it is closed."""
+        last = sa.select(sa.func.max(_chunks.c.chunk_index)).where(_of(round_id, "in", lane))
+        newest = self._db.execute(last).scalar_one()
+        self._db.execute(
+            _chunks.insert().values(
+                round_id=round_id,
+                direction="in",
+                lane=lane,
+                chunk_index=0 if newest is None else newest + 1,
+                chunk_count=_OPEN_END,
+                digest=hashlib.sha256(ciphertexts).digest(),
+                ciphertexts=ciphertexts,
+            )
+        )
+
+    def num_bytes(self, round_id: str, direction: str, lane: int) -> int:
+        """Returns how much has come, or is to be sent, in a lane."""
+        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(_chunks.c.ciphertexts)), 0))
+        return int(self._db.execute(total.where(_of(round_id, direction, lane))).scalar_one())
+
+    def num_chunks(self, round_id: str, direction: str, lane: int) -> int | None:
+        """Returns how many chunks a complete batch has, or None while one is missing, and after it was forgotten."""
+        here = sa.select(sa.func.count(_chunks.c.ciphertexts), sa.func.max(_chunks.c.chunk_count))
+        present, expected = self._db.execute(here.where(_of(round_id, direction, lane))).one()
+        return present if present and present == expected else None
+
+    def chunk(self, round_id: str, direction: str, lane: int, chunk_index: int) -> bytes:
+        """Returns one chunk, empty if it is not there or was forgotten."""
+        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index)
+        return self._db.execute(sa.select(_chunks.c.ciphertexts).where(here)).scalar_one_or_none() or b""
+
+    def drop_output(self, round_id: str) -> None:
+        """Deletes what was to be sent, before anything of it has been."""
+        self._db.execute(_chunks.delete().where((_chunks.c.round_id == round_id) & (_chunks.c.direction == "out")))
+
+    # ------------------------------------------------------------- what has been opened
+
+    def unopened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
+        """Returns (index, chunk) of the next incoming chunks behind an index that are not opened, a page of them."""
+        known = sa.exists().where(
+            (_opened.c.round_id == _chunks.c.round_id)
+            & (_opened.c.lane == _chunks.c.lane)
+            & (_opened.c.chunk_index == _chunks.c.chunk_index)
+        )
+        here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
+        query = sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here).order_by(_chunks.c.chunk_index)
+        return self._page(query, _UNOPENED_BYTES)
+
+    def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
+        """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index == chunk_index)
+        chunk = _of(round_id, "in", lane) & (_chunks.c.chunk_index == chunk_index) & _chunks.c.ciphertexts.is_not(None)
+        is_known, is_there = (self._db.execute(sa.select(sa.literal(1)).where(one)).first() for one in (here, chunk))
+        if is_there and not is_known:
+            self._db.execute(
+                _opened.insert().values(round_id=round_id, lane=lane, chunk_index=chunk_index, content=content)
+            )
+
+    def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
+        """Returns (index, content) of what was opened behind an index, in order, a page of them."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
+        query = sa.select(_opened.c.chunk_index, _opened.c.content).where(here).order_by(_opened.c.chunk_index)
+        return self._page(query, _PAGE_BYTES)
+
+    def _page(self, query: sa.Select[Any], num_bytes: int) -> list[tuple[int, bytes]]:
+        """Returns the first rows of a query for (index, bytes) that come to so many bytes, at least one of them."""
+        page: list[tuple[int, bytes]] = []
+        with self._db.execute(query.limit(_ROWS_PER_PAGE).execution_options(stream_results=True)) as rows:
+            for index, content in rows:
+                page.append((index, content))
+                num_bytes -= len(content)
+                if num_bytes <= 0:
+                    break
+        return page
+
+    # ------------------------------------------------------------- documents
+
+    def put_document(self, round_id: str, kind: str, content: bytes) -> None:
+        """Adds a document that is written once; raises Refusal CONFLICT on different content."""
+        existing = self.document(round_id, kind)
+        if existing is None:
+            self._db.execute(_documents.insert().values(round_id=round_id, kind=kind, content=content))
+        elif existing != content:
+            raise Refusal(Code.CONFLICT, f"{kind} of round {round_id!r}")
+
+    def document(self, round_id: str, kind: str) -> bytes | None:
+        """Returns a document of a round, or None if it was never written."""
+        here = (_documents.c.round_id == round_id) & (_documents.c.kind == kind)
+        content: bytes | None = self._db.execute(sa.select(_documents.c.content).where(here)).scalar_one_or_none()
+        return content
+
+    def replace_document(self, round_id: str, kind: str, content: bytes) -> None:
+        """Writes a document that changes in the course of a round."""
+        here = (_documents.c.round_id == round_id) & (_documents.c.kind == kind)
+        if not self._db.execute(_documents.update().where(here).values(content=content)).rowcount:
+            self.put_document(round_id, kind, content)
+
+    def drop_documents(self, round_id: str, kind: str) -> None:
+        """Deletes the documents of a round whose kinds begin so."""
+        begins = _documents.c.kind.startswith(kind, autoescape=True)
+        self._db.execute(_documents.delete().where((_documents.c.round_id == round_id) & begins))
+
+    # ------------------------------------------------------------- forgetting
+
+    def forget(self, round_id: str) -> None:
+        """Destroys the round's private keys and every ciphertext; hashes stay, so that repeats are recognised."""
+        self.destroy_keys(round_id)
+        self.forget_ciphertexts(round_id)
+
+    def forget_ciphertexts(self, round_id: str) -> None:
+        """The same of the ciphertexts alone."""
+        self._db.execute(_opened.delete().where(_opened.c.round_id == round_id))
+        self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
+
+    # ------------------------------------------------------------- retention
+
+    def note_ends(self, final: Iterable[pb.RoundState.ValueType], now_s: int) -> None:
+        """Writes down when rounds have ended, for those of which that is new."""
+        known = sa.select(_ends.c.round_id)
+        ended = _rounds.c.state.in_(list(final)) | (_rounds.c.problem != "")
+        fresh = sa.select(_rounds.c.round_id, sa.literal(now_s))
+        fresh = fresh.where(ended & (_rounds.c.manifest != b"") & _rounds.c.round_id.not_in(known))
+        self._db.execute(_ends.insert().from_select(["round_id", "unix_s"], fresh))
+
+    def ends(self, last_s: int | None = None) -> dict[str, int]:
+        """Returns when rounds have ended of which something is kept, all or those that ended until then."""
+        until = sa.true() if last_s is None else _ends.c.unix_s <= last_s
+        return {row.round_id: row.unix_s for row in self._db.execute(sa.select(_ends).where(until))}
+
+    def delete_round(self, round_id: str, kept: Collection[str]) -> None:
+        """Deletes all that is known of a round but its name, its state, and the documents of these kinds."""
+        self.forget(round_id)
+        for table in (_submissions, _chunks, _costs, _ends):
+            self._db.execute(table.delete().where(table.c.round_id == round_id))
+        others = (_documents.c.round_id == round_id) & _documents.c.kind.not_in(list(kept))
+        self._db.execute(_documents.delete().where(others))
+        self._db.execute(_tokens.update().where(_tokens.c.round_id == round_id).values(client_key=b"", round_id=""))
+        self.update_round(round_id, manifest=b"")
+
+
+def _of(round_id: str, direction: str, lane: int) -> sa.ColumnElement[bool]:
+    return (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
