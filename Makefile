@@ -36,7 +36,7 @@ bench: $(VENV)/.installed-demo
 	$(BIN)/croupier bench
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.faults $(ARGS)

@@ -41,8 +41,8 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE = 1e-4
-"""Relative width at which the search for epsilon on the exchange bound stops: it is that loose by itself."""
+EXCHANGE_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-6
+"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself."""
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
 MAX_STRATA = 64
@@ -208,7 +208,7 @@ def tier_profiles(
         if curve is None or isinstance(curve, NoAmplification | SpanProfile):
             found.append((group.victim, None))
             continue
-        exchange = _exchange(curve, group, randomizer, delta, choice)
+        exchange = _other_bound(curve, group, randomizer, delta, choice)
         found.append((group.victim, _to_compose(curve, exchange, group, delta)))
     return found
 
@@ -330,20 +330,22 @@ def _answer(
         line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
         target = per_round or _target(about or found.delta)
-        exchange: PrivacyProfile | NoAmplification = NoAmplification("exchange: nothing to gain")
+        name = "blanket" if isinstance(curve, WorstCase) else "exchange"
+        beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
         if (found.delta if per_round is None else found.epsilon) > 0:
-            exchange = _exchange(curve, group, randomizer, target, choice)
-        if isinstance(exchange, NoAmplification):
-            line = f"{line}; {exchange.reason}"
+            beside = _other_bound(curve, group, randomizer, target, choice)
+        if isinstance(beside, NoAmplification):
+            line = f"{line}; {name}: {beside.reason}"
         else:
-            sharper = _sharper(exchange, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds)
+            tolerance = EXCHANGE_TOLERANCE if name == "exchange" else BLANKET_TOLERANCE
+            sharper = _sharper(beside, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds, tolerance=tolerance)
             if sharper is None:
-                line, exchange = f"{line}; exchange: no less", NoAmplification("exchange: no less")
+                line, beside = f"{line}; {name}: no less", NoAmplification("no less")
             else:
-                line = f"{line}; {_said('exchange', sharper, delta, started)}"
+                line = f"{line}; {_said(name, sharper, delta, started)}"
                 found = replace(sharper, steps=(*found.steps, *sharper.steps))
         if not isinstance(curve, SpanProfile):
-            curve = _to_compose(curve, exchange, group, target)
+            curve = _to_compose(curve, beside, group, target)
         found = replace(found, steps=(*found.steps, line))
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
@@ -361,27 +363,29 @@ def _answer(
     return _Answer(tier, found.slack, found.method, found.steps)
 
 
-def _exchange(
+def _other_bound(
     curve: PrivacyProfile, group: _Group, randomizer: Randomizer, delta: float | None, choice: _Choice
 ) -> PrivacyProfile | NoAmplification:
-    """The exchange bound, where it may be used and can be of use."""
+    """The exchange bound beside the blanket's, and the blanket's beside a worst case, which tiny budgets round away."""
     if choice.blanket_only:
-        return NoAmplification("exchange: not asked for")
+        return NoAmplification("not asked for")
     if isinstance(curve, WorstCase):
-        return NoAmplification("exchange: no less than the exact worst case")
+        return randomizer.profile(group.victim, replace(group.others, blanket_only=True), delta)
     if time.monotonic() > choice.deadline:
-        return NoAmplification("exchange: the time is over")
+        return NoAmplification("the time is over")
     return randomizer.exchange_profile(group.victim, group.others, delta)
 
 
-def _sharper(curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float) -> _Reached | None:
+def _sharper(
+    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float
+) -> _Reached | None:
     """What the curve gives in one round where that is less than what has been found, else None."""
     if delta is None:
         bound = curve.delta(epsilon)
         if bound.value >= found.delta:
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance=EXCHANGE_TOLERANCE)
+    inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
@@ -393,15 +397,15 @@ def _target(delta: float) -> float:
 
 
 def _to_compose(
-    curve: PrivacyProfile, exchange: PrivacyProfile | NoAmplification, group: _Group, delta: float
+    curve: PrivacyProfile, other: PrivacyProfile | NoAmplification, group: _Group, delta: float
 ) -> PrivacyProfile:
     """The curve of a round, to compose and to record: the least of all where that takes no more than seconds."""
     most = group.victim.local_epsilon
     if isinstance(curve, WorstCase):
-        return LeastProfile(curve, delta, most)
-    if isinstance(exchange, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
+        return LeastProfile(curve, delta, most, None if isinstance(other, NoAmplification) else other)
+    if isinstance(other, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
         return curve
-    return LeastProfile(exchange, delta, most, curve)
+    return LeastProfile(other, delta, most, curve)
 
 
 def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:

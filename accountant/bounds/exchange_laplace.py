@@ -30,10 +30,10 @@ MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
 MAX_TIERS = 8
 """Budgets of the others up to which this bound is offered."""
-POSITIONS = 8
-"""J: positions of a host between the victim's two values, j/J."""
-FIRST_EDGE = 0.0025
-"""eta: the first of the doubling distances for hosts that are not between them."""
+END_CELL, WIDEST_CELL = 0.05, 0.125
+"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest."""
+OUTSIDE_COST, MOST_OUTSIDE_COST = 0.0005, 0.3
+"""By what part hosts that are not between them may have a larger second moment; more at large budgets, up to this."""
 MIDDLE_CELLS, TAIL_CELLS = 48, 24
 """Cells of z on which the likelihood ratio is put on its end values."""
 LATTICE = 32
@@ -42,10 +42,12 @@ LONGEST = 512
 """Lattices longer than this are made twice as coarse."""
 COUNT_BUCKETS = 16
 """Into how many counts the law of the number of blanket users is rounded down."""
-COIN_FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0, 7.0)
+COIN_FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0)
 """Mean numbers of blanket users that are tried, in units of the square root of their largest possible number."""
 TUNING_DELTA = 1e-6
 """For which delta the number of coins is chosen when no target is given."""
+STILL = 0.02
+"""Added to the standard deviation of A where exponents are chosen by it."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
 NEAR, STRIDE = 0.3, 4
@@ -83,22 +85,28 @@ class _Slots:
     log_mass: Floats
     relative_error: float
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of A."""
+        return math.sqrt(float(np.exp(self.log_mass) @ (self.values - 1) ** 2))
+
 
 @dataclass(frozen=True, eq=False)
 class _NoiseProduct:
-    """See `HostProduct`. Weights alpha = lambda = (1/variance) / (sum over the hosts)."""
+    """See `HostProduct`. weights: alpha, of each host, proportional to 1/variance; exponents: its lambda."""
 
     families: tuple[_Family, ...]
     slots: tuple[_Slots, ...]
+    count: Floats
     weights: Floats
-    shares: Floats
+    exponents: Floats
     drift: float
 
     @property
     def deviation(self) -> float:
         """See `HostProduct`."""
         return math.sqrt(
-            sum(s * w * f.variance for s, w, f in zip(self.shares, self.weights, self.families, strict=True))
+            sum(n * w * w * f.variance for n, w, f in zip(self.count, self.weights, self.families, strict=True))
         )
 
     @property
@@ -109,20 +117,24 @@ class _NoiseProduct:
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
         total = np.zeros(theta.shape)
-        for family, slots, weight, share in self._tiers():
+        for family, slots, weight, exponent, share in self._tiers():
+            # The few laws that are largest for some values of A are enough to know where to look.
+            some = slots.values[np.unique(np.linspace(slots.values.size // 3, slots.values.size - 1, 6).astype(int))]
+            at_some = self._log_squared(family, np.asarray(theta[:, None, None] * weight * some, dtype=np.complex128))
+            largest = np.unique(np.argsort(at_some, axis=-2)[:, -2:])
             z: Complexes = np.asarray(theta[:, None, None] * (weight * slots.values), dtype=np.complex128)
-            squared = self._log_squared(family, z)
-            total += share * log_mean(squared / (2 * weight), slots.log_mass).max(-1)
+            squared = self._log_squared(family.only(largest), z)
+            total += share * log_mean(squared / (2 * exponent), slots.log_mass).max(-1)
         return total
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`. Beyond the bulk the value at its last edge serves."""
         cells = edges.size - 1
         total, size, error = np.zeros(cells), np.zeros(cells), 0.0
-        for family, slots, weight, share in self._tiers():
+        for family, slots, weight, exponent, share in self._tiers():
             z: Complexes = np.asarray(theta * (weight * slots.values[:, None, None]), dtype=np.complex128)
             at_rest = self._log_squared(family, z)[..., 0].T  # (F, J)
-            height = log_mean(at_rest / (2 * weight), slots.log_mass)
+            height = log_mean(at_rest / (2 * exponent), slots.log_mass)
             near = share * (height.max() - height) < NEAR
             factor = np.full(cells, -math.inf)
             for which, stride in ((near, 1), (~near, STRIDE)):
@@ -131,7 +143,7 @@ class _NoiseProduct:
                         value = self._falling(
                             family.only(part), theta * weight * slots.values, edges, bulk, stride, at_rest[part]
                         )
-                        factor = np.maximum(factor, log_mean(value / (2 * weight), slots.log_mass).max(0))
+                        factor = np.maximum(factor, log_mean(value / (2 * exponent), slots.log_mass).max(0))
             total += share * factor
             size += share * np.abs(factor)
             error += share * slots.relative_error
@@ -156,8 +168,10 @@ class _NoiseProduct:
             value[:, :, place] = np.where(falling, squared[:, left], at_rest[:, place, None])
         return value
 
-    def _tiers(self) -> zip[tuple[_Family, _Slots, float, float]]:
-        return zip(self.families, self.slots, self.weights.tolist(), self.shares.tolist(), strict=True)
+    def _tiers(self) -> zip[tuple[_Family, _Slots, float, float, float]]:
+        """The last: the sum of the exponents of a tier. All of these add up to 1."""
+        shares = (self.count * self.exponents).tolist()
+        return zip(self.families, self.slots, self.weights.tolist(), self.exponents.tolist(), shares, strict=True)
 
     def _log_squared(self, family: _Family, z: Complexes) -> Floats:
         """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included: z (..., 1, L) gives (..., F, L)."""
@@ -237,27 +251,58 @@ def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: fl
     return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
 
 
+Place = tuple[float, float, float]
+"""The victim's two values and a host's."""
+
+
 @lru_cache(maxsize=64)
 def _family(victim: float, epsilon: float, rate: float) -> _Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws."""
-    step = 1 / POSITIONS
-    members = [(0.0, 1.0, j * step, 1 / math.cosh(rate * step / 2)) for j in range(POSITIONS + 1)]
-    first, edge = 0.0, FIRST_EDGE
+    laws = [_thinned(victim, epsilon, rate, place, thin) for place, thin in _members(victim, epsilon, rate)]
+    return _Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
+
+
+def _members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, float]]:
+    """The places and the thinning of T3's laws."""
+    cells = _positions(rate)
+    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
+    found: list[tuple[Place, float]] = []
+    for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
+        found.append(((0.0, 1.0, x), min(before, after)))
+    cost_outside = min(OUTSIDE_COST * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
+    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
+    first = 0.0
     while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
-        thin = math.exp(-rate * edge)
-        members.append((first, 1.0, edge, thin))
-        members.append((0.0, 1 - first, 1 - edge, thin))
-        first, edge = edge, min(1.0, 2 * edge)
-    scale, moments = [], []
-    for x0, x1, host, thin in members:
-        values, mass = _ratio_atoms(victim, epsilon, rate, x0, x1, host)
-        thin *= 1 - 8 * UNIT
-        largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
-        unit = values / (thin * largest)
-        powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
-        scale.append(largest)
-        moments.append(thin * (powers @ mass))
-    return _Family(np.array(scale), np.array(moments))
+        outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
+        # As far as leaves the second moment about the largest of those above; any edge is sound.
+        room = most / max(_second(victim, epsilon, rate, place) for place in outside)
+        edge = min(1.0, max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate)))
+        found.extend((place, math.exp(-rate * edge)) for place in outside)
+        first = edge
+    return found
+
+
+def _positions(rate: float) -> list[float]:
+    """0 = z_0 < ... < z_J = 1, symmetric: close to each other near the ends, where a host is at its worst."""
+    half = [0.0]
+    while half[-1] < 0.5:
+        half.append(min(0.5, half[-1] + min(WIDEST_CELL, END_CELL / rate + 0.35 * half[-1])))
+    return [*half, *(1 - x for x in half[-2::-1])]
+
+
+def _second(victim: float, epsilon: float, rate: float, place: Place) -> float:
+    values, mass = _ratio_atoms(victim, epsilon, rate, *place)
+    return max(float(mass @ values**2), 1e-300)
+
+
+def _thinned(victim: float, epsilon: float, rate: float, place: Place, thin: float) -> tuple[float, Floats]:
+    """The law of X for the pair and the host at `place`, thinned (T1): its largest value, its moments in that unit."""
+    values, mass = _ratio_atoms(victim, epsilon, rate, *place)
+    thin *= 1 - 8 * UNIT
+    largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
+    unit = values / (thin * largest)
+    powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
+    return largest, thin * (powers @ mass)
 
 
 def _slots(coin_rate: float, rate: float, blanket: CountLaw) -> _Slots:
@@ -376,7 +421,10 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         families = tuple(_family(self.local_epsilon, epsilon, rate) for rate in self.rates.tolist())
         precision = np.array([1 / family.variance for family in families])
         weights = precision / float(self.count @ precision)
-        return _NoiseProduct(families, self.slots, weights, self.count * weights, math.expm1(epsilon))
+        # Of Hoelder's exponents those cost least that follow how much a tier's own A moves the whole.
+        moves = weights * np.array([slots.deviation + STILL for slots in self.slots])
+        exponents = moves / float(self.count @ moves)
+        return _NoiseProduct(families, self.slots, self.count, weights, exponents, math.expm1(epsilon))
 
 
 def exchange_laplace_profile(

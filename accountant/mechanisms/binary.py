@@ -61,7 +61,7 @@ class BitBlanket(ClosedFormRandomizer):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         if self.count_law(others, delta).mean < LEAST_BLANKET:
-            return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} blanket users or more")
+            return NoAmplification(f"of use only with {LEAST_BLANKET:g} blanket users or more")
         return exchange_binary_profile(victim, others, delta)
 
 

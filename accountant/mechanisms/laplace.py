@@ -49,9 +49,9 @@ class LaplaceMechanism(NoisyValue):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for noise of any size, not on a lattice."""
         if self.lattice is not None:
-            return NoAmplification("exchange: proved for continuous noise only")
+            return NoAmplification("proved for continuous noise only")
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
-            return NoAmplification(f"exchange: of use only with {LEAST_BLANKET:g} possible blanket users or more")
+            return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
         return exchange_laplace_profile(victim, others, delta)
 
     def least_mass(self, local_epsilon: float) -> float:

@@ -287,6 +287,17 @@ def test_the_delta_of_a_span_covers_all_of_it_also_above_its_target(target: floa
     assert Falling(1.0).delta(found.epsilon).value <= 0.2 or found.reached is None
 
 
+def test_a_span_whose_noisiest_victims_are_far_worse_than_its_leader_gets_what_they_need() -> None:
+    """Not the local budget: users of little budget are seen in the tails, at six times the leader's epsilon here."""
+    span: Any = SpanProfile(Falling(4.0), 1.0, 4.0, lambda: lambda low, high: Falling(low), 0.01)  # type: ignore[arg-type,return-value]
+    needed = Falling(1.0).guess(0.01)
+    assert needed > 5 * Falling(4.0).guess(0.01)
+    found = span.smallest_epsilon(0.01, 100.0)
+    assert found.reached is not None
+    assert found.reached.value <= 0.01
+    assert needed <= found.epsilon < 2 * needed
+
+
 def test_a_span_covers_every_victim_in_it() -> None:
     rng = np.random.default_rng(5)
     budgets = np.sort(np.round(rng.uniform(0.4, 1.5, 400), 6))

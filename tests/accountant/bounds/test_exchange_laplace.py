@@ -67,38 +67,53 @@ def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> N
     reference = density(rate, host, z)
     family = exchange_laplace._family(victim, math.log(gain), rate)
     assert family.moments[:, 0].min() > 0
+    laws = [
+        (exchange_laplace._ratio_atoms(victim, math.log(gain), rate, *place), thin)
+        for place, thin in exchange_laplace._members(victim, math.log(gain), rate)
+    ]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
         true = float(np.maximum(difference - level * reference, 0).sum() * width)
         best = 0.0
-        for x0, x1, at, thin in members(victim, gain, rate):
-            values, mass = exchange_laplace._ratio_atoms(victim, math.log(gain), rate, x0, x1, at)
+        for (values, mass), thin in laws:
             excess = thin * float(mass @ np.maximum(values / thin - level, 0)) + (1 - thin) * max(0.0, -level)
             best = max(best, excess)
         assert true <= best + 1e-6
 
 
-def members(victim: float, gain: float, rate: float) -> list[tuple[float, float, float, float]]:
-    """T3, written again: pairs, host and thinning of the finite family."""
-    step = 1 / exchange_laplace.POSITIONS
-    found = [(0.0, 1.0, j * step, 1 / math.cosh(rate * step / 2)) for j in range(exchange_laplace.POSITIONS + 1)]
-    distances = [0.0]
-    following = exchange_laplace.FIRST_EDGE
-    while following < 1:
-        distances.append(following)
-        following *= 2
-    for start, end in itertools.pairwise([*distances, 1.0]):
-        if gain < math.exp(victim * (1 - start)):
-            found.append((start, 1.0, end, math.exp(-rate * end)))
-            found.append((0.0, 1 - start, 1 - end, math.exp(-rate * end)))
-    return found
+def test_the_places_of_the_hosts_leave_no_gap() -> None:
+    """T3, checked again: cells from 0 to 1 whose thinning is that of the wider one, and distances that meet."""
+    for victim, rate, epsilon in (
+        (0.3, 0.3, 0.1),
+        (3.0, 0.1, 0.2),
+        (2.0, 2.0, 0.05),
+        (6.0, 5.0, 4.0),
+        (30.0, 30.0, 1.0),
+    ):
+        found = exchange_laplace._members(victim, epsilon, rate)
+        between = [(host, thin) for (x0, x1, host), thin in found if (x0, x1) == (0.0, 1.0)]
+        positions = sorted({host for host, _ in between})
+        assert positions[0] == 0
+        assert positions[-1] == 1
+        for left, right in itertools.pairwise(positions):
+            needed = 1 / math.cosh(rate * (right - left) / 2) * (1 + 1e-14)
+            for end in (left, right):
+                assert min(thin for host, thin in between if host == end) <= needed
+        starts = sorted((x0, thin) for (x0, x1, host), thin in found if host == x0 and x1 == 1)
+        mirrored = sorted((1 - x1, thin) for (x0, x1, host), thin in found if host == x1 and x0 == 0)
+        for laws in (starts, mirrored):
+            covered = 0.0
+            for start, thin in laws:
+                assert start <= covered + 1e-12
+                covered = max(covered, -math.log(thin) / rate)
+            assert covered >= 1 - epsilon / victim - 1e-9
 
 
 def test_the_moments_are_those_of_the_family_by_quadrature() -> None:
     victim, rate, gain = 1.5, 0.6, 1.2
     family = exchange_laplace._family(victim, math.log(gain), rate)
     z, width = grid(rate)
-    for index, (x0, x1, at, thin) in enumerate(members(victim, gain, rate)):
+    for index, ((x0, x1, at), thin) in enumerate(exchange_laplace._members(victim, math.log(gain), rate)):
         reference = density(rate, at, z)
         ratio = (density(victim, x0, z) - gain * density(victim, x1, z)) / reference
         second = float((ratio**2 * reference).sum() * width) / thin
@@ -200,6 +215,9 @@ TABLE = [
     ([(0.1, 5_400), (0.5, 3_700), (1.0, 900)], 1.0, 1e-6, 0.0418),
     ([(0.1, 5_400), (0.5, 3_700), (1.0, 900)], 0.5, 1e-6, 0.0202),
     ([(0.1, 5_400), (0.5, 3_700), (1.0, 900)], 0.1, 1e-6, 0.0038),
+    ([(2.0, 10_000)], 2.0, 1e-6, 0.0737),
+    ([(3.0, 10_000)], 3.0, 1e-6, 0.1452),
+    ([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6, 0.197),
 ]
 
 
