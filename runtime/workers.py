@@ -68,15 +68,19 @@ class WorkerPool:
         await asyncio.gather(*(self.run(time.sleep, 0.05) for _ in range(self.processes)))
 
     async def run(self, work: Callable[..., T], *args: Any) -> tuple[T, float]:
-        """Returns the result of one call and its CPU seconds."""
+        """Returns the result of one call and its CPU seconds; a caller that is cancelled leaves the work to its end."""
         executor = self._executor
         try:
-            return await asyncio.get_running_loop().run_in_executor(executor, _timed, work, args)
+            return await self._submit(executor, work, args)
         except BrokenProcessPool:  # work is pure, so it can be done again
             if self._executor is executor:
                 _log.exception("a worker process died; new ones are started")
                 self._executor = self._make()
-            return await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work, args)
+            return await self._submit(self._executor, work, args)
+
+    async def _submit(self, executor: Executor, work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
+        # Shielded: a future of a pool that is cancelled just when a worker dies ends the thread that answers for all.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(executor, _timed, work, args))
 
     async def map_chunks(
         self, work: Callable[[list[Any]], Sequence[T]], items: Sequence[Any], chunk: int = _CHUNK

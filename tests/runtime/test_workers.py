@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -77,5 +78,30 @@ async def test_a_pool_that_lost_a_worker_goes_on() -> None:
         results, _ = await pool.map_chunks(sorted, [3, 2, 1], chunk=1)
         assert results == [3, 2, 1]
         assert (await pool.run(os.getpid))[0] != victim
+    finally:
+        pool.close()
+
+
+def until_there(file: Path) -> int:
+    while not file.exists():
+        time.sleep(0.01)
+    return 7
+
+
+@pytest.mark.asyncio
+async def test_a_caller_that_gave_up_before_a_worker_died_takes_no_others_along(tmp_path: Path) -> None:
+    """The thread that hears of a dead worker fell over a cancelled call, and the others waited for ever."""
+    pool = WorkerPool(1)
+    try:
+        victim, _ = await pool.run(os.getpid)
+        calls = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(6)]
+        await asyncio.sleep(0)  # they are with the pool now, the last of them in its queue
+        calls[3].cancel()
+        await asyncio.gather(calls[3], return_exceptions=True)
+        (tmp_path / "there").touch()
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(*calls[:3], *calls[4:])
+        assert [answer for answer, _ in answers] == [7] * 5
     finally:
         pool.close()
