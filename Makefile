@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS ?= demo
 
+# A deployment is many processes, tests are hundreds of them: none should compile every source file again.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help demo train test faults fuzz hunt check docs protos bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
@@ -36,7 +39,8 @@ bench: $(VENV)/.installed-demo
 	$(BIN)/croupier bench
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.faults $(ARGS)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.exchange_laplace import ExchangeSpanProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
 from accountant.bounds.split_search import SplitSearchProfile
@@ -41,8 +41,11 @@ REPORTED_GROUPS = 4
 """How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-6
-"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself."""
+EXCHANGE_TOLERANCE, SLOW_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
+"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself, the second
+is for noise with many budgets."""
+LOWEST = 0.8
+"""Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
 MAX_STRATA = 64
@@ -67,6 +70,8 @@ class _Group:
 @dataclass(frozen=True)
 class _Answer:
     tier: TierCertificate
+    alone: float
+    """What was asked for, epsilon or delta, in one round."""
     slack: float
     method: str
     steps: tuple[str, ...]
@@ -96,8 +101,6 @@ class _Choice:
     blanket_only: bool = False
     deadline: float = math.inf
     """By time.monotonic()."""
-    shared: dict[Hashable, Any] = field(default_factory=dict)
-    """Shared by the groups: their others differ by one user."""
 
 
 def certify(
@@ -153,11 +156,12 @@ def certify(
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = _Choice(thorough, adaptive_order or bounds == "blanket", deadline)
     groups = _groups(budgets, randomizer, dishonest, linkage, choice)
-    answers = []
-    for group in groups:
-        answer = _answer(group, randomizer, delta, epsilon, rounds, choice)
+    answers: list[_Answer] = []
+    for group in reversed(groups):  # the largest budgets first: they nearly always decide
+        enough = max((answer.alone for answer in answers), default=0.0)
+        answer = _answer(group, randomizer, delta, epsilon, rounds, choice, enough)
         if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
-            again = _answer(group, randomizer, delta, epsilon, rounds, choice, about=answer.tier.delta / rounds)
+            again = _answer(group, randomizer, delta, epsilon, rounds, choice, enough, answer.tier.delta / rounds)
             answer = min(answer, again, key=lambda one: one.tier.delta)
         answers.append(answer)
         if progress is not None:
@@ -208,7 +212,8 @@ def tier_profiles(
         if curve is None or isinstance(curve, NoAmplification | SpanProfile):
             found.append((group.victim, None))
             continue
-        exchange = _other_bound(curve, group, randomizer, delta, choice)
+        few = group.others.count.size <= MAX_COMPOSED_TIERS or isinstance(curve, WorstCase)
+        exchange = _other_bound(curve, group, randomizer, delta, choice) if few else NoAmplification("not composed")
         found.append((group.victim, _to_compose(curve, exchange, group, delta)))
     return found
 
@@ -239,7 +244,7 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
     if linkage == "stratified":
         return _strata(budgets, dishonest, choice)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest, choice, choice.shared) for tier in range(budgets.num_tiers)]
+        return [_single(budgets, tier, dishonest, choice) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
     # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
     others = Others(
@@ -262,7 +267,7 @@ def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: s
     return groups
 
 
-def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, shared: dict[Hashable, Any]) -> _Group:
+def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice) -> _Group:
     count = budgets.count.copy()
     if budgets.num_users == 1:  # without others: as good as with one dishonest twin
         dishonest = max(1, dishonest)
@@ -276,7 +281,6 @@ def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice, shared
         dishonest,
         choice.thorough,
         choice.blanket_only,
-        shared=shared,
     )
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
     return _Group(victim, int(budgets.count[tier]), others)
@@ -289,7 +293,7 @@ def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
         stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
-        groups.append(_single(stratum, 0, dishonest, choice, {}))
+        groups.append(_single(stratum, 0, dishonest, choice))
     if order.size > MAX_STRATA:
         members = order[MAX_STRATA:]
         none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
@@ -305,9 +309,13 @@ def _answer(
     epsilon: float | None,
     rounds: int,
     choice: _Choice,
+    enough: float,
     about: float | None = None,
 ) -> _Answer:
-    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`."""
+    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
+
+    enough: what another group has in one round; where budgets are many, no slow bound is tried for less.
+    """
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else delta / rounds
     curve: PrivacyProfile | NoAmplification
@@ -332,13 +340,17 @@ def _answer(
         target = per_round or _target(about or found.delta)
         name = "blanket" if isinstance(curve, WorstCase) else "exchange"
         beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
-        if (found.delta if per_round is None else found.epsilon) > 0:
+        # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
+        slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
+        enough = enough if slow else 0.0
+        if (found.delta if per_round is None else found.epsilon) > enough:
             beside = _other_bound(curve, group, randomizer, target, choice)
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
         else:
-            tolerance = EXCHANGE_TOLERANCE if name == "exchange" else BLANKET_TOLERANCE
-            sharper = _sharper(beside, found, delta=per_round, epsilon=(epsilon or 0.0) / rounds, tolerance=tolerance)
+            tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
+            at, floor = (epsilon or 0.0) / rounds, LOWEST * enough
+            sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:
                 line, beside = f"{line}; {name}: no less", NoAmplification("no less")
             else:
@@ -347,6 +359,7 @@ def _answer(
         if not isinstance(curve, SpanProfile):
             curve = _to_compose(curve, beside, group, target)
         found = replace(found, steps=(*found.steps, line))
+    alone = found.delta if per_round is None else found.epsilon
     found = _basic(found, rounds)
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
@@ -360,7 +373,7 @@ def _answer(
         grouped=group.several,
         privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
     )
-    return _Answer(tier, found.slack, found.method, found.steps)
+    return _Answer(tier, alone, found.slack, found.method, found.steps)
 
 
 def _other_bound(
@@ -377,15 +390,21 @@ def _other_bound(
 
 
 def _sharper(
-    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float
+    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float, floor: float
 ) -> _Reached | None:
-    """What the curve gives in one round where that is less than what has been found, else None."""
+    """What the curve gives in one round where that is less than what has been found, else None.
+
+    floor: below it no epsilon is looked for where that takes long.
+    """
     if delta is None:
         bound = curve.delta(epsilon)
         if bound.value >= found.delta:
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
+    if isinstance(curve, ExchangeSpanProfile):
+        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
+    else:
+        inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())

@@ -52,6 +52,7 @@ __all__ = [
     "Clamping",
     "Estimate",
     "Estimator",
+    "Merged",
     "decoder",
     "estimate",
     "project_on_simplex",
@@ -67,6 +68,7 @@ Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
 Numbers = tuple[Floats, Floats, Floats]
+Merging = tuple[float, float]
 
 _DEPENDENT = (
     "if budgets depend on values this estimate is biased: reports weigh more the larger their owner's budget, "
@@ -93,6 +95,31 @@ class Clamping:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """In the tiers, budgets used by fewer than `min_tier_size` clients are counted with the next larger one used.
+
+    Attributes:
+        budget_grid: the local epsilons that a client may have used, ascending.
+        min_tier_size: at least 2.
+    """
+
+    budget_grid: Sequence[float]
+    min_tier_size: int
+
+    def hidden(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Returns the smallest budget that each tier may hide, and how many of its users, at most, have a smaller one.
+
+        What is merged is shown as soon as there are `min_tier_size` of them, so fewer have been merged into a tier.
+        """
+        found, before = [], 0.0
+        for epsilon, count in tiers:
+            smallest = min((own for own in self.budget_grid if before < own < epsilon), default=epsilon)
+            found.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
+            before = epsilon
+        return found
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
@@ -104,6 +131,7 @@ class Estimate:
         confidence_intervals: normal, at `confidence_level`, from `standard_errors`, cut to the range.
         sampling_standard_errors: of drawing these users from a population; not included in the others.
         clamping: what limits one report's influence; None where no report can be large.
+        merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
     """
 
     values: tuple[float, ...]
@@ -115,11 +143,13 @@ class Estimate:
     notes: tuple[str, ...]
     categories: tuple[str, ...] = ()
     clamping: Clamping | None = None
+    merging_bias: float = 0.0
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
         publication.confidence_level = self.confidence_level
         publication.notes.extend(self.notes)
+        publication.merging_bias = self.merging_bias
         if self.clamping is not None:
             publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
         for index, value in enumerate(self.values):
@@ -183,6 +213,25 @@ def _uneven(weights: Floats, counts: Floats) -> float:
     return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
 
 
+def _weights(categories: int, epsilons: Floats) -> tuple[Floats, Floats]:
+    """Returns q and w = 1 − kq of each budget. Shape (T,) each."""
+    q = 1 / (np.expm1(epsilons) + categories)
+    return q, -np.expm1(-epsilons) * np.exp(epsilons) * q
+
+
+def _merging(categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]) -> Merging:
+    """Returns what users with smaller budgets than their tier's do to a share: its bias and variance, at most.
+
+    hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
+    """
+    smallest, users = np.array(hidden, dtype=np.float64).T
+    weights, least = _weights(categories, epsilons)[1], _weights(categories, smallest)[1]
+    n, total = float(counts.sum()), float(np.dot(weights, counts))
+    bias = (1 - 1 / categories) * float(np.dot(users, weights - least)) / total
+    uneven = float(np.dot(users, (least / total - 1 / n) ** 2)) * n / max(n - 1, 1)
+    return bias, (float(users.sum()) / total**2 + uneven) / 4
+
+
 def _from_counts(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Numbers:
     """Returns estimates, standard errors and sampling standard errors from how often each category was reported.
 
@@ -191,8 +240,7 @@ def _from_counts(hits: Floats, categories: int, epsilons: Floats, counts: Floats
     clipped to [0, 1]; for rounded values it is an upper bound, because π(1 − π) is concave.
     """
     n = float(counts.sum())
-    q = 1 / (np.expm1(epsilons) + categories)
-    weights = -np.expm1(-epsilons) * np.exp(epsilons) * q
+    q, weights = _weights(categories, epsilons)
     total = float(np.dot(weights, counts))
     shares = (hits - np.dot(q, counts)) / total
     c = np.clip(shares, 0.0, 1.0)[:, None]
@@ -227,7 +275,13 @@ class Estimator(ABC, Generic[M]):
 
     @abstractmethod
     def estimate(
-        self, mechanism: M, reports: Sequence[Any], tiers: Tiers, confidence: float, least_epsilon: float
+        self,
+        mechanism: M,
+        reports: Sequence[Any],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
     ) -> Any:
         """See `estimate`."""
 
@@ -240,7 +294,13 @@ class _Scalar(Estimator[Scalar]):
         return mechanism.decode_report
 
     def estimate(
-        self, mechanism: Scalar, reports: Sequence[int], tiers: Tiers, confidence: float, least_epsilon: float
+        self,
+        mechanism: Scalar,
+        reports: Sequence[int],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
     ) -> Estimate:
         scaled, notes = tiers_of_reports(tiers, len(reports))
         epsilons, counts = np.array(scaled, dtype=np.float64).T
@@ -248,11 +308,18 @@ class _Scalar(Estimator[Scalar]):
         found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
         values, errors, samplings = self.numbers(mechanism, found, epsilons, counts)
         domain, bias = self.domain(mechanism), 0.0 if clamping is None else clamping.bias
+        merging_bias = 0.0
+        if merged is not None:
+            scale, width = max(1.0, len(reports) / sum(count for _, count in tiers)), domain[1] - domain[0]
+            hidden = [(smallest, users * scale) for smallest, users in merged.hidden(tiers)]
+            moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
+            merging_bias, errors = width * moved, np.sqrt(errors**2 + width**2 * variance)
+            bias += merging_bias
         intervals = tuple(
             _interval(value, error, confidence, bias, domain)
             for value, error in zip(values.tolist(), errors.tolist(), strict=True)
         )
-        if self.weighs_by_budget and len(epsilons) > 1:
+        if self.weighs_by_budget and (len(epsilons) > 1 or merging_bias):
             notes = (*notes, _DEPENDENT)
         projected = project_on_simplex(values) if mechanism.categories else np.clip(values, *domain)
         return Estimate(
@@ -265,6 +332,7 @@ class _Scalar(Estimator[Scalar]):
             notes=(*notes, *_remarks(values, intervals, domain)),
             categories=mechanism.categories,
             clamping=clamping,
+            merging_bias=merging_bias,
         )
 
     def domain(self, mechanism: Scalar) -> tuple[float, float]:
@@ -377,7 +445,13 @@ class _Gaussian(_Lattice[Gaussian]):
 
 class _Vector(Estimator[InSpace]):
     def estimate(
-        self, mechanism: InSpace, reports: Sequence[Any], tiers: Tiers, confidence: float, least_epsilon: float
+        self,
+        mechanism: InSpace,
+        reports: Sequence[Any],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
     ) -> VectorEstimate:
         scaled, notes = tiers_of_reports(tiers, len(reports))
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
@@ -424,7 +498,13 @@ def decoder(question: Question, least_epsilon: float) -> Callable[[bytes], Any]:
 
 
 def estimate(
-    question: Question, reports: Any, tiers: Tiers, confidence: float = 0.95, *, least_epsilon: float | None = None
+    question: Question,
+    reports: Any,
+    tiers: Tiers,
+    confidence: float = 0.95,
+    *,
+    least_epsilon: float | None = None,
+    merged: Merged | None = None,
 ) -> Any:
     """Answers a question.
 
@@ -435,14 +515,18 @@ def estimate(
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.
         least_epsilon: the smallest budget of the round's grid, with which any report may have been made; the smallest
             of the tiers if not given.
+        merged: how rare budgets are counted with larger ones in these tiers; None where they are not. For `rr`, `krr`
+            and `onebit`.
 
     Returns:
         An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
 
     Raises:
-        ValueError: no reports, no budgets, or a level out of range.
+        ValueError: no reports, no budgets, a level out of range, or merged tiers with another kind of mechanism.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
+    if merged is not None and not question.mechanism.tiers_merge:
+        raise ValueError(f"tiers are merged with {question.mechanism.kind}; its estimates need the exact ones")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
-    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence, least)
+    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence, least, merged)

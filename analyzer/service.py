@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.estimators import decoder, estimate
+from analyzer.estimators import Merged, decoder, estimate
 from protocol.batches import digest_of_hashes, drop_counts
 from protocol.collector import seal_result
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
@@ -389,4 +389,6 @@ def _answer(
         publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0]).publish(publication)
+    merged = Merged(terms.budget_grid, terms.manifest.min_tier_size) if terms.manifest.merge_small_tiers else None
+    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged)
+    found.publish(publication)

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from protocol.mechanisms import (
     Gaussian,
@@ -94,19 +94,12 @@ def _round_stochastically(position: Fraction, source: RandomSource) -> int:
 
 
 @lru_cache(maxsize=256)
-def _discrete_laplace(scale: float) -> Any:
-    import opendp.prelude as dp
+def _discrete_noise(kind: Literal["laplace", "gaussian"], scale: float) -> Any:
+    from opendp import domains, measurements, metrics, mod  # not its prelude, which loads scikit-learn if it is there
 
-    dp.enable_features("contrib")
-    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
-
-
-@lru_cache(maxsize=256)
-def _discrete_gaussian(sigma: float) -> Any:
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    return dp.m.make_gaussian(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=sigma)
+    mod.enable_features("contrib")
+    make = measurements.make_laplace if kind == "laplace" else measurements.make_gaussian
+    return make(domains.atom_domain(T="i64"), metrics.absolute_distance(T="i64"), scale=scale)
 
 
 class LocalRandomizer(ABC, Generic[M]):
@@ -178,12 +171,12 @@ class _Lattice(_Number[Lattice]):
 
 class _Laplace(_Lattice[Laplace]):
     def noise(self, mechanism: Laplace, epsilon: float) -> Any:
-        return _discrete_laplace(math.nextafter(mechanism.lattice / epsilon, math.inf))
+        return _discrete_noise("laplace", math.nextafter(mechanism.lattice / epsilon, math.inf))
 
 
 class _Gaussian(_Lattice[Gaussian]):
     def noise(self, mechanism: Gaussian, epsilon: float) -> Any:
-        return _discrete_gaussian(mechanism.sigma_steps(epsilon))
+        return _discrete_noise("gaussian", mechanism.sigma_steps(epsilon))
 
 
 class _Hemisphere(LocalRandomizer[Hemisphere]):

@@ -138,15 +138,15 @@ def gaussian(vector: Vector, clipping_norm: float, sigma: float) -> NDArray[np.f
 
 
 def _vector_noise(dimension: int, sigma: float) -> Any:
-    import opendp.prelude as dp
+    from opendp import domains, measurements, metrics, mod  # not its prelude, which loads scikit-learn if it is there
 
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=dimension)
-    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=sigma)
+    mod.enable_features("contrib")
+    domain = domains.vector_domain(domains.atom_domain(T=float, nan=False), size=dimension)
+    return measurements.make_gaussian(domain, metrics.l2_distance(T=float), scale=sigma)
 
 
 def load_noise() -> None:
-    """Loads the library that the Gaussian noise comes from; this takes a second, before the first answer is due."""
+    """Loads the library that the Gaussian noise comes from, before the first answer is due."""
     gaussian(np.zeros(1), 1.0, 1.0)
 
 

@@ -18,7 +18,7 @@ from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
-from protocol.mechanisms import Mechanism
+from protocol.mechanisms import MECHANISMS, Mechanism
 from protocol.questions import Question
 from protocol.tickets import TICKET_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
@@ -146,6 +146,23 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
         raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
 
 
+def _check_merging(manifest: pb.Manifest, mechanism: Mechanism) -> None:
+    if manifest.min_tier_size < 2:
+        raise ValueError(
+            f"min_tier_size is {manifest.min_tier_size}; it must be at least 2 where smaller tiers are merged"
+        )
+    if not mechanism.tiers_merge:
+        able = ", ".join(kind for kind, one in MECHANISMS.items() if one.tiers_merge)
+        raise ValueError(
+            f"small tiers cannot be merged with {mechanism.kind}, only with {able}: amid other noise a rare budget "
+            "stands out in the certified epsilon, and the cost of a training is composed from the exact tiers"
+        )
+    if any(budget.HasField("epsilon_max") for budget in manifest.budget_grid):
+        raise ValueError(
+            "small tiers cannot be merged where a budget has its own epsilon_max: a refusal would tell that it was used"
+        )
+
+
 def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.protocol_version != PROTOCOL_VERSION:
         raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
@@ -170,6 +187,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
     _check_grid(manifest.budget_grid, question.mechanism)
+    if manifest.merge_small_tiers:
+        _check_merging(manifest, question.mechanism)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)

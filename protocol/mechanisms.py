@@ -63,6 +63,9 @@ class Mechanism(ABC):
     """The name of the field of `Question.mechanism`; all registries are keyed by it."""
     values_are_text: ClassVar[bool] = True
     """Whether people can write their values down, one to a line."""
+    tiers_merge: ClassVar[bool] = False
+    """Whether a round may count rare budgets with larger ones. A smaller budget must be a larger one mixed with the
+    same law for all values, so that it does not stand out in the certificate, and estimates must know what it does."""
 
     @property
     @abstractmethod
@@ -151,6 +154,7 @@ class RandomizedResponse(ScalarMechanism):
     """A bit, reported with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
 
     kind: ClassVar[str] = "rr"
+    tiers_merge: ClassVar[bool] = True
 
     @property
     def report_range(self) -> tuple[int, int]:
@@ -180,6 +184,7 @@ class KaryResponse(ScalarMechanism):
     """
 
     kind: ClassVar[str] = "krr"
+    tiers_merge: ClassVar[bool] = True
     k: int
     labels: tuple[str, ...] = ()
 
@@ -249,6 +254,7 @@ class OneBit(IntervalMechanism):
     """A number in [low, high], rounded at random to one of the ends, which is reported as a bit."""
 
     kind: ClassVar[str] = "onebit"
+    tiers_merge: ClassVar[bool] = True
 
     @property
     def report_range(self) -> tuple[int, int]:

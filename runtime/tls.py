@@ -1,4 +1,4 @@
-"""Who is who: the certificate that a server shows, those that it trusts, and the name of a caller that shows one.
+"""Identities: the certificate that a server shows, those that it trusts, and the name of a caller that shows one.
 
 No certificate authority is trusted; each certificate in the deployment file is trusted for its own name only.
 """

@@ -29,27 +29,8 @@ _LONGEST = (
 )
 
 
-# Rooms that run again, for long, what others have run: not traced for coverage, which would take a quarter of the time.
-# Nor are the processes that tests start.
-_UNTRACED = (
-    "tests/accountant/bounds/",
-    "tests/accountant/test_certificates_",
-    "tests/accountant/test_hunt.py",
-    "tests/attacks/",
-    "tests/faults/",
-    "tests/fuzz/",
-    "tests/integration/test_processes.py",
-    "tests/load/",
-    "tests/operations/test_stop.py",
-    "tests/sequential/",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest tests first."""
-    for item in items:
-        if item.nodeid.startswith(_UNTRACED):
-            item.add_marker("no_cover")
 
     def place(item: pytest.Item) -> int:
         return next((at for at, name in enumerate(_LONGEST) if item.nodeid.startswith(name)), len(_LONGEST))

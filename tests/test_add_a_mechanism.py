@@ -42,7 +42,7 @@ def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
         assert file.exists() == (language == "diff"), name
         file.write_text(changed(file.read_text(), code) if language == "diff" else code)
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHON": sys.executable}
-    environment.pop("COVERAGE_PROCESS_START", None)
+    environment.pop("SLIPCOVER_ENABLED", None)
     made = subprocess.run(
         ["sh", "proto/generate.sh"], cwd=copy, env=environment, capture_output=True, text=True, check=False
     )

@@ -9,6 +9,7 @@ Which cells to use is left to the attacks on `additive_noise`; how an event beco
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -23,12 +24,30 @@ from accountant.numerics.tail_radii import bernstein_radius
 
 __all__ = ["MAX_SCORE_TIERS", "ScoreTest", "score_test"]
 
-MAX_SCORE_TIERS = 64
+MAX_SCORE_TIERS = 20_000
 """Scores are added up for at most this many distinct laws among the others."""
+MAX_ROWS = 64
+"""Of more laws, neighbours are transformed together by their mean, and what that may change is added to the error."""
 MAX_LENGTH = 2**20
 """Longer windows are not computed."""
 _LOG_OUTSIDE = 50.0
 _FLOOR = 1e-7
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The mean of some tilted laws, how many users have them, and how far entries may be wrong (see `_at`).
+
+    apart: the sum over the users of the square of the distance (in 1-norm) of a law from the mean; turned_apart: with
+    every entry times its distance from the middle, which bounds that of the transforms per radian.
+    """
+
+    law: Floats
+    users: float
+    still: float
+    turning: float
+    apart: float
+    turned_apart: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,38 +126,64 @@ class ScoreTest:
         distance = np.abs(steps - centre[:, None])
         still = (self.others * np.abs(np.expm1(tilt * (steps - centre[:, None])))).sum(1) / whole
         turning = (tilted * distance).sum(1)
-        mass, error = self._masses(tilted, low, high, still, turning)
+        mass, error = self._masses(self._rows(tilted, still, turning), low, high)
         place = np.arange(low, high + 1, dtype=np.int64)
         rounding = 8 * UNIT * (float(self.count @ (np.abs(np.log(whole)) + tilt * (centre + top))) + 1)
         scale = np.exp(np.minimum(log_scale - tilt * place, 600.0))
         return self._threshold(place, mass, error, scale, rounding, target)
 
-    def _masses(self, tilted: Floats, low: int, high: int, still: Floats, turning: Floats) -> tuple[Floats, float]:
+    def _rows(self, tilted: Floats, still: Floats, turning: Floats) -> list[_Row]:
+        """The tilted laws, each by itself if they are few, else the means of neighbours."""
+        steps = np.arange(tilted.shape[1], dtype=np.float64)
+        edges = np.unique(np.linspace(0, len(tilted), min(len(tilted), MAX_ROWS) + 1).astype(np.int64))
+        rows = []
+        for start, stop in itertools.pairwise(edges.tolist()):
+            part, users = tilted[start:stop], self.count[start:stop]
+            mean = users @ part / users.sum()
+            apart = np.abs(part - mean)
+            whole, turned = apart.sum(1), apart @ np.abs(steps - np.round(mean @ steps))
+            rows.append(
+                _Row(
+                    mean,
+                    float(users.sum()),
+                    float(still[start:stop].max()),
+                    float(turning[start:stop].max()),
+                    float(users @ whole**2) if len(part) > 1 else 0.0,
+                    float(users @ turned**2) if len(part) > 1 else 0.0,
+                )
+            )
+        return rows
+
+    def _masses(self, rows: list[_Row], low: int, high: int) -> tuple[Floats, float]:
         """The tilted law on low..high, and a bound on its absolute error, that of the scale's probabilities included.
 
         A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
-        (docs/accounting.md, section 3.1); the rows have norm 1 up to the error of their own entries.
+        (docs/accounting.md, section 3.1); the rows have norm 1 up to the error of their own entries. Of a mean phi of
+        transforms phi + d_i, whose d_i add up to 0: |sum of ln(1 + d_i/phi)| is at most the sum of |d_i/phi|^2 where
+        all of these are below 1/2 (then |phi + d_i| > |phi|/2, hence the 2); else |prod (phi + d_i) - phi^n| is at most
+        g^n (e^(sum of |d_i|/g) - 1) for every g >= |phi|.
         """
         from scipy.fft import irfft, next_fast_len, rfft
 
-        length = int(next_fast_len(max(high - low + 1, tilted.shape[1]), real=True))
+        length = int(next_fast_len(max(high - low + 1, self.first.size), real=True))
         angles = 2 * math.pi / length * np.arange(length // 2 + 1)
         log_phi = np.zeros(angles.size, dtype=np.complex128)
         majorant, relative = np.zeros(angles.size), np.zeros(angles.size)
-        step_error = STAGE * math.log2(length + 1) + 8 * UNIT * tilted.shape[1] ** 0.5
-        for row, users, fixed, turned in zip(
-            tilted, self.count.tolist(), still.tolist(), turning.tolist(), strict=True
-        ):
-            factor = rfft(row, n=length)
+        step_error = STAGE * math.log2(length + 1) + 8 * UNIT * self.first.size**0.5
+        for row in rows:
+            users, factor = row.users, rfft(row.law, n=length)
             size = np.abs(factor)
             guarded = np.maximum(size, _FLOOR)
             log_phi += users * np.log(np.where(size > 1e-300, factor, 1e-300))
             majorant += users * np.log(guarded)
-            wrong = step_error + 2 * self.probability_error * (fixed + turned * np.minimum(angles, 2.0))
-            relative += users * wrong / guarded
+            wrong = step_error + 2 * self.probability_error * (row.still + row.turning * np.minimum(angles, 2.0))
+            relative += users * wrong / guarded * (2 if row.apart > 0 else 1)
+            apart = np.minimum(row.apart, row.turned_apart * angles**2) / guarded**2
+            relative += np.where((apart < 0.25) & (size >= _FLOOR), apart, np.sqrt(users * apart))
         relative += 8 * UNIT * np.abs(log_phi)
         phi = np.exp(log_phi)
-        wrong_phi = np.exp(majorant) * np.expm1(np.minimum(relative, 50.0))
+        # Both transforms are at most 1 in size, up to their own rounding.
+        wrong_phi = np.minimum(np.exp(majorant) * np.expm1(np.minimum(relative, 700.0)), 2.1)
         total = 2 * float(np.abs(phi).sum())
         error = (2 * float(wrong_phi.sum()) + STAGE * math.log2(length + 1) * total) / length + 1e-20
         mass: Floats = irfft(phi, n=length)

@@ -1,9 +1,10 @@
 """The engine of the exchange bound: what the others' own randomness hides, whatever the randomizer.
 
 A host is another user in whose place the victim may have reported. The divergence is at most E[Y]_+ for a weighted sum
-Y = sum_i a_i X_i over the hosts, and that is at most an integral along the line z = theta + iu of a product with one
-factor per host (docs/exchange-bound.md). Here are the choice of theta, the smoothing, and the integral, over-estimated
-cell by cell with its tail. What the factors are is left to the files of the randomizers.
+Y = sum_i alpha_i X_i over the hosts, and that is at most an integral along the line z = theta + iu of a product with
+one factor per host (docs/exchange-bound.md). Here are the stages of the hosts' clocks, the choice of theta, the
+smoothing, and the integral, over-estimated cell by cell with its tail. What the factors are is left to the files of the
+randomizers.
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExchangeProfile", "HostProduct", "Peak", "exchange_bound", "log_mean", "peak", "split_between"]
+__all__ = ["ExchangeProfile", "HostProduct", "StagedProduct", "exchange_bound", "horizon", "stages", "tilt"]
 
+UNHEARD = 1e-9
+"""The chance that no clock rings before the horizon, as a part of delta."""
+TUNING_DELTA = 1e-12
+"""For which delta the horizon is chosen when no target is given."""
+FEW_STAGES, MANY_STAGES = 6, 12
+"""The stages of a clock, the second with few tiers."""
 SMOOTHING = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Variances of the Gaussian that is added to Y, in units of (standard deviation of Y)^2 / `hosts`."""
 BULK = 7.0
@@ -35,10 +42,9 @@ LEAST = 5e-324
 
 
 class HostProduct(Protocol):
-    """The product over the hosts, for data as bad as can be: Pi_t (max over the data of F_t(z))^share_t.
+    """The product over the hosts, for data as bad as can be: Pi_t (max over the data of |phi_t(z)|)^count_t.
 
-    F_t(z) = E|phi(z A)|^{1/lambda} for a host of tier t, and the shares add up to 1. Every method may be too large, by
-    any amount; it is never too small by more than the error that it states.
+    Every method may be too large, by any amount; it is never too small by more than the error that it states.
     """
 
     @property
@@ -69,28 +75,69 @@ class HostProduct(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Where the integrand is least at u = 0, and its logarithm there: about that of the bound, up to a constant."""
+@dataclass(frozen=True, eq=False)
+class StagedProduct:
+    """The mean over the stages in which the first clock may ring, of a product for each: itself a `HostProduct`."""
 
-    theta: float
-    height: float
+    products: tuple[HostProduct, ...]
+    log_mass: Floats
+    """(J,): see `stages`."""
+
+    @property
+    def drift(self) -> float:
+        """See `HostProduct`."""
+        return self.products[0].drift
+
+    @property
+    def deviation(self) -> float:
+        """See `HostProduct`."""
+        return self.products[0].deviation
+
+    @property
+    def hosts(self) -> float:
+        """See `HostProduct`."""
+        return self.products[0].hosts
+
+    def at(self, theta: Floats) -> Floats:
+        """That of the stage in the middle, for all of them. See `HostProduct`."""
+        return self.products[len(self.products) // 2].at(theta)
+
+    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
+        """See `HostProduct`."""
+        parts, errors = zip(*(product.over(theta, edges, bulk) for product in self.products), strict=True)
+        rounding = UNIT * (128 + float(np.abs(self.log_mass).max()))
+        return _log_mean(np.stack(parts, axis=-1), self.log_mass), max(errors) + rounding
 
 
-def peak(product: HostProduct) -> Peak:
-    """The tilt theta with about the smallest bound. Any theta is sound."""
+def horizon(delta: float | None, most: float) -> float:
+    """Up to when the clocks run; at most `most`. Any time > 0 is sound."""
+    return min(-math.log(UNHEARD) - math.log(TUNING_DELTA if delta is None else delta), most)
+
+
+def stages(end: float, number: int) -> tuple[Floats, Floats]:
+    """Ends of stages from 0 to `end`, narrow first, and ln of the chance that a clock of rate 1 rings first in each.
+
+    Both of shape (number,). The logarithms are good to a few ulp, and one of their size.
+    """
+    ends = end * (np.arange(1, number + 1) / number) ** 2
+    starts = np.concatenate([[0.0], ends[:-1]])
+    return ends, np.log(-np.expm1(starts - ends)) - starts
+
+
+def tilt(product: HostProduct) -> float:
+    """The theta with about the smallest bound, where the integrand is least at u = 0. Any theta is sound."""
     mean = product.drift / product.deviation
-    start = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
+    theta = (mean + math.hypot(mean, math.sqrt(8))) / (2 * product.deviation)  # the root for Gaussian Y
     for reach in (0.5, 0.125):
         for _ in range(MOVES):
-            thetas = start * np.exp(np.linspace(-reach, reach, 9))
+            thetas = theta * np.exp(np.linspace(-reach, reach, 9))
             with np.errstate(over="ignore", invalid="ignore"):
                 height = product.at(thetas) - 2 * np.log(thetas)
             best = int(np.argmin(np.where(np.isnan(height), math.inf, height)))
-            start = float(thetas[best])
+            theta = float(thetas[best])
             if 0 < best < thetas.size - 1:
                 break
-    return Peak(start, float(height[best]))
+    return theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +146,8 @@ class ExchangeProfile(ABC):
 
     local_epsilon: float
     """The victim's; from there on delta is 0."""
+    horizon: float
+    """Until when the clocks of the hosts run; then the victim is taken to be seen."""
 
     @property
     def method(self) -> str:
@@ -110,25 +159,17 @@ class ExchangeProfile(ABC):
         check_epsilon(epsilon)
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0)
-        local, lost = self._alone(epsilon), self._lost
+        local = self._alone(epsilon)
+        lost = math.exp(-self.horizon) * local.value * (1 + 64 * UNIT)
         found = exchange_bound(self._product(epsilon), self._step)
         if found.value + lost < local.value:
-            return Bounded(found.value + lost, found.slack + lost)
+            return Bounded(found.value + lost, found.slack)
         return local
-
-    def peak(self, epsilon: float) -> Peak:
-        """Where the bound at this epsilon is evaluated, and about its logarithm: to compare curves, not a bound."""
-        return peak(self._product(epsilon))
 
     @property
     @abstractmethod
     def _step(self) -> float:
         """See `exchange_bound`."""
-
-    @property
-    def _lost(self) -> float:
-        """Mass of too few blanket users that is added to delta: as if the victim were seen."""
-        return 0.0
 
     @abstractmethod
     def _alone(self, epsilon: float) -> Bounded:
@@ -145,7 +186,7 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     step: the cells are as good as ones that are so many standard deviations of the integrand wide; the bound exceeds
     the integral by a fraction of about 0.4 step. Slack: the tail of the integral, and rounding.
     """
-    theta = peak(product).theta
+    theta = tilt(product)
     spread = theta * product.deviation
     edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
     with np.errstate(over="ignore", invalid="ignore"):
@@ -197,24 +238,9 @@ def _edges(step: float, end: float) -> Floats:
     return np.concatenate([bulk, BULK * growth ** np.arange(1, widening + 1)])
 
 
-def log_mean(exponent: Floats, log_mass: Floats) -> Floats:
+def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:
     """Returns ln of the sum of e^(exponent + log_mass) over the last axis; the largest term never underflows."""
     terms = exponent + log_mass
     top = terms.max(-1)
     logarithm: Floats = top + np.log(np.exp(terms - top[..., None]).sum(-1))
     return logarithm
-
-
-def split_between(values: Floats, mass: Floats, nodes: Floats) -> Floats:
-    """The mass on `nodes` when every atom is split between its two neighbours with the mean kept.
-
-    values: (L,), within [nodes[0], nodes[-1]]; mass: (L,), >= 0; nodes: (J,), increasing. The result is larger in
-    convex order. Rounding moves the mean of an atom by at most 4 ulp of the largest |node|.
-    """
-    right = np.clip(np.searchsorted(nodes, values, side="left"), 1, nodes.size - 1)
-    low, high = nodes[right - 1], nodes[right]
-    upper = np.clip((values - low) / (high - low), 0.0, 1.0)
-    split = np.zeros(nodes.size)
-    np.add.at(split, right, mass * upper)
-    np.add.at(split, right - 1, mass * (1 - upper))
-    return split

@@ -72,8 +72,6 @@ class Others:
     """Count laws already computed for these users, by randomizer and target."""
     rate_bins: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     """These users binned, by the randomizer with a density or the function that did it; made once."""
-    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    """What the exchange bound has chosen and computed; may be shared with much the same users, as it fits any."""
 
     @property
     def honest(self) -> int:

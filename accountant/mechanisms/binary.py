@@ -20,7 +20,7 @@ from accountant.numerics.count_law import CountLaw
 
 __all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
 
-LEAST_BLANKET = 100.0
+LEAST_BLANKET = 30.0
 """With fewer blanket users on average the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 
 

@@ -16,7 +16,7 @@ from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["LaplaceMechanism"]
 
-LEAST_BLANKET = 60.0
+LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 
 

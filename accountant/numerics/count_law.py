@@ -30,6 +30,8 @@ MAX_GROUPS = 256
 """Up to this many distinct gammas are used exactly; more are grouped."""
 GROUP_WIDTH = 0.02
 """Width of a group in ln gamma. Replacing a group by its geometric mean loses at most width^2/8 of its mean."""
+UPPER = 1e-9
+"""So much mass of the largest counts may be moved down."""
 MAX_LENGTH = 4096
 """Laws longer than this are rounded down to a lattice twice as coarse."""
 
@@ -64,14 +66,14 @@ class CountLaw:
         """The mean of the law kept."""
         return float(self.mass @ self.counts) / float(self.mass.sum())
 
-    def coarsened(self, size: int, tail: float, upper: float = 1e-9) -> CountLaw:
-        """At most `size` counts: lower mass up to `tail` is lost, upper mass up to `upper` moves down, then buckets.
+    def coarsened(self, size: int, tail: float) -> CountLaw:
+        """At most `size` counts: lower mass up to `tail` is lost, upper mass up to UPPER moves down, then buckets.
 
         Each bucket is charged at its smallest count, so the direction of error is kept.
         """
         low = int(np.searchsorted(np.cumsum(self.mass), tail, side="right"))
         from_above = np.cumsum(self.mass[::-1])
-        cut = self.mass.size - int(np.searchsorted(from_above, upper, side="right"))
+        cut = self.mass.size - int(np.searchsorted(from_above, UPPER, side="right"))
         low = min(low, self.mass.size - 1)
         high = max(cut, low + 1)
         counts, mass = self.counts[low:high], self.mass[low:high].copy()

@@ -60,6 +60,7 @@ _entries = sa.Table(
 
 _shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
+_merged_rounds = sa.Table("ledger_merged_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,19 @@ class Ledger:
         self._connection = connection
         _metadata.create_all(connection)
 
-    def enter(self, round_id: str, batch_digest: bytes, entries: Sequence[Entry], *, one_record: bool = False) -> None:
+    def enter(
+        self,
+        round_id: str,
+        batch_digest: bytes,
+        entries: Sequence[Entry],
+        *,
+        one_record: bool = False,
+        merged: bool = False,
+    ) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
 
-        one_record: what it costs is about one record of a client, and not about a user.
+        one_record: what it costs is about one record of a client, and not about a user. merged: in its tiers are
+        clients with smaller budgets.
 
         Raises ValueError if the round is entered already with another batch or other costs.
         """
@@ -165,6 +175,8 @@ class Ledger:
             return
         if one_record and round_id not in self.record_rounds():
             self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
+        if merged and round_id not in self.merged_rounds():
+            self._connection.execute(sa.insert(_merged_rounds).values(round_id=round_id))
         self._connection.execute(
             sa.insert(_entries),
             [
@@ -213,6 +225,10 @@ class Ledger:
         """Returns the rounds whose cost is about one record of a client, and not about a user."""
         return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
 
+    def merged_rounds(self) -> set[str]:
+        """Returns the rounds in whose tiers are clients with smaller budgets."""
+        return set(self._connection.execute(sa.select(_merged_rounds.c.round_id)).scalars())
+
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
         """Every round as it was entered: its id, its batch and its costs, oldest first."""
         rounds: dict[tuple[str, bytes], list[Entry]] = {}
@@ -223,10 +239,12 @@ class Ledger:
     def spent(self, delta: float) -> tuple[Spent, ...]:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
-        A tier's name says in how many of its rounds one record is protected, and not a user.
+        A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
+        tiers are merged every client is taken to be in the worst tier.
         """
-        rounds, of_records = self._rounds(), self.record_rounds()
-        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds.values() for e in entries})
+        rounds, of_records, merged = self._rounds(), self.record_rounds(), self.merged_rounds()
+        exact = [entries for round_id, entries in rounds.items() if round_id not in merged]
+        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in exact for e in entries})
 
         def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
             records = len(of_records & mine.keys())
@@ -239,7 +257,7 @@ class Ledger:
             mine = {
                 round_id: chosen
                 for round_id, entries in rounds.items()
-                if (chosen := [e for e in entries if (e.local_epsilon, e.local_delta) == tier])
+                if (chosen := [e for e in entries if round_id in merged or (e.local_epsilon, e.local_delta) == tier])
             }
             found.append(spent(name, mine))
         return (*found, spent(ANY_TIER, rounds))

@@ -17,6 +17,7 @@ from accountant.mechanisms.registry import randomizer_of
 from accountant.results import Certificate, Grade, round_down, round_up
 from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
+from accountant.service.small_tiers import merge_small_tiers
 from accountant.service.tickets import BudgetsFound, ReportsFound
 from protocol.batches import digest_of_hashes, drop_counts
 from protocol.errors import Code, Refusal
@@ -150,9 +151,13 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
 def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
 
-    Returns what the round costs each tier, as the ledger keeps it.
+    Returns what the round costs each tier, as the ledger keeps it. Where the manifest has small tiers merged, all of it
+    is about the merged ones, and depends on the budgets in no other way (docs/accounting.md, 7.1).
     """
     manifest, dishonest = terms.manifest, message.dishonest
+    if manifest.merge_small_tiers:
+        budgets = merge_small_tiers(budgets, manifest.min_tier_size)
+        message.merged_below = manifest.min_tier_size
     if min(count for _, count in budgets) < manifest.min_tier_size:
         withhold(
             message,
@@ -172,6 +177,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         dishonest=dishonest,
         adaptive_order=adaptive_order,
         seconds=SHARPER_SECONDS,
+        attack=not manifest.merge_small_tiers,  # on the exact budgets it might come to less
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)

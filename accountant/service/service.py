@@ -144,8 +144,13 @@ class AccountantService(TicketService):
             if certificate.tiers:
                 Ledger(tx.connection).show(terms.round_id)
             if certificate.granted:
-                one_record = randomizer_of(terms.question.mechanism).unit == "record"
-                Ledger(tx.connection).enter(terms.round_id, certificate.batch_digest, entries, one_record=one_record)
+                Ledger(tx.connection).enter(
+                    terms.round_id,
+                    certificate.batch_digest,
+                    entries,
+                    one_record=randomizer_of(terms.question.mechanism).unit == "record",
+                    merged=terms.manifest.merge_small_tiers,
+                )
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "tickets", *self.giving.get(terms.round_id, (0.0, 0.0)))
             tx.add_cost(terms.round_id, "certify", *watch.read())

@@ -10,6 +10,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,15 @@ __all__ = ["measure_training"]
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
 
-def measure_training(epochs: int, hops: int, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+def measure_training(
+    epochs: int, hops: int, users: int = 1297, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
     """Trains on the digits in both modes, and returns the median wall seconds of an epoch in each, and their ratio.
 
     Args:
         epochs: measured ones, at least 1; ten times as many are simulated.
         hops: the number of shufflers of a deployment of its own.
+        users: the first so many of the digits' 1,297, each with one image; at least 100.
         say: called with a line after each epoch through the deployment.
 
     Raises:
@@ -44,14 +48,17 @@ def measure_training(epochs: int, hops: int, say: Callable[[str], None] = lambda
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; it must be at least 1")
+    if not 100 <= users <= 1297:
+        raise ValueError(f"users is {users}; it must be in 100..1297")
     with temporary_deployment(hops) as local:
-        return asyncio.run(_measure(local.directory, epochs, say))
+        return asyncio.run(_measure(local.directory, epochs, users, say))
 
 
-async def _measure(directory: Path, epochs: int, say: Callable[[str], None]) -> dict[str, Any]:
+async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str], None]) -> dict[str, Any]:
     digits = with_features(load_dataset("digits"), "dct")
+    digits = replace(digits, train=digits.train.part(slice(users)))
     model = load_model("softmax", digits.train.features.shape[1], digits.classes)
-    budgets = torch.full((len(digits.train),), _LOCAL_EPSILON, dtype=torch.float64)
+    budgets = torch.full((users,), _LOCAL_EPSILON, dtype=torch.float64)
     pool = WorkerPool()
     await pool.warm()
     run = DeployedRun(
@@ -72,7 +79,7 @@ async def _measure(directory: Path, epochs: int, say: Callable[[str], None]) -> 
     try:
         started = time.perf_counter()
         async for report in run.steps(run.resume(), epochs + 1):
-            if report.certificate.num_users != len(budgets):
+            if report.certificate.num_users != users:
                 raise RuntimeError(f"{report.certificate.num_users} users answered: this measures something else")
             deployed.append(time.perf_counter() - started)
             say(f"deployed: epoch {report.step} in {deployed[-1]:.2f} s")
@@ -87,7 +94,7 @@ async def _measure(directory: Path, epochs: int, say: Callable[[str], None]) -> 
         started = time.perf_counter()
     deployed_s, simulated_s = statistics.median(deployed[1:]), statistics.median(simulated[1:])
     return {
-        "users": len(budgets),
+        "users": users,
         "dimension": model.dimension,
         "epochs": epochs,
         "deployed_s_per_epoch": deployed_s,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from deploy.cli.console import Json, note, plain_errors, progress_bar, show
 
@@ -15,22 +14,11 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `experiment` to the command line."""
-    group = typer.Typer(
-        cls=_Group,
-        no_args_is_help=True,
-        help="Repeat the papers' figures and tables: which of their claims hold? 'all' is short for 'run all'.",
-    )
+    group = typer.Typer(no_args_is_help=True, help="Repeat the papers' figures and tables: which of their claims hold?")
     group.command("list")(list_experiments)
     group.command("run")(run)
+    group.command("all", help="The same as 'run' without names.")(run)
     app.add_typer(group, name="experiment")
-
-
-class _Group(TyperGroup):
-    """The group, in which `all` stands for `run all`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the command that the arguments begin with."""
-        return super().resolve_command(ctx, ["run", *args] if args[0] == "all" else args)
 
 
 def list_experiments(as_json: Json = False) -> None:
@@ -44,7 +32,9 @@ def list_experiments(as_json: Json = False) -> None:
 
 
 def run(
-    names: Annotated[list[str], typer.Argument(help="As 'croupier experiment list' shows them; or all.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="As 'croupier experiment list' shows them; none: all of them.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The papers' own size.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")] = 0,
@@ -79,7 +69,7 @@ def run(
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")
         size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
-        settings, figures = Settings(size, seed, data), chosen(names)
+        settings, figures = Settings(size, seed, data), chosen(names or ["all"])
         cluster = Cluster(scheduler, tls_ca, tls_cert, tls_key) if scheduler else None
         with progress_bar() as move:
             outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=cluster, progress=move)

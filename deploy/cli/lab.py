@@ -85,13 +85,14 @@ def bench_accountant(
 def bench_training(
     epochs: Annotated[int, typer.Option(help="Measured through the deployment; ten times as many simulated.")] = 5,
     hops: Hops = 2,
+    users: Annotated[int, typer.Option(help="The first so many of 1,297, at least 100.")] = 1297,
     as_json: Json = False,
 ) -> None:
     """Measure an epoch of the digits through a deployment on loopback, and the same epoch simulated."""
     with plain_errors():
         from deploy.bench.training import measure_training
 
-        found = measure_training(epochs, hops, note)
+        found = measure_training(epochs, hops, users, note)
         show(
             as_json,
             found,

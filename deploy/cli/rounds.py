@@ -61,7 +61,16 @@ def round_open(
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0,
-    min_tier_size: Annotated[int, typer.Option(help="Refuse if a budget was used by fewer; 0: never.")] = 0,
+    min_tier_size: Annotated[
+        int, typer.Option(help="A budget used by fewer clients is rare: see --small-tiers; 0: none is.")
+    ] = 0,
+    small_tiers: Annotated[
+        str,
+        typer.Option(
+            help="A rare budget has the round refused, or (rr, krr, onebit) merge: its clients are counted with those "
+            "of the next larger budget. Refused still if the largest is rare."
+        ),
+    ] = "refuse",
     short_batch: Annotated[
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold",
@@ -107,6 +116,7 @@ def round_open(
             min_batch_size=min_batch_size,
             max_batch_size=max_batch_size,
             min_tier_size=min_tier_size,
+            small_tiers=_one_of("small_tiers", small_tiers, ("refuse", "merge")),
             short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
             hpke_suite=suite,
             collector_public_key=_collector(collector, suite),
@@ -184,7 +194,7 @@ def round_result(
 
         from deploy.operator.rounds import open_published, published_result
         from deploy.show.documents import publication_json
-        from deploy.show.tables import certificate_table, clamping_line, estimates_table
+        from deploy.show.tables import certificate_table, clamping_line, estimates_table, merging_line
 
         publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
     if not certificate.granted:
@@ -193,7 +203,7 @@ def round_result(
         if collector_key is not None:
             publication = open_published(publication, collector_key)
     result = publication_json(publication, certificate)
-    lines = [line for line in (clamping_line(result), *result["notes"]) if line]
+    lines = [line for line in (clamping_line(result), merging_line(result), *result["notes"]) if line]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result)]

@@ -28,6 +28,7 @@ class _Round(BaseModel):
     batch_digest: str
     entries: tuple[dict[str, Any], ...]
     one_record: bool = False
+    merged: bool = False
 
 
 class _Backup(BaseModel):
@@ -66,13 +67,14 @@ def backup_ledger(directory: Path, file: Path) -> int:
     name, url = _url(directory)
     with _read(url) as connection:
         ledger = Ledger(connection)
-        of_records = ledger.record_rounds()
+        of_records, merged = ledger.record_rounds(), ledger.merged_rounds()
         rounds = [
             {
                 "round_id": round_id,
                 "batch_digest": digest.hex(),
                 "entries": [_values(entry) for entry in entries],
                 "one_record": round_id in of_records,
+                "merged": round_id in merged,
             }
             for round_id, digest, entries in ledger.entered()
         ]
@@ -97,8 +99,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (one.round_id, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries], one.one_record)
-            for one in backup.rounds
+            (one, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries]) for one in backup.rounds
         ]
     except (ValidationError, ValueError, TypeError) as error:
         raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {error}") from error
@@ -108,8 +109,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         with database.begin() as connection:
             ledger = Ledger(connection)
-            for round_id, digest, entries, one_record in rounds:
-                ledger.enter(round_id, digest, entries, one_record=one_record)
+            for one, digest, entries in rounds:
+                ledger.enter(one.round_id, digest, entries, one_record=one.one_record, merged=one.merged)
             for round_id in backup.shown:
                 ledger.show(round_id)
             return len(ledger.entered())

@@ -55,6 +55,8 @@ class RoundSettings:
         max_batch_size: further clients are refused; 0: all registered clients may take part.
         min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
             The refusal does not say which budget it was.
+        small_tiers: "refuse" such a round, or "merge": count these clients with those of the next larger budget used.
+            For rr, krr and onebit, without epsilon_max_of. Refused still if the largest budget used is rare.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
         close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
             round waits for those that have them. 0: only the operator closes it.
@@ -71,6 +73,7 @@ class RoundSettings:
     min_batch_size: int = 100
     max_batch_size: int = 0
     min_tier_size: int = 0
+    small_tiers: Literal["refuse", "merge"] = "refuse"
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
@@ -174,6 +177,7 @@ class Operator:
             analyzer=keys[self.deployment.analyzer.name],
             max_batch_size=settings.max_batch_size,
             min_tier_size=settings.min_tier_size,
+            merge_small_tiers=settings.small_tiers == "merge",
             collector_public_key=settings.collector_public_key,
             privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         )

@@ -50,7 +50,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             {
                 "local_epsilon": tier.local_epsilon,
                 "local_delta": tier.local_delta,
-                "up_to": False,  # a round's certificate has every budget of the grid by itself
+                "up_to": bool(certificate.merged_below),  # else every budget of the grid has its own
                 "count": tier.count,
                 "epsilon": tier.epsilon,
                 "delta": certificate.delta,
@@ -75,6 +75,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             "attack": certificate.lower_bound_attack or None,
         },
         "round_id": certificate.round_id,
+        "merged_below": certificate.merged_below,
         "granted": certificate.granted,
         "refusals": list(certificate.refusals),
         "batch_digest": certificate.batch_digest.hex(),
@@ -103,6 +104,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "sampling_standard_error": column([value.sampling_standard_error for value in values]),
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
+        "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
         "notes": list(publication.notes),
         "certificate": certificate_json(certificate),

@@ -287,6 +287,16 @@ def clamping_line(result: dict[str, Any]) -> str:
     )
 
 
+def merging_line(result: dict[str, Any]) -> str:
+    """Returns what merged tiers do to an estimate, or "" where that is nothing."""
+    if not result["merging_bias"]:
+        return ""
+    return (
+        f"budgets used by fewer than {result['certificate']['merged_below']} clients are counted with larger ones; "
+        f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
+    )
+
+
 def remarks(result: dict[str, Any]) -> list[str]:
     """Returns what has to be said about the answers of a demonstration, each remark once."""
     about: dict[str, list[str]] = {}

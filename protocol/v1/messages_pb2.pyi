@@ -680,6 +680,7 @@ class Manifest(_message.Message):
     PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
     MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -709,6 +710,11 @@ class Manifest(_message.Message):
     collector_public_key: _builtins.bytes
     """A collector's HPKE public key, of hpke_suite: the result is published sealed to it. Empty: the result is public.
     Not in a sequential round, whose clients are shown every model.
+    """
+    merge_small_tiers: _builtins.bool
+    """With min_tier_size: the round is not refused for a rare budget, but its clients are counted with those of the next
+    larger budget used, in all that leaves the accountant; refused still if the largest is rare. Only for rr, krr and
+    onebit, and only where no budget has its own epsilon_max.
     """
     @_builtins.property
     def question(self) -> Global___Question: ...
@@ -752,10 +758,11 @@ class Manifest(_message.Message):
         privacy_limit: Global___PrivacyLimit | None = ...,
         min_tier_size: _builtins.int = ...,
         collector_public_key: _builtins.bytes = ...,
+        merge_small_tiers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1271,6 +1278,7 @@ class Certificate(_message.Message):
     BUDGET_DROPS_FIELD_NUMBER: _builtins.int
     UNKNOWN_BUDGETS_FIELD_NUMBER: _builtins.int
     UNKNOWN_BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
+    MERGED_BELOW_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1311,6 +1319,11 @@ class Certificate(_message.Message):
     """Of so many clients the budget is not known, and the report may be released: they add nothing to the blanket."""
     unknown_budget_epsilon: _builtins.float
     """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
+    merged_below: _builtins.int
+    """min_tier_size where the manifest has small tiers merged: a tier then counts fewer than so many clients with smaller
+    budgets, between its own and that of the tier before, and its epsilon holds for them, too. All of the certificate
+    is about the merged tiers, and there is no attack beside it. 0: every tier has its own clients only.
+    """
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why not, in plain words. Empty if granted."""
@@ -1364,10 +1377,11 @@ class Certificate(_message.Message):
         budget_drops: _abc.Iterable[Global___Drop] | None = ...,
         unknown_budgets: _builtins.int = ...,
         unknown_budget_epsilon: _builtins.float | None = ...,
+        merged_below: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015
@@ -1920,6 +1934,7 @@ class Publication(_message.Message):
     VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     CLAMPING_FIELD_NUMBER: _builtins.int
     SEALED_RESULT_FIELD_NUMBER: _builtins.int
+    MERGING_BIAS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -1932,6 +1947,8 @@ class Publication(_message.Message):
     """Where the manifest names a collector: a Publication with the fields from `values` on but `num_reports` and `drops`,
     padded, sealed to it; these fields are empty here.
     """
+    merging_bias: _builtins.float
+    """Where small tiers are merged: what this moves an estimate by, at most. The confidence interval allows for it."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, also of a refused round, which has no values."""
@@ -1963,10 +1980,11 @@ class Publication(_message.Message):
         vector_standard_error: _builtins.float = ...,
         clamping: Global___Clamping | None = ...,
         sealed_result: _builtins.bytes = ...,
+        merging_bias: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

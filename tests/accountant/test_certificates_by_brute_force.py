@@ -19,13 +19,11 @@ Law = NDArray[np.float64]
 def add_report(law: Law, budget: float, value: int, k: int) -> Law:
     """One more user; law[h1, ..., h_{k-1}] is the law of the histogram, the count of letter 0 being what is left."""
     total = math.exp(budget) + k - 1
-    result = np.zeros_like(law)
-    for letter in range(k):
-        mass = (math.exp(budget) if letter == value else 1.0) / total
-        if letter == 0:
-            result += mass * law
-        else:
-            result += mass * np.roll(law, 1, axis=letter - 1)  # the last count is never reached, so nothing wraps
+    masses = [(math.exp(budget) if letter == value else 1.0) / total for letter in range(k)]
+    result: Law = masses[0] * law
+    for axis, mass in enumerate(masses[1:]):
+        later, earlier = (slice(None),) * axis + (slice(1, None),), (slice(None),) * axis + (slice(-1),)
+        result[later] += mass * law[earlier]  # the last count is never reached, so nothing falls off
     return result
 
 
@@ -71,7 +69,7 @@ def letters_and_budgets(levels: list[float]) -> st.SearchStrategy[tuple[int, lis
 
 
 @given(letters_and_budgets(LEVELS), st.lists(st.floats(0.0, 0.999), min_size=2, max_size=2), st.data())
-@drawn(100)
+@drawn(60)
 def test_no_data_set_is_worse_than_its_certificate(
     drawn: tuple[int, list[float]], shares: list[float], data: st.DataObject
 ) -> None:
@@ -88,7 +86,7 @@ def test_no_data_set_is_worse_than_its_certificate(
 
 
 @given(letters_and_budgets(LEVELS[2:]), st.sampled_from([0.1, 1e-2, 1e-4]))
-@drawn(50)
+@drawn(30)
 def test_no_attack_is_better_than_the_best_and_no_certificate_worse(
     drawn: tuple[int, list[float]], delta: float
 ) -> None:
@@ -97,9 +95,10 @@ def test_no_attack_is_better_than_the_best_and_no_certificate_worse(
     attack = lower_bound(budgets, randomizer, delta=delta)
     certificate = certify(budgets, randomizer, delta=delta, attack=False)
     assert attack.epsilon <= certificate.epsilon * (1 + 1e-9)
+    best = 0.0
     for victim in {budgets.index(b) for b in budgets}:
         (tier,) = (t for t in certificate.tiers if t.local_epsilon == budgets[victim])
-        if tier.epsilon < tier.local_epsilon:
-            assert worst_over_data_sets(budgets, victim, k, [tier.epsilon])[0] <= delta * (1 + 1e-9)
-    best = max(worst_over_data_sets(budgets, v, k, [attack.epsilon * (1 - 1e-9)])[0] for v in range(len(budgets)))
+        certified, attacked = worst_over_data_sets(budgets, victim, k, [tier.epsilon, attack.epsilon * (1 - 1e-9)])
+        assert certified <= delta * (1 + 1e-9) or tier.epsilon == tier.local_epsilon
+        best = max(best, attacked)
     assert attack.epsilon == 0 or best >= delta * (1 - 1e-6)

@@ -15,7 +15,6 @@ from tests.accountant.oracles.from_definitions import count_law
 FEW = certify([0.5, 0.5, 1.0], "rr", delta=1e-3, attack=False)
 MORE = certify([2.0] * 6, "rr", delta=1e-3, attack=False)
 MANY = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, attack=False)
-LOCAL = certify([(0.7, 30, 1e-4)], "gaussian", delta=1e-6, attack=False)
 
 
 def product_delta(first: tuple[float, int], second: tuple[float, int], epsilon: float) -> float:
@@ -58,10 +57,11 @@ def test_without_curves_the_pairs_are_composed() -> None:
 
 
 def test_what_is_lost_for_certain_is_not_composed_away() -> None:
-    assert LOCAL.epsilon == LOCAL.everyone_else_colludes.epsilon
+    local = certify([(0.7, 30, 1e-4)], "gaussian", delta=1e-6, attack=False)
+    assert local.epsilon == local.everyone_else_colludes.epsilon
     with pytest.raises(ValueError, match="must be larger"):
-        compose([LOCAL] * 3, delta=1e-4)
-    assert compose([LOCAL] * 3, delta=4e-4).epsilon <= 3 * 0.7 * (1 + 1e-12)
+        compose([local] * 3, delta=1e-4)
+    assert compose([local] * 3, delta=4e-4).epsilon <= 3 * 0.7 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,12 @@ def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: 
         assert chord >= gaussian_delta(mu, float(epsilon)) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("randomizer", ["rr", "laplace", "hemisphere"])
-def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str) -> None:
-    budgets = Budgets.from_tiers([(0.5, 500), (1.0, 500)])
+@pytest.mark.parametrize(
+    ("randomizer", "tiers"),
+    [("rr", [(1.0, 500)]), ("laplace", [(1.0, 1000)]), ("hemisphere", [(0.5, 500), (1.0, 500)])],
+)
+def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str, tiers: list[tuple[float, int]]) -> None:
+    budgets = Budgets.from_tiers(tiers)
     found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds, attack=False) for rounds in (1, 8)]
     assert found[0].epsilon < found[1].epsilon < 8 * found[0].epsilon
     assert "composed over 8 rounds" in found[1].method
@@ -125,8 +128,8 @@ def test_tiny_deltas_are_composed_by_adding() -> None:
 
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
     budgets = np.linspace(0.5, 1.0, 100)
-    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False)
-    two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2, attack=False)
+    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False, bounds="blanket")
+    two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2, attack=False, bounds="blanket")
     assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
 
 

@@ -251,6 +251,8 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
         own = tier.local_epsilon
         curve = tier.privacy_profile
         curves = [] if curve is None else [curve, RecordedProfile([profile_of(curve, max(tier.epsilon, 1e-6), own)])]
+        at = [share * tier.epsilon for share in (0.0, 0.5, 1.0)]
+        claims = [(epsilon, one.delta(epsilon).value) for one, epsilon in itertools.product(curves, at)]
         left = [(e, n - (e == own)) for e, n in tiers if linkage == "separate" or e == own]
         gone = dishonest
         around = []
@@ -261,8 +263,8 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
         for ones in itertools.product(*(range(n + 1) for _, n in around)) if few else corners:
             laws = laws_of_ones(around, ones, own)
             for p, q in itertools.permutations(laws):
-                for one, share in itertools.product(curves, (0.0, 0.5, 1.0)):
-                    assert stick(p, q, share * tier.epsilon) <= one.delta(share * tier.epsilon).value
+                for epsilon, claimed in claims:
+                    assert stick(p, q, epsilon) <= claimed
                 if rounds == 2:
                     p, q = (np.outer(law, law).ravel() for law in (p, q))
                 assert stick(p, q, tier.epsilon) <= tier.delta

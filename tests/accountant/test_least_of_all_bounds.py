@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.attacks.lower_bound import lower_bound
@@ -26,6 +26,7 @@ from croupier import (
 )
 from deploy.training.privacy import Batch, Conditions, UserSpending
 from tests.accountant.oracles.exchange import divergence_of_split
+from tests.support.drawn import drawn
 
 MIXED = Budgets.from_tiers([(0.5, 9000), (2.0, 1000)])
 BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=3), KaryRandomizedResponse(2)]
@@ -35,19 +36,19 @@ BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=
 def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: Randomizer) -> None:
     found = certify(MIXED, randomizer, delta=1e-6)
     assert found.lower_bound is None or found.lower_bound.epsilon <= found.epsilon
-    assert 0.056874 <= found.epsilon <= 0.0575
+    assert 0.056874 <= found.epsilon <= 0.0570
     if randomizer.kind in ("rr", "onebit"):
         assert "branch and bound" in found.method
     else:
         assert "exchange bound" in found.method
-        assert any("blanket: epsilon 0.064" in step and "exchange: epsilon 0.057" in step for step in found.steps)
+        assert any("blanket: epsilon 0.064" in step and "exchange: epsilon 0.0569" in step for step in found.steps)
     back = certify(MIXED, randomizer, epsilon=found.epsilon, attack=False)
     assert back.delta <= 1e-6 * 1.05
 
 
 @pytest.mark.parametrize(
     ("tiers", "dishonest", "attack", "least"),
-    [([(1.0, 10_000)], 0, 0.0312, 0.0318), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],
+    [([(1.0, 10_000)], 0, 0.0312, 0.0314), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],
 )
 def test_laplace_noise_is_certified_by_the_exchange_bound(
     tiers: list[tuple[float, int]], dishonest: int, attack: float, least: float
@@ -131,7 +132,7 @@ def test_many_different_budgets() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=12, deadline=None)
+@drawn(8)
 def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.choice([1, 2, 5]))

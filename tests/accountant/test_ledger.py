@@ -22,7 +22,7 @@ from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, L
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from protocol.calibration import unit_sigma
 
-BUDGETS = Budgets.from_tiers([(0.5, 400), (1.0, 600), (1.5, 300)])
+BUDGETS = Budgets.from_tiers([(0.5, 100), (1.0, 150), (1.5, 80)])
 DELTA = 1e-6
 
 

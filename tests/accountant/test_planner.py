@@ -9,7 +9,7 @@ import pytest
 
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.planner import Goal, standard_error
+from accountant.planner import Goal, resized, standard_error
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from tests.support.accounting import certify_without_attack as certify
 
@@ -39,21 +39,20 @@ def test_budgets_keep_their_proportions() -> None:
 @pytest.mark.parametrize("randomizer", FAMILIES, ids=str)
 def test_the_fewest_users(randomizer: Randomizer) -> None:
     shape = Budgets.from_tiers([(0.5, 3), (1.0, 1)])
-    found = plan(randomizer, delta=1e-6, epsilon=0.05, budgets=shape)
+    found = plan(randomizer, delta=1e-6, epsilon=0.15, budgets=shape)
     assert found.goal is Goal.NUM_USERS
-    assert found.certificate.epsilon <= 0.05
+    assert found.certificate.epsilon <= 0.15
     n = found.budgets.num_users
-    fewer = plan(randomizer, delta=1e-6, num_users=int(n * 0.99), budgets=shape)
-    assert fewer.certificate.epsilon > 0.05
+    assert certify(resized(shape, int(n * 0.99)), randomizer, delta=1e-6).epsilon > 0.15
 
 
 def test_rounds_and_dishonest_clients_make_it_harder() -> None:
-    one = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000)
-    many = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000, rounds=4)
-    bad = plan("rr", delta=1e-6, epsilon=0.3, num_users=3000, dishonest=1000)
+    one = plan("rr", delta=1e-6, epsilon=0.5, num_users=400)
+    many = plan("rr", delta=1e-6, epsilon=0.5, num_users=400, rounds=4)
+    bad = plan("rr", delta=1e-6, epsilon=0.5, num_users=400, dishonest=130)
     for other in (many, bad):
         assert other.budgets.local_epsilon[0] < one.budgets.local_epsilon[0]
-        assert other.certificate.epsilon <= 0.3
+        assert other.certificate.epsilon <= 0.5
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ POLICY_NOBODY_MEETS = 0.001
 
 
 def fine_settings(**changes: float) -> RoundSettings:
-    return RoundSettings(FINE, (0.5, 1.0, 2.0), min_batch_size=20, delta=1e-4, epsilon_max=changes.get("epsilon", 4.0))
+    return RoundSettings(FINE, (0.5, 1.0, 2.0), min_batch_size=10, delta=1e-4, epsilon_max=changes.get("epsilon", 4.0))
 
 
 def labels(terms: RoundTerms) -> list[Label]:
@@ -137,24 +137,24 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         release = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
         analyzer = deployment.service("analyzer")
         assert isinstance(analyzer, GreedyAnalyzer)
-        assert len(analyzer.sealed) == 30
+        assert len(analyzer.sealed) == 12
         assert analyzer.read == set()
         assert await deployment.nothing_is_published(terms)
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         with_the_key = open_all(terms, analyzer.sealed, [*own, release])  # what the release key holds back
-        assert len(reports_in(with_the_key)) == 30
+        assert len(reports_in(with_the_key)) == 12
         accountant = deployment.service("accountant")
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
         accountant.wake(terms.round_id)
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
-        assert publication.num_reports == 30
+        assert publication.num_reports == 12
 
 
 class DeliversReportsOnly(cheaters.CheatingShuffler):
@@ -178,9 +178,9 @@ def forged_grant(
         reports_digest=reports_digest,
         granted=True,
         epsilon=0.1,
-        num_users=30,
+        num_users=12,
     )
-    certificate.tiers.add(local_epsilon=1.0, count=30)
+    certificate.tiers.add(local_epsilon=1.0, count=12)
     signed = signer.identity.signed(Kind.CERTIFICATE, canonical(certificate))
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
 
@@ -191,7 +191,7 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-2", terms)
         hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -210,7 +210,7 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
         answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
-        assert (len(analyzer.sealed), analyzer.read) == (30, set())
+        assert (len(analyzer.sealed), analyzer.read) == (12, set())
         assert await deployment.nothing_is_published(terms)
 
 
@@ -232,7 +232,7 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
             terms = await deployment.operator.open_round(fine_settings())
-            await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
+            await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
             await deployment.operator.close_round(terms.round_id)
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -250,7 +250,7 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
             await deployment.reached("analyzer", terms, pb.ROUND_STATE_PUBLISHED)
             published = pb.Signed.FromString(await document_of(analyzer, terms, "publication"))
             publication = pb.Publication.FromString(published.payload)
-            assert publication.num_reports == (30 if with_the_key else 0)
+            assert publication.num_reports == (12 if with_the_key else 0)
             assert bool(publication.values) is with_the_key
 
 
@@ -281,7 +281,7 @@ def live_secrets(digests: set[bytes]) -> int:
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, await deployment.seal(terms, 20, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         held = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
@@ -296,7 +296,7 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         assert isinstance(analyzer, GreedyAnalyzer)
         # All keys that any service ever had, but for the release key, read no report of the batch that was kept.
         assert not reports_in(open_all(terms, analyzer.sealed, before.values()))
-        assert len(reports_in(open_all(terms, analyzer.sealed, [*before.values(), release_private]))) == 20
+        assert len(reports_in(open_all(terms, analyzer.sealed, [*before.values(), release_private]))) == 12
         del release_private
         assert await all_keys(deployment, terms) == {}
         assert live_secrets(release_key) == 0
@@ -381,14 +381,14 @@ async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
         monkeypatch.setattr(Transaction, "forget", lambda self, round_id: None)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_RELEASED)
-        assert len(tap.ciphertexts) == 30 * 5  # submissions, two lanes to hop 2, one to each of the two sinks
+        assert len(tap.ciphertexts) == 12 * 5  # submissions, two lanes to hop 2, one to each of the two sinks
         keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, deployment.deployment.chain)
-    assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if forgetting else 30)
+    assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if forgetting else 12)
     if forgetting:
         heard = [grant.release_private_key for grant in tap.grants]
         assert len(heard) == 1
@@ -428,18 +428,18 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
     async with arena(tmp_path, 2) as deployment:
         directory, chain = deployment.inside.directory, deployment.deployment.chain
         terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
-        submissions = await deployment.seal(terms, 30, value=0.5)
+        submissions = await deployment.seal(terms, 12, value=0.5)
         await deployment.admit(terms, submissions)
         envelopes = [one.envelope for one in submissions]
         keys, wrapped = await all_keys(deployment, terms), wrapped_keys(directory, chain)
         assert (len(keys), len(wrapped)) == (7, 7)
         identities = [load_secrets(directory / name).identity_key for name in chain]
-        assert occurrences(directory, {"envelopes": envelopes, "wrapped": wrapped}) == {"envelopes": 30, "wrapped": 7}
+        assert occurrences(directory, {"envelopes": envelopes, "wrapped": wrapped}) == {"envelopes": 12, "wrapped": 7}
         await deployment.inside.stop("accountant")
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_MIXED)
         delivered = tap.ciphertexts - set(envelopes)
-        assert occurrences(directory, {"delivered": delivered})["delivered"] >= 60  # hop 2 has all that it was given
+        assert occurrences(directory, {"delivered": delivered})["delivered"] >= 24  # hop 2 has all that it was given
         await deployment.inside.start("accountant")
         _, certificate = await deployment.operator.result(terms.round_id, WAIT_S)
         assert certificate.granted is (epsilon == 4.0)
@@ -449,7 +449,7 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
         await deployment.reached("accountant", terms, end)
         opened = open_all(terms, tap.ciphertexts, keys.values())
         reports = reports_in(opened)
-        assert len(reports) == 30
+        assert len(reports) == 12
         needles = {
             "ciphertexts": tap.ciphertexts | opened - reports,
             "reports": reports,
@@ -511,7 +511,7 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30, value=0.5))
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
         analyzer = deployment.inside.directory / "analyzer"
         assert occurrences(analyzer, needles) == {"wrapped": 1}

@@ -126,7 +126,7 @@ def test_hemisphere_length_inverts_the_mean_of_a_coordinate() -> None:
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_gaussian_reports_are_the_clipped_vector_plus_the_noise(dimension: int) -> None:
     vector = np.full(dimension, 5.0)
-    reports = np.array([gaussian(vector, 1.0, 0.5) for _ in range(max(20, 2_000 // dimension))], dtype=np.float64)
+    reports = np.array([gaussian(vector, 1.0, 0.5) for _ in range(max(5, 2_000 // dimension))], dtype=np.float64)
     noise = (reports - 1 / math.sqrt(dimension)).ravel()
     assert kstest(noise / 0.5, "norm").pvalue > 1e-6
 
@@ -175,7 +175,7 @@ def test_reports_of_silos_have_the_published_noise(dimension: int) -> None:
     # Some are clipped, some are not; their mean is longer than half the clipping norm.
     records = np.linspace(1.4, 5.0, 8)[:, None] * forward / np.linalg.norm(forward)
     records += rng.normal(size=records.shape) * (0.1 / math.sqrt(dimension))
-    count, sigma = max(40, 1_500 // dimension), mechanism.sigma(1.0)
+    count, sigma = max(25, 1_500 // dimension), mechanism.sigma(1.0)
     reports = np.array([gaussian_mean_of_records(mechanism, records, 1.0) for _ in range(count)])
     assert reports.dtype == np.float32
     lengths = np.linalg.norm(records, axis=1)

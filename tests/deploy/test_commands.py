@@ -30,5 +30,5 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "lab",
     }
     assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
-    assert set(command("experiment").commands) == {"list", "run"}  # all: short for run all
+    assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}

@@ -45,6 +45,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
             "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, laplace",
         ),
         (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
+        (("--small-tiers", "hide"), "small_tiers is 'hide'; it must be one of refuse, merge"),
     ],
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

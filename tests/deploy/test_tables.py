@@ -13,7 +13,9 @@ from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.results import round_up
 from accountant.service.round_certificate import genuine_roster
 from croupier import Budgets, certify
-from deploy.show.tables import certificate_table
+from deploy.show.documents import publication_json
+from deploy.show.tables import certificate_table, merging_line
+from protocol.v1 import messages_pb2 as pb
 
 
 def shown(certificate: dict[str, Any]) -> str:
@@ -44,6 +46,23 @@ def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> Non
     assert [tier["up_to"] for tier in many["tiers"]] == [True] * 4
     assert "25 users of local ε up to 0.109" in shown(many)
     assert "100 users of local ε 1 " in shown(certify({1.0: 100}, "rr", delta=1e-3).to_json())
+
+
+def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
+    certificate = pb.Certificate(epsilon=0.2, delta=1e-6, grade="CERTIFIED", merged_below=5)
+    certificate.tiers.add(local_epsilon=2.0, count=60, epsilon=0.2)
+    publication = pb.Publication(merging_bias=0.01234)
+    publication.values.add(estimate=0.5)
+    result = publication_json(publication, certificate)
+    assert "60 users of local ε up to 2 " in shown(result["certificate"])
+    assert merging_line(result) == (
+        "budgets used by fewer than 5 clients are counted with larger ones; this moves an estimate by at most 0.0124, "
+        "which intervals allow for"
+    )
+    certificate.merged_below, publication.merging_bias = 0, 0.0
+    result = publication_json(publication, certificate)
+    assert "60 users of local ε 2 " in shown(result["certificate"])
+    assert (result["merging_bias"], merging_line(result)) == (None, "")
 
 
 def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:

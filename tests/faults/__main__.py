@@ -1,6 +1,6 @@
-"""`make faults`: many new fault schedules, in two runs side by side; prints how far it is and ends with 1 on a failure.
+"""`make faults`: many new fault schedules, in three runs side by side; prints how far it is, ends with 1 on a failure.
 
-python -m tests.faults [--schedules 1000] [--process-schedules 30] [--runs 2] [--seed N]
+python -m tests.faults [--schedules 1000] [--process-schedules 30] [--runs 3] [--seed N]
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Plays drawn fault schedules.")
     parser.add_argument("--schedules", type=int, default=1000, help="with all services in one process")
     parser.add_argument("--process-schedules", type=int, default=30, help="with a process for every service")
-    parser.add_argument("--runs", type=int, default=2, help="how many run side by side")
+    parser.add_argument("--runs", type=int, default=3, help="how many run side by side")
     parser.add_argument("--seed", type=int, default=0, help="to draw the same schedules again")
     sys.exit(asyncio.run(_main(parser.parse_args())))

@@ -162,12 +162,15 @@ def check_forgotten(testimony: Mapping[str, Iterable[str]], files: Mapping[str, 
     }
     if not secrets:
         raise Violation("the witnesses have seen no secret: the check would prove nothing")
-    beginnings = np.zeros(1 << 16, dtype=bool)  # a look at two bytes rules out nearly every place of a file
-    beginnings[[int.from_bytes(secret[:2], sys.byteorder) for secret in secrets]] = True
+    beginning_with = defaultdict(list)  # a look at two bytes rules out nearly every secret at nearly every place
+    for secret in secrets:
+        beginning_with[int.from_bytes(secret[:2], sys.byteorder)].append(secret)
+    beginnings = np.zeros(1 << 16, dtype=bool)
+    beginnings[list(beginning_with)] = True
     for name, content in files.items():
         for odd in (0, 1):
             pairs = np.array(memoryview(content)[odd : len(content) - (len(content) - odd) % 2].cast("H"))
             for at in (2 * np.flatnonzero(beginnings[pairs]) + odd).tolist():
-                for secret, service in secrets.items():
+                for secret in beginning_with[int.from_bytes(content[at : at + 2], sys.byteorder)]:
                     if content.startswith(secret, at):
-                        raise Violation(f"{name} still holds a ciphertext or key that {service} had stored")
+                        raise Violation(f"{name} still holds a ciphertext or key that {secrets[secret]} had stored")

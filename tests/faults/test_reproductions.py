@@ -77,9 +77,9 @@ REPRODUCTIONS: dict[str, Schedule] = {
     "everybody's keys change while the accountant waits for the analyzer": Schedule(
         hops=1,
         steps=(
-            Submit(2),
+            Submit(2, patiently=True),
             LinkFault(("accountant", "analyzer"), "cut"),
-            Close(),
+            Close(patiently=True),
             Expect("accountant", "CERTIFIED"),
             *(Rotate(service) for service in services(1)),
         ),

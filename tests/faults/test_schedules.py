@@ -2,7 +2,6 @@
 
 `CROUPIER_FAULT_SCHEDULES` and `CROUPIER_FAULT_PROCESS_SCHEDULES` say how many. Without `CROUPIER_FAULT_SEED` they are
 always the same ones, so that a change is tested by what its predecessor was tested by; 'make faults' draws new ones.
-Most are played without measuring coverage, which costs a third of their time: the reproductions go the same ways.
 """
 
 from __future__ import annotations
@@ -200,10 +199,10 @@ def test_a_hop_on_another_address_is_cut_off_in_mid_round_and_healed() -> None:
         Schedule(
             hops=3,
             steps=(
-                Submit(3),
-                Submit(3),
+                Submit(3, patiently=True),
+                Submit(3, patiently=True),
                 *(LinkFault(link, "cut") for link in around),
-                Close(),
+                Close(patiently=True),
                 Expect("shuffler-1", "MIXED"),
                 Pause(500),
                 Expect("shuffler-2", "OPEN"),

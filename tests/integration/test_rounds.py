@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,14 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from accountant.service.ledger import Ledger
+from accountant.service.ledger import ANY_TIER, Ledger
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, prepare_one, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator.ledger import spent
+from deploy.show.documents import publication_json
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import sign_submission
@@ -281,6 +285,45 @@ async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> N
         assert shown[0] == shown[1]
         assert not shown[0].tiers
         assert math.isinf(shown[0].epsilon)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_one_client_with_a_rare_budget_neither_stops_a_round_nor_is_shown(tmp_path: Path) -> None:
+    """Reproduction: one client with a rare budget had every round with `min_tier_size` refused."""
+    async with table(tmp_path, 1) as at:
+        chosen = replace(settings(), budget_grid=(0.3711, 1.0, 2.0), min_tier_size=5, small_tiers="merge")
+        named = {}
+        for few in (1, 5):
+            terms = await at.operator.open_round(chosen)
+            assert (terms.manifest.merge_small_tiers, terms.manifest.min_tier_size) == (True, 5)
+            users = [Participant(1, 0.3711)] * few + [Participant(0, 1.0)] * 20 + [Participant(1, 2.0)] * 20
+            await at.submit(terms, users)
+            publication, certificate = await at.finish(terms)
+            assert certificate.granted
+            assert certificate.num_users == 40 + few
+            document = json.dumps(publication_json(publication, certificate))
+            sent = publication.SerializeToString() + certificate.SerializeToString()
+            named[few] = "0.3711" in document, struct.pack("<d", 0.3711) in sent
+            assert publication.merging_bias > 0 or few == 5
+            (value,) = publication.values
+            assert abs(value.estimate - (20 + few) / (40 + few)) < 6 * value.standard_error + publication.merging_bias
+            tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+            assert certificate.epsilon == certify(tiers, "rr", delta=1e-4, attack=False).epsilon
+            if few == 1:
+                assert tiers == [(1.0, 21), (2.0, 20)]
+        assert named == {1: (False, False), 5: (True, True)}
+        assert {one.tier for one in spent(at.inside.directory, 1e-3)} == {ANY_TIER}
+        for rare, refusing in (2.0, chosen), (0.3711, replace(chosen, small_tiers="refuse")):
+            terms = await at.operator.open_round(refusing)
+            await at.submit(terms, [Participant(1, rare)] + [Participant(0, 1.0)] * 20)
+            _, certificate = await at.finish(terms)
+            (refusal,) = certificate.refusals
+            assert refusal.startswith("a budget was used by fewer than 5 clients")
+        with pytest.raises(Refusal, match="cannot be merged where a budget has its own epsilon_max"):
+            await at.operator.open_round(replace(chosen, epsilon_max_of={2.0: 3.0}))
+        with pytest.raises(Refusal, match="small tiers cannot be merged with laplace, only with rr, krr, onebit"):
+            await at.operator.open_round(replace(chosen, question=QUESTIONS[3]))
 
 
 @pytest.mark.asyncio

@@ -56,7 +56,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 600)
+        people = await seal(operator, terms, 150)
         assert await operator.readiness() == ["SERVING"] * 3
         with full_disk(local.pids()["shuffler-1"]):
             with pytest.raises(Refusal, match="cannot store anything now"):
@@ -80,7 +80,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tm
         assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
         await operator.close_round(terms.round_id)
         publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 600
+        assert publication.num_reports == 150
         log = (local.directory / "shuffler-1" / "service.log").read_bytes()
         assert b"STORE_FAILED" in log
         assert leaks(log, [one.client_key for one in people.values()]) == []

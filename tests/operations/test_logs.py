@@ -51,7 +51,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
     """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
     async with deployed(tmp_path, 2) as (local, operator):
         terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 400)
+        people = await seal(operator, terms, 150)
         people["noise"] = sign_submission(terms.round_id, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
         await operator.enrol([people["noise"].client_key])
         tokens = await operator.issue_tokens(2)
@@ -82,10 +82,10 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_
 
         await until(mixed)
         inner = stored_ciphertexts(local.directory / "shuffler-1" / "rounds.db")
-        assert len(inner) > 400
+        assert len(inner) > 150
         await asyncio.to_thread(local.up, ["shuffler-2"], 1)
         publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 401
+        assert publication.num_reports == 151
         for index in range(3):
             with pytest.raises(Refusal):
                 await submit(operator, f"nowhere-{index}", people)

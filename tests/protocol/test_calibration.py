@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import mpmath
+import numpy as np
 import pytest
 
 from protocol.calibration import (
@@ -23,11 +24,9 @@ BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]
 def exact_delta(sigma: float, epsilon: float, steps: int) -> float:
     """From the definition, over every point that weighs anything."""
     reach = math.ceil(40 * sigma) + steps
-    weights = [math.exp(-z * z / (2 * sigma * sigma)) for z in range(-reach, reach + 1)]
-    total = math.fsum(weights)
-    gain = math.exp(epsilon)
-    shifted = [math.exp(-((z - steps) ** 2) / (2 * sigma * sigma)) for z in range(-reach, reach + 1)]
-    return math.fsum(max(0.0, p - gain * q) for p, q in zip(weights, shifted, strict=True)) / total
+    z = np.arange(-reach, reach + 1.0)
+    weights, shifted = (np.exp(-((z - by) ** 2) / (2 * sigma * sigma)) for by in (0, steps))
+    return math.fsum(np.maximum(weights - math.exp(epsilon) * shifted, 0.0).tolist()) / math.fsum(weights.tolist())
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)

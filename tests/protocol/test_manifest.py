@@ -29,6 +29,7 @@ from protocol.mechanisms import (
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.test_mechanisms_contract import EXAMPLES
 
 TASK = VectorTask(2, 1.5, "model", bytes(8))
 
@@ -108,6 +109,17 @@ def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
     return lambda manifest: manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=epsilon, total_delta=delta))
 
 
+def _merging(kind: str = "rr", least: int = 5, **limit: float) -> Callable[[pb.Manifest], None]:
+    def change(manifest: pb.Manifest) -> None:
+        manifest.min_tier_size, manifest.merge_small_tiers = least, True
+        mechanism = EXAMPLES[kind].mechanism
+        manifest.question.CopyFrom(Question("q", mechanism).message())
+        _grid(1.0, 2.0, delta=mechanism.budget_delta)(manifest)
+        manifest.budget_grid[1].MergeFrom(pb.LocalBudget(**limit))
+
+    return change
+
+
 def _double_release(manifest: pb.Manifest) -> None:
     manifest.accountant.release_public_key = manifest.analyzer.public_key
 
@@ -184,6 +196,13 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("max_batch_size", 1), "max_batch_size is 1; it must be 0 .no limit. or at least min_batch_size, 2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
+        (_merging(least=0), "min_tier_size is 0; it must be at least 2 where smaller tiers are merged"),
+        (_merging(least=1), "min_tier_size is 1; it must be at least 2"),
+        *(
+            (_merging(kind), f"small tiers cannot be merged with {kind}, only with rr, krr, onebit: ")
+            for kind in ("laplace", "gaussian", "hemisphere", "gaussian_vector")
+        ),
+        (_merging(epsilon_max=3.0), "small tiers cannot be merged where a budget has its own epsilon_max"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
@@ -249,3 +268,11 @@ def test_in_a_sequential_round_a_client_submits_the_key_of_its_answer() -> None:
     is_sequential = Question("q", GaussianVector(replace(TASK, sequential=SequentialOrder(100, 0.1)), 10, 1e-6))
     assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 32)
     assert is_sequential.answer_bytes == 32 + 64 + 8
+
+
+@pytest.mark.parametrize("kind", ["rr", "krr", "onebit"])
+def test_a_manifest_may_have_small_tiers_merged(kind: str) -> None:
+    manifest = make_kit().manifest
+    _merging(kind)(manifest)
+    terms = parse_terms(canonical(manifest))
+    assert (terms.manifest.merge_small_tiers, terms.manifest.min_tier_size) == (True, 5)

@@ -126,10 +126,12 @@ def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
-    done = CliRunner().invoke(app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--json"])
+    done = CliRunner().invoke(
+        app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert (found["users"], found["dimension"], found["epochs"]) == (1297, 640, 1)
+    assert (found["users"], found["dimension"], found["epochs"]) == (100, 640, 1)
     assert found["ratio"] == found["deployed_s_per_epoch"] / found["simulated_s_per_epoch"] > 0
 
 
@@ -181,7 +183,8 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
     found = train("--simulate", "--order", "sequential", *rule, "--out", tmp_path / "a")
     assert [epoch["steps"] for epoch in found["history"]] == [1297]
     together = train("--simulate", *rule, "--out", tmp_path / "b")
-    assert found["certificate"]["epsilon"] == together["certificate"]["epsilon"]
+    # All at once they have the exchange bound, too, which is no better for so few with so large budgets.
+    assert found["certificate"]["epsilon"] == pytest.approx(together["certificate"]["epsilon"], rel=1e-5)
     assert found["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
 
 

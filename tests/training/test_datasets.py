@@ -22,9 +22,10 @@ def idx(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
 
 
 def write_mnist(directory: Path) -> None:
+    """As many images as MNIST has, but of 7 x 7 pixels: a file says how large they are."""
     rng = np.random.default_rng(1)
     for part, count in (("train", 60_000), ("t10k", 10_000)):
-        images = np.zeros((count, 28, 28), dtype=np.uint8)
+        images = np.zeros((count, 7, 7), dtype=np.uint8)
         images[:, 3, 5] = rng.integers(0, 256, count)
         labels = (np.arange(count) % 10).astype(np.uint8)
         (directory / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images), 1))
@@ -43,7 +44,7 @@ def test_mnist_is_read_from_idx_files_packed_or_not(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     found = load_dataset("mnist", tmp_path)
     assert [len(part) for part in (found.train, found.validation, found.test)] == [55_000, 5_000, 10_000]
-    assert found.train.features.shape == (55_000, 784)
+    assert found.train.features.shape == (55_000, 49)
     assert found.test.targets[:12].tolist() == [*range(10), 0, 1]
     assert int((found.train.features.sum(dim=0) > 0).sum()) == 1
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09nine")
@@ -106,7 +107,7 @@ def test_a_model_may_come_from_a_file_with_its_own_loss(tmp_path: Path) -> None:
 def test_a_download_is_split_like_the_files_and_its_failure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """What openml.org answers is made up here: nothing outside is asked by a test."""
     labels = np.arange(70_000) % 10
-    pixels = np.zeros((70_000, 784))
+    pixels = np.zeros((70_000, 16))  # smaller images: no number of pixels is looked at
     pixels[:, 5] = 255.0
     answer = SimpleNamespace(data=pixels, target=labels.astype(str).astype(object))
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda *_, **__: answer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from opacus.grad_sample import GradSampleModule
 
 from client.gradients import FlatModel
 from deploy.training.models import load_model
@@ -53,9 +52,12 @@ def test_they_are_those_of_a_plain_loop(kind: str) -> None:
         assert torch.allclose(row, plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.xdist_group("opacus")
 @pytest.mark.parametrize("kind", ["linear", "convolutional"])
 def test_they_are_those_of_opacus(kind: str) -> None:
     """An oracle that shares nothing with torch.func: formulas per layer, from activations and backward hooks."""
+    from opacus.grad_sample import GradSampleModule  # takes seconds, in every process that collects this module
+
     with torch.random.fork_rng():
         torch.manual_seed(6)
         module = torch.nn.Linear(5, 3) if kind == "linear" else Convolutional()

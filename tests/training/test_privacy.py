@@ -95,18 +95,19 @@ def test_epochs_are_counted_up_to_the_limit_and_not_beyond() -> None:
 
 
 def test_what_is_not_accounted_for_is_not_called_certified() -> None:
+    few = Batch(((2.0, 60),))
     grades = {"dct": Grade.CERTIFIED, "scattering": Grade.CERTIFIED, "pca": Grade.HEURISTIC}
     for features, grade in grades.items():
         conditions = Conditions(features, simulated=True)
         for found in (
-            UserSpending(10, 1e-5, conditions).after([[EVERYONE]]),
+            UserSpending(10, 1e-5, conditions).after([[few]]),
             SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after([()] * 3),
         ):
             assert found.grade is grade
             assert any("replace-one" in line for line in found.assumptions)
             assert any("this run protected no user" in line for line in found.assumptions)
             assert any(line.startswith("NOT MET: the features") for line in found.assumptions) == (features == "pca")
-    sequential = UserSpending(10, 1e-5, Conditions(sequential=True, model_file=True)).after([[EVERYONE]])
+    sequential = UserSpending(10, 1e-5, Conditions(sequential=True, model_file=True)).after([[few]])
     assert any("hop 1 is honest" in line for line in sequential.assumptions)
     assert any("model file" in line for line in sequential.assumptions)
     assert not any("simulated" in line for line in sequential.assumptions)

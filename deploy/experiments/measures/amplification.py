@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from accountant import Budgets, Randomizer, certify, compare, lower_bound, randomizer_from_name
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.numerics.roots import root_between
 from accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
 from deploy.experiments.figure import Point
 
@@ -109,13 +110,10 @@ def _clones_delta(budgets: Budgets, epsilon: float) -> float:
 
 
 def _clones_epsilon(budgets: Budgets, delta: float) -> float | None:
-    low, high = 0.0, float(budgets.local_epsilon[-1])
-    if _clones_delta(budgets, high) > delta:
+    most = float(budgets.local_epsilon[-1])
+    if _clones_delta(budgets, most) > delta:
         return None
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (low, middle) if _clones_delta(budgets, middle) <= delta else (middle, high)
-    return high
+    return root_between(lambda epsilon: delta - _clones_delta(budgets, epsilon), 0.0, most)
 
 
 def measure_delta(point: Point) -> dict[str, Any]:
@@ -142,15 +140,13 @@ def measure_delta(point: Point) -> dict[str, Any]:
 
 
 def _liu_delta(budgets: Budgets, randomizer: Randomizer, epsilon: float) -> float:
-    low, high = math.log(1e-40), math.log(0.5)
-    while high - low > 1e-3:
-        middle = (low + high) / 2
+    def room(log_delta: float) -> float:
         try:
-            enough = likelihood_test_clones(budgets, randomizer, math.exp(middle)) <= epsilon
+            return epsilon - likelihood_test_clones(budgets, randomizer, math.exp(log_delta))
         except OutOfRangeError:
-            enough = False
-        low, high = (low, middle) if enough else (middle, high)
-    return math.exp(high)
+            return -math.inf
+
+    return math.exp(root_between(room, math.log(1e-40), math.log(0.5), bits=17))
 
 
 def measure_confusion(point: Point) -> dict[str, Any]:

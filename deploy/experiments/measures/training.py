@@ -36,30 +36,32 @@ def measure_training(point: Point) -> dict[str, Any]:
         budgets = ",".join(f"{value}:{count}" for value, count in zip(values, counts, strict=True))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # points are what runs at once
-    with TemporaryDirectory(prefix="croupier-") as scratch:
-        outcome = run_training(
-            TrainingConfig(
-                dataset="digits" if point["files"] is None else "mnist",
-                data=None if point["files"] is None else Path(point["files"]),
-                features="pca",
-                model="relu",
-                unit="record",
-                clients=clients,
-                budgets=budgets,
-                private=private,
-                epochs=point["trained_epochs"],
-                order="sequential",
-                clipping_norm=2.0,
-                learning_rate=0.05,
-                delta=1e-5,
-                simulate=True,
-                out=Path(scratch),
-                watch="test",
-                seed=point["seed"],
-                device="cpu",
+    try:
+        with TemporaryDirectory(prefix="croupier-") as scratch:
+            outcome = run_training(
+                TrainingConfig(
+                    dataset="digits" if point["files"] is None else "mnist",
+                    data=None if point["files"] is None else Path(point["files"]),
+                    features="pca",
+                    model="relu",
+                    unit="record",
+                    clients=clients,
+                    budgets=budgets,
+                    private=private,
+                    epochs=point["trained_epochs"],
+                    order="sequential",
+                    clipping_norm=2.0,
+                    learning_rate=0.05,
+                    delta=1e-5,
+                    simulate=True,
+                    out=Path(scratch),
+                    watch="test",
+                    seed=point["seed"],
+                    device="cpu",
+                )
             )
-        )
-    torch.set_num_threads(threads)
+    finally:
+        torch.set_num_threads(threads)
     accuracy, spent = [one.accuracy for one in outcome.records], outcome.spending[-1]
     return {
         "epochs": [one.epoch for one in outcome.records],

@@ -28,6 +28,7 @@ from croupier import (
 )
 from protocol.calibration import unit_sigma
 from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
+from tests.support.drawn import drawn
 
 Floats = npt.NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -79,7 +80,7 @@ def test_ten_categories_meet_the_certificate(n: int, local: float, delta: float,
     randomizer, budgets = KaryRandomizedResponse(10), Budgets.from_tiers([(local, n)])
     found = lower_bound(budgets, randomizer, delta=delta)
     assert found.epsilon == pytest.approx(figure, rel=away)
-    assert found.epsilon <= certify(budgets, randomizer, delta=delta).epsilon
+    assert found.epsilon <= certify(budgets, randomizer, delta=delta, attack=False).epsilon
 
 
 @pytest.mark.parametrize("row", [row for row in VECTORS["laplace_large"] if "epsilon" in row], ids=str)
@@ -157,7 +158,7 @@ tiers_strategy = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@drawn(15)
 @given(
     tiers=tiers_strategy,
     randomizer=st.sampled_from(randomizers),
@@ -169,7 +170,7 @@ def test_never_above_the_certificate(
     tiers: Tiers, randomizer: Randomizer, log_delta: float, dishonest: int, linkage: str
 ) -> None:
     budgets, delta = Budgets.from_tiers(tiers), 10.0**log_delta
-    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
+    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
     found = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
     assert found.epsilon <= certificate.epsilon
     for tier in certificate.tiers:
@@ -183,7 +184,8 @@ def test_never_above_the_certificate(
 def test_many_different_budgets_are_close_to_the_certificate(delta: float) -> None:
     epsilons = np.random.default_rng(0).uniform(0.2, 2.0, 20_000)
     randomizer = KaryRandomizedResponse(6)
-    found, certificate = lower_bound(epsilons, randomizer, delta=delta), certify(epsilons, randomizer, delta=delta)
+    found = lower_bound(epsilons, randomizer, delta=delta)
+    certificate = certify(epsilons, randomizer, delta=delta, attack=False)
     assert 0.99 * certificate.epsilon < found.epsilon <= certificate.epsilon
 
 

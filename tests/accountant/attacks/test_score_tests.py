@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from accountant.attacks import score_tests
 from accountant.attacks.event_tests import Target
 from accountant.attacks.lower_bound import lower_bound
 from accountant.attacks.score_tests import ScoreTest
@@ -33,12 +34,34 @@ def test_scores_add_up(epsilon: float) -> None:
     assert exact - 1e-10 < found <= exact
 
 
+@pytest.mark.parametrize("width", [1e-3, 0.03, 0.5])
+def test_neighbouring_laws_are_added_up_by_their_means(width: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty laws in three rows: never more than all of them multiplied out, and as good if they are much alike."""
+    monkeypatch.setattr(score_tests, "MAX_ROWS", 3)
+    generator = np.random.default_rng(7)
+    first, second, low, high = generator.dirichlet(np.ones(5), size=4)
+    share = width * np.linspace(0, 1, 20)[:, None]
+    laws, count = low * (1 - share) + high * share, generator.integers(1, 5, 20).astype(np.float64)
+    total = np.ones(1)
+    for law, users in zip(laws, count, strict=True):
+        for _ in range(int(users)):
+            total = np.convolve(total, law)
+    for epsilon in (0.0, 0.1, 0.4):
+        gain = np.convolve(total, first) - math.exp(epsilon) * np.convolve(total, second)
+        loss = np.convolve(total, second) - math.exp(epsilon) * np.convolve(total, first)
+        exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
+        found = ScoreTest(first, second, laws, count, 1e-15).best(Target(epsilon=epsilon)).score
+        assert found <= exact
+        assert found > exact - 20 * width**2
+
+
 @pytest.mark.parametrize(
     ("budgets", "delta", "least"),
     [  # where an interval proves 0.0301, 0.0318 and 0.1252
         ({1.0: 10_000}, 1e-6, 0.0313),
         ({0.1: 5_400, 0.5: 3_700, 1.0: 900}, 1e-6, 0.0397),
         ({0.1: 9_000, 3.0: 1_000}, 1e-6, 0.1685),
+        ({0.1 + 0.009 * k: 100 for k in range(101)}, 1e-6, 0.0323),
     ],
 )
 def test_noise_is_attacked_by_sums_of_likelihood_ratios(budgets: dict[float, int], delta: float, least: float) -> None:

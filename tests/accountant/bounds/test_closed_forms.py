@@ -166,11 +166,11 @@ def test_small_strata_keep_their_local_budget() -> None:
 @pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(4)])
 def test_arbitrary_budgets_are_reported_in_close_groups(randomizer: Randomizer) -> None:
     rng = np.random.default_rng(7)
-    values = np.round(rng.uniform(0.2, 2.0, 3000), 9)
+    values = np.round(rng.uniform(0.8, 2.0, 1000), 9)
     values[0] = 2.0
     grouped = certify(Budgets.from_epsilons(values), randomizer, delta=1e-6)
     assert len(grouped.tiers) <= 8
-    assert sum(t.count for t in grouped.tiers) == 3000
+    assert sum(t.count for t in grouped.tiers) == 1000
     # The same multiset on a grid coarse enough to be answered tier by tier, rounded up: an independent upper bound.
     coarse = certify(Budgets.from_epsilons(np.ceil(values * 15) / 15), randomizer, delta=1e-6)
     fine = certify(Budgets.from_epsilons(np.maximum(np.floor(values * 15) / 15, 0.1)), randomizer, delta=1e-6)

@@ -15,9 +15,16 @@ from accountant.numerics.fourier import STAGE, smooth_odd_length
 @pytest.mark.parametrize("length", [64, 512, 81, 125, 343, 105, 360])
 def test_transforms_keep_the_stated_error(length: int) -> None:
     x = np.random.default_rng(length).dirichlet(np.full(length, 0.2))
-    with mpmath.workdps(30):
+    with mpmath.workdps(50):
+        # Whole numbers, in units of 2^-120, are added exactly.
         roots = [mpmath.expjpi(mpmath.mpf(-2 * j) / length) for j in range(length)]
-        exact = [sum(mass * roots[j * k % length] for j, mass in enumerate(x.tolist())) for k in range(length // 2 + 1)]
+        masses, real, imaginary = (
+            np.array([int(mpmath.ldexp(value, 120)) for value in values], dtype=object)
+            for values in (x.tolist(), [root.real for root in roots], [root.imag for root in roots])
+        )
+        turns = np.outer(np.arange(length // 2 + 1), np.arange(length)) % length
+        sums = zip(real[turns] @ masses, imaginary[turns] @ masses, strict=True)
+        exact = [mpmath.mpc(mpmath.ldexp(a, -240), mpmath.ldexp(b, -240)) for a, b in sums]
         for transform in (np.fft.rfft(x), fft.rfft(x)):
             wrong = [abs(a - b) for a, b in zip(transform.tolist(), exact, strict=True)]
             assert max(wrong) <= STAGE * math.log2(length) * x.sum()

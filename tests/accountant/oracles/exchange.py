@@ -6,6 +6,7 @@ Everything is written from the definitions, for bits: p = e^v/(1+e^v) is the pro
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -86,9 +87,9 @@ def divergence_of_split(
 
 
 def exchanged(
-    keeps: Sequence[Fraction], values: Sequence[int], weights: Sequence[Fraction], keep: Fraction, slots: int
+    keeps: Sequence[Fraction], values: Sequence[int], weights: Sequence[Fraction], keep: Fraction
 ) -> tuple[dict[int, tuple[Fraction, Fraction]], list[tuple[Fraction, Fraction, Fraction]]]:
-    """Hosts with these values and keep probabilities, `slots` slots for blanket users and the victim; exact.
+    """Hosts with these values and keep probabilities (of what their clocks left them), one of which is replaced; exact.
 
     Returns the laws of the number of ones for the victim's two values, as the slots show it when they are forgotten;
     and for every outcome of the slots (P_1, P_0, Q), the laws of the theorem for both values, and the reference law.
@@ -97,46 +98,48 @@ def exchanged(
     hosts = len(keeps)
     counts: dict[int, tuple[Fraction, Fraction]] = {}
     outcomes = []
-    for bits in itertools.product((0, 1), repeat=hosts + slots):
-        own, other = bits[:hosts], bits[hosts:]
-        report = [[_chance(p, x, y) for y in (0, 1)] for p, x in zip(keeps, values, strict=True)]
-        reference = half**slots
-        for i in range(hosts):
-            reference *= report[i][own[i]]
+    for bits in itertools.product((0, 1), repeat=hosts + 1):
+        chances = [_chance(p, x, y) for p, x, y in zip(keeps, values, bits, strict=False)]
         both = []
         for value in (1, 0):
             total = Fraction(0)
             for i in range(hosts):
-                for c in range(slots):
-                    chance = (
-                        weights[i] / slots * _chance(keep, value, own[i]) * report[i][other[c]] * half ** (slots - 1)
-                    )
-                    for j in range(hosts):
-                        if j != i:
-                            chance *= report[j][own[j]]
-                    total += chance
+                rest = math.prod(chances[:i] + chances[i + 1 :])
+                total += weights[i] * _chance(keep, value, bits[i]) * half * rest
             both.append(total)
-        outcomes.append((both[0], both[1], reference))
+        outcomes.append((both[0], both[1], half * math.prod(chances)))
         before = counts.get(sum(bits), (Fraction(0), Fraction(0)))
         counts[sum(bits)] = (before[0] + both[0], before[1] + both[1])
     return counts, outcomes
 
 
-def count_laws(
-    keeps: Sequence[Fraction], values: Sequence[int], keep: Fraction, slots: int
-) -> dict[int, tuple[Fraction, Fraction]]:
-    """The laws of the number of ones among hosts, `slots` - 1 fair bits and the victim with value 1, or 0; exact."""
-    counts: dict[int, tuple[Fraction, Fraction]] = {}
-    for bits in itertools.product((0, 1), repeat=len(keeps) + slots):
-        chance = Fraction(1, 2) ** (slots - 1)
-        for p, x, y in zip(keeps, values, bits[1 : len(keeps) + 1], strict=True):
-            chance *= _chance(p, x, y)
-        before = counts.get(sum(bits), (Fraction(0), Fraction(0)))
-        counts[sum(bits)] = (
-            before[0] + chance * _chance(keep, 1, bits[0]),
-            before[1] + chance * _chance(keep, 0, bits[0]),
-        )
-    return counts
+def count_law(keeps: Sequence[float], values: Sequence[int]) -> Floats:
+    """The law of the number of ones among bits with these values and keep probabilities."""
+    law = np.ones(1)
+    for keep, value in zip(keeps, values, strict=True):
+        law = np.convolve(law, [1 - keep, keep] if value else [keep, 1 - keep])
+    return law
+
+
+def law_by_clocks(
+    keeps: Sequence[float], values: Sequence[int], weights: Sequence[float], end: float, points: int = 1_000
+) -> Floats:
+    """The law of the number of ones, put together again from the time of the first clock and whose it is.
+
+    When clock i rings first, at time t, report i is a fair bit and the others are what their clocks left. By midpoints.
+    """
+
+    def left(time: float) -> list[float]:
+        rung = [-math.expm1(-rate * time) for rate in weights]
+        return [(p - tau / 2) / (1 - tau) for p, tau in zip(keeps, rung, strict=True)]
+
+    total = math.exp(-end) * count_law(left(end), values)
+    for time in (np.arange(points) + 0.5) * (end / points):
+        laws = left(time)
+        for i, rate in enumerate(weights):
+            law = count_law([*laws[:i], 0.5, *laws[i + 1 :]], values)
+            total += rate * math.exp(-time) * (end / points) * law
+    return total
 
 
 def _chance(keep: Fraction, value: int, report: int) -> Fraction:
@@ -144,37 +147,34 @@ def _chance(keep: Fraction, value: int, report: int) -> Fraction:
 
 
 def expected_excess(
-    tiers: Sequence[tuple[float, int, int]],
+    stages: Sequence[tuple[float, Sequence[tuple[float, int, int]]]],
     victim: float,
     epsilon: float,
-    slots: int,
     theta: float,
     smoothings: Sequence[float],
 ) -> float:
-    """The theorem's integral for one data set of bits, by 20,000 trapezoids: no grid of signs, no cells.
+    """The theorem's integral for one data set of bits, by 4,000 trapezoids: no cells.
 
-    tiers: (budget, hosts that agree with the victim's first value, hosts that do not). Weights and Hoelder exponents
-    are proportional to p q. The least over the smoothings, which are variances.
+    stages: the chance of each, and tiers of what is left there: (budget, hosts that agree with the victim's first
+    value, hosts that do not). Weights are proportional to p q. The least over the smoothings, which are variances.
     """
     p_v, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
     ahead, behind = p_v - gain * (1 - p_v), (1 - p_v) - gain * p_v
-    keeps = [1 / (1 + np.exp(-budget)) for budget, _, _ in tiers]
-    total = sum(p * (1 - p) * (m + k) for p, (_, m, k) in zip(keeps, tiers, strict=True))
-    spread = (gain - 1 + ahead) / np.sqrt(total)
-    u = np.linspace(0, 30 * np.sqrt(total + 1), 20_001) / spread
-    z = theta + 1j * u
-    signs = 2 * np.arange(slots + 1) / slots - 1
-    chances = binom.pmf(np.arange(slots + 1), slots, 0.5)
-    log_product = -np.log(theta**2 + u * u)
-    for p, (_, agree, oppose) in zip(keeps, tiers, strict=True):
-        weight = p * (1 - p) / total
-        for up, size in ((p, agree), (1 - p, oppose)):
-            if size > 0:
-                mean = np.zeros(u.size)
-                for sign, chance in zip(signs, chances, strict=True):
-                    w = z * (1 + (2 * p - 1) * sign) * weight
-                    phi = up * np.exp(w * ahead / up) + (1 - up) * np.exp(w * behind / (1 - up))
-                    mean += chance * np.abs(phi) ** (1 / weight)
-                log_product += weight * size * np.log(mean)
-    smoothed = [np.exp(log_product + (theta**2 - u * u) * s / 2) for s in smoothings]
-    return float(min(np.trapezoid(values, u) for values in smoothed)) / np.pi
+    u = np.linspace(0.0, 1.0, 4_001)
+    products, reach = [], 0.0
+    for chance, tiers in stages:
+        keeps = [1 / (1 + np.exp(-budget)) for budget, _, _ in tiers]
+        total = sum(p * (1 - p) * (m + k) for p, (_, m, k) in zip(keeps, tiers, strict=True))
+        reach = reach or 30 * np.sqrt(total + 1) / ((gain - 1 + ahead) / np.sqrt(total))
+        z = theta + 1j * reach * u
+        product = chance * np.ones(u.size)
+        for p, (_, agree, oppose) in zip(keeps, tiers, strict=True):
+            w = z * p * (1 - p) / total
+            for up, size in ((p, agree), (1 - p, oppose)):
+                phi = up * np.exp(w * ahead / up) + (1 - up) * np.exp(w * behind / (1 - up))
+                product = product * np.abs(phi) ** size
+        products.append(product)
+    line = reach * u
+    log_product = np.log(np.sum(products, axis=0)) - np.log(theta**2 + line * line)
+    smoothed = [np.exp(log_product + (theta**2 - line * line) * s / 2) for s in smoothings]
+    return float(min(np.trapezoid(values, line) for values in smoothed)) / np.pi

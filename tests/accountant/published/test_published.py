@@ -111,7 +111,7 @@ def test_gspa_theorem_2_is_refuted(prefix: str, tiers: list[tuple[float, int]], 
     randomizer: Randomizer = BinaryRandomizedResponse() if " rr " in prefix else LaplaceMechanism()
     (beside,) = compare(budgets, randomizer, delta, attack=row["attack_epsilon"], only=["GSPA Thm 2"])
     assert (beside.status, beside.grade) == (Status.REFUTED, Grade.ASYMPTOTIC)
-    assert certify(budgets, randomizer, delta=delta).epsilon >= row["attack_epsilon"] * (1 - 1e-5)
+    assert certify(budgets, randomizer, delta=delta, attack=False).epsilon >= row["attack_epsilon"] * (1 - 1e-5)
 
 
 @pytest.mark.parametrize(("local", "delta"), [(4.0, 1e-4), (3.0, 1e-6)])
@@ -158,7 +158,7 @@ def test_clones_of_the_largest_budget_do_not_bound_mixed_noise() -> None:
     seen, unseen = (np.convolve(others, [1 - inside(1.0, x), inside(1.0, x)]) for x in (0.0, 1.0))
     beaten = float(np.maximum(seen - math.exp(row.epsilon) * unseen, 0).sum())
     assert beaten > 1e-3
-    assert certify(budgets, LaplaceMechanism(), delta=1e-3).epsilon > row.epsilon
+    assert certify(budgets, LaplaceMechanism(), delta=1e-3, attack=False).epsilon > row.epsilon
 
 
 # ------------------------------------------------------------------ what is proved
@@ -170,7 +170,7 @@ def test_clones_of_the_largest_budget_do_not_bound_mixed_noise() -> None:
 @pytest.mark.parametrize(("local", "n"), [(0.5, 2000), (1.0, 10_000), (2.0, 50_000)])
 def test_certified_rows_are_never_below_the_certificate(randomizer: Randomizer, local: float, n: int) -> None:
     budgets = equal(local, n)
-    ours = certify(budgets, randomizer, delta=1e-6).epsilon
+    ours = certify(budgets, randomizer, delta=1e-6, attack=False).epsilon
     for row in compare(budgets, randomizer, 1e-6):
         if row.grade is Grade.CERTIFIED and row.epsilon is not None:
             assert row.epsilon >= ours * (1 - 2e-3), row.name
@@ -191,7 +191,7 @@ def test_the_numeric_clones_lie_below_their_closed_form() -> None:
 
 def test_gspa_theorem_1_is_the_closed_form_of_bits() -> None:
     budgets = Budgets.from_tiers([(0.5, 900), (2.0, 100)])
-    blanket = certify(budgets, "hemisphere", delta=1e-6, bounds="blanket")
+    blanket = certify(budgets, "hemisphere", delta=1e-6, bounds="blanket", attack=False)
     assert p.gspa_numeric(budgets, 1e-6) == pytest.approx(blanket.epsilon, rel=1e-4)
 
 
@@ -337,7 +337,7 @@ def test_long_sums_over_the_messages_seen_may_be_thinned_out(monkeypatch: pytest
 
 def noise_errors(densities: Sequence[Callable[[Floats], Floats]]) -> float:
     """min(Pr[R(1) in U0], Pr[R(1) in U1]) on a fine grid; densities: the victim's around 0 and 1, and R's around 1."""
-    z = np.linspace(-60, 61, 2_420_001) + 1e-9
+    z = np.linspace(-60, 61, 484_001) + 1e-9
     zero, one, own = (density(z) for density in densities)
     cell = own * (z[1] - z[0])
     return min(float(cell[(own <= zero) & (one < zero)].sum()), float(cell[(own <= one) & (zero < one)].sum()))

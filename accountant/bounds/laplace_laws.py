@@ -1,0 +1,167 @@
+"""The laws that every host with Laplace noise is below, whatever the values are: T3 of the exchange bound.
+
+A law is that of X = (R_x0 - e^epsilon R_x1)/R_host under R_host, thinned (T1), for one of a few places; the lemmas are
+in docs/exchange-bound.md, section 5. Laws are put on few atoms with the mean kept, which makes them larger in convex
+order, and handed on as moments. What the hosts' product is made of is left to `exchange_laplace`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from accountant.numerics.binomial import UNIT, Floats, Ints
+
+__all__ = ["MAX_TERMS", "Family", "Place", "family_of", "members", "ratio_atoms"]
+
+END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
+"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
+what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
+MOST_OUTSIDE_COST = 0.3
+"""That part is more at large budgets, up to this."""
+MIDDLE_CELLS, TAIL_CELLS = 48, 24
+"""Cells of z on which the likelihood ratio is put on its end values."""
+MAX_TERMS = 40
+"""Of the power series of phi; what is left out is added."""
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The thinned laws of X for one budget, F of them, by their moments.
+
+    phi(w) = 1 - (e^epsilon - 1) w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS. |X| <= scale, and
+    moments are of X/scale.
+    """
+
+    scale: Floats
+    moments: Floats
+
+    def only(self, members: Ints) -> Family:
+        """These laws of it."""
+        return Family(self.scale[members], self.moments[members])
+
+    def thinned(self, thin: float) -> Family:
+        """T1: X/thin with probability thin, otherwise 0."""
+        return Family(self.scale / thin * (1 + 4 * UNIT), self.moments * thin)
+
+    @property
+    def variance(self) -> float:
+        """The largest second moment."""
+        return float((self.scale**2 * self.moments[:, 0]).max())
+
+
+def _mass(rate: float, centre: float, edges: Floats) -> Floats:
+    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is an edge."""
+    low, high = edges[:-1], edges[1:]
+    right = low >= centre
+    near = np.where(right, low - centre, centre - high)
+    whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
+    return whole
+
+
+def _cells(slow: float, fast: float, breaks: list[float]) -> Floats:
+    """Edges of cells for laws that are smooth between the breaks and decay at these rates outside them."""
+    tail = np.union1d(np.linspace(0.0, 8.0, TAIL_CELLS) / fast, np.linspace(0.0, 9.0, TAIL_CELLS) / slow)
+    breaks = sorted(set(breaks))
+    parts = [np.array([-math.inf]), breaks[0] - tail[:0:-1]]
+    for low, high in itertools.pairwise(breaks):
+        pieces = max(4, math.ceil(MIDDLE_CELLS * (high - low) / max(breaks[-1] - breaks[0], 1e-300)))
+        parts.append(np.linspace(low, high, pieces + 1)[:-1])
+    parts.append(breaks[-1] + tail)
+    parts.append(np.array([math.inf]))
+    return np.concatenate(parts)
+
+
+def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
+    """Atoms on the end values of every cell, with the cell's mass and with its mean, product / mass, kept.
+
+    ends: (L+1,), monotone values at the edges; the value within a cell is between those of its ends.
+    """
+    low, high = ends[:-1], ends[1:]
+    mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
+    width = np.where(high == low, 1.0, high - low)
+    upper = np.clip((mean - low) / width, 0.0, 1.0)
+    return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
+
+
+@lru_cache(maxsize=128)
+def ratio_atoms(victim: float, epsilon: float, rate: float, x0: float, x1: float, host: float) -> tuple[Floats, Floats]:
+    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
+    edges = _cells(rate, victim, [x0, host, x1])
+    inner = edges[1:-1]
+    ends = victim / rate * np.exp(rate * np.abs(inner - host)) * _difference(victim, epsilon, inner, inner, x0, x1)
+    outer = ends[[0, -1]] if rate == victim else np.zeros(2)  # the limits: constant, or 0
+    ends = np.concatenate([outer[:1], ends, outer[1:]])
+    low, high = edges[:-1], edges[1:]
+    product = 0.5 * -np.expm1(-victim * (high - low)) * _difference(victim, epsilon, low, high, x0, x1)
+    return _on_ends(ends, _mass(rate, host, edges), product)
+
+
+def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: float, x1: float) -> Floats:
+    """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
+    near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
+    left, right = high <= x0, low >= x1
+    further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
+    return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
+
+
+Place = tuple[float, float, float]
+"""The victim's two values and a host's."""
+
+
+@lru_cache(maxsize=128)
+def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> Family:
+    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
+
+    kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
+    """
+    found = members(victim, epsilon, rate, coarse)
+    laws = [_thinned(victim, epsilon, rate, place, thin * kept) for place, thin in found]
+    return Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
+
+
+def members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
+    """The places and the thinning of T3's laws; coarse: fewer of them."""
+    cells = _positions(rate, coarse)
+    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
+    found: list[tuple[Place, float]] = []
+    for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
+        found.append(((0.0, 1.0, x), min(before, after)))
+    cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
+    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
+    first = 0.0
+    while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
+        outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
+        # As far as leaves the second moment about the largest of those above; any edge is sound.
+        room = most / max(_second(victim, epsilon, rate, place) for place in outside)
+        edge = min(1.0, max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate)))
+        found.extend((place, math.exp(-rate * edge)) for place in outside)
+        first = edge
+    return found
+
+
+def _positions(rate: float, coarse: bool) -> list[float]:
+    """0 = z_0 < ... < z_J = 1, symmetric: close to each other near the ends, where a host is at its worst."""
+    half = [0.0]
+    while half[-1] < 0.5:
+        half.append(min(0.5, half[-1] + min(WIDEST_CELL[coarse], END_CELL[coarse] / rate + 0.35 * half[-1])))
+    return [*half, *(1 - x for x in half[-2::-1])]
+
+
+def _second(victim: float, epsilon: float, rate: float, place: Place) -> float:
+    values, mass = ratio_atoms(victim, epsilon, rate, *place)
+    return max(float(mass @ values**2), 1e-300)
+
+
+def _thinned(victim: float, epsilon: float, rate: float, place: Place, thin: float) -> tuple[float, Floats]:
+    """The law of X for the pair and the host at `place`, thinned (T1): its largest value, its moments in that unit."""
+    values, mass = ratio_atoms(victim, epsilon, rate, *place)
+    thin *= 1 - 8 * UNIT
+    largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
+    unit = values / (thin * largest)
+    powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
+    return largest, thin * (powers @ mass)
