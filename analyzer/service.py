@@ -50,7 +50,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     """Estimates from the shuffled multiset and the tier counts of the certificate, and from nothing else."""
 
     lanes_in = (pb.LANE_REPORT,)
-    lanes_opened = (pb.LANE_REPORT,)
     passing = (_MODEL, _REJECTED)
     lasting = (_PUBLICATION,)
 
@@ -96,7 +95,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def _open_own_layer(self, terms: RoundTerms) -> None:
         """Keeps the item with its ticket of every report for the accountant; reports stay where they were opened to."""
         watch = Stopwatch()
-        await self.open_all(terms)
+        await self.open_all(terms, pb.LANE_REPORT)
         items = [
             ticket_item(one.content) if one.status == OPENED else UNOPENED
             async for records in self.records(terms, pb.LANE_REPORT)

@@ -152,7 +152,7 @@ class Delivery(Opening, stubs.DeliveryServicer):
                 raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")
 
         await self.store.run("take a chunk", take)
-        self.open_soon(terms)
+        self.open_soon(terms, request.lane)
         return pb.DeliverResponse()
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802

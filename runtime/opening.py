@@ -35,7 +35,6 @@ __all__ = ["Opening"]
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 _ITEMS_AT_ONCE = 250
-_MOST_REACHED = 64
 
 
 class _Shelf:
@@ -56,42 +55,35 @@ class _Shelf:
 class Opening(RoundDriver):
     """The part of a role that opens what comes to it."""
 
-    lanes_opened: tuple[pb.Lane.ValueType, ...] = ()
-    """The lanes of which something may arrive to be opened."""
-
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self._opening: dict[str, asyncio.Task[None]] = {}
-        self._reached: dict[tuple[str, pb.Lane.ValueType], int] = {}  # where to look on; what is lost of it costs time
+        self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
 
     @abc.abstractmethod
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """Returns how this role opens a lane."""
 
-    def open_soon(self, terms: RoundTerms, in_s: float = 0.0) -> None:
-        """Opens what has arrived, in the background, now or so many seconds later."""
-        if terms.round_id not in self._opening:
-            task = self._opening[terms.round_id] = asyncio.create_task(self._open_in_background(terms, in_s))
-            task.add_done_callback(lambda _: self._opening.pop(terms.round_id, None))
+    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
+        """Opens what has arrived in a lane, in the background, now or so many seconds later."""
+        place = terms.round_id, lane
+        if place not in self._opening:
+            task = self._opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
+            task.add_done_callback(lambda _: self._opening.pop(place, None))
 
-    async def _open_in_background(self, terms: RoundTerms, in_s: float) -> None:
+    async def _open_in_background(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float) -> None:
         await asyncio.sleep(in_s)
         try:
-            for lane in self.lanes_opened:
-                await self._open_lane(terms, lane, self._reached.get((terms.round_id, lane), -1))
+            await self._open_behind(terms, lane, None)
         except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete
             _log.warning("what arrives is not opened now: %s", refusal, extra={"round_id": terms.round_id})
         except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
             _log.exception("what arrives is not opened now", extra={"round_id": terms.round_id})
 
-    async def open_all(self, terms: RoundTerms) -> None:
-        """Opens everything that has arrived of a batch that is complete."""
-        task = self._opening.get(terms.round_id)
-        if task is not None:
+    async def open_all(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> None:
+        """Opens what has not been opened yet of a lane that is complete."""
+        if task := self._opening.get((terms.round_id, lane)):
             await asyncio.wait([task])
-        for lane in self.lanes_opened:
-            await self._open_lane(terms, lane, -1)
-            self._reached.pop((terms.round_id, lane), None)
+        await self._open_behind(terms, lane, -1)
 
     async def stop(self) -> None:
         """See `RoundDriver.stop`."""
@@ -100,25 +92,15 @@ class Opening(RoundDriver):
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await super().stop()
 
-    async def _open_lane(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> None:
-        """Opens what has arrived in a lane behind a chunk and is not opened."""
-        under_way: list[asyncio.Task[None]] = []
-        try:
-            while page := await self._next_unopened(terms, lane, after):
-                after = page[-1][0]
-                under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
-                if len(under_way) > 1:  # the workers have a page to go on with while another is stored
-                    await under_way.pop(0)
-            while under_way:
-                await under_way.pop(0)
-        finally:
-            await asyncio.gather(*under_way, return_exceptions=True)
-        if after >= 0:
-            self._reached[terms.round_id, lane] = after
-            for oldest in list(self._reached)[:-_MOST_REACHED]:
-                del self._reached[oldest]
+    async def _open_behind(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None) -> None:
+        """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
+        while page := await self._next_unopened(terms, lane, after):
+            await self._open_page(terms, lane, page)
+            after = page[-1][0]
 
-    async def _next_unopened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
+    async def _next_unopened(
+        self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
+    ) -> list[tuple[int, bytes]]:
         return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
 
     async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
@@ -127,20 +109,17 @@ class Opening(RoundDriver):
         if ENVELOPE_KEY not in keys:  # forgotten meanwhile
             return
         lane_work = self.lane_work(terms, keys, lane)
-        items = unpack(b"".join(chunk for _, chunk in page), lane_work.arriving_size)
-        work = partial(records_of, lane_work)
-        parts = [items[start : start + _ITEMS_AT_ONCE] for start in range(0, len(items), _ITEMS_AT_ONCE)]
-        done = await asyncio.gather(*(self.pool.run(work, part) for part in parts))
-        records, cpu_s = b"".join(part for part, _ in done), sum(seconds for _, seconds in done)
         shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
-        kept, start = [], 0
-        for index, chunk in page:
-            end = start + len(chunk) // lane_work.arriving_size * lane_work.record_size
-            kept.append((index, shelf.put(index, records[start:end])))
-            start = end
+        chunks = [unpack(chunk, lane_work.arriving_size) for _, chunk in page]
+        items = [item for chunk in chunks for item in chunk]
+        records, cpu_s = await self.pool.map_chunks(partial(records_of, lane_work), items, _ITEMS_AT_ONCE)
+        opened, start = [], 0
+        for (index, _), chunk in zip(page, chunks, strict=True):
+            opened.append((index, shelf.put(index, b"".join(records[start : start + len(chunk)]))))
+            start += len(chunk)
 
         def keep(tx: Transaction) -> None:
-            for index, content in kept:
+            for index, content in opened:
                 tx.put_opened(terms.round_id, lane, index, content)
             tx.add_cost(terms.round_id, "open", watch.read()[0], cpu_s)
 

@@ -84,10 +84,10 @@ def open_layer(
     ]
 
 
-def records_of(lane_work: LaneWork, items: list[bytes]) -> bytes:
-    """Returns the records of items, one behind the other; `Opening.records` takes them apart."""
+def records_of(lane_work: LaneWork, items: list[bytes]) -> list[bytes]:
+    """Returns the record of every item as it is stored; `Opening.records` takes it apart."""
     size = lane_work.content_size
-    return b"".join(
+    return [
         hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")
         for item, (status, content) in zip(items, lane_work.work(items), strict=True)
-    )
+    ]

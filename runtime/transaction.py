@@ -22,7 +22,7 @@ from protocol.v1 import messages_pb2 as pb
 __all__ = ["METADATA", "RoundRow", "Transaction"]
 
 _KEYS_AT_ONCE = 1000
-_PAGE_BYTES, _UNOPENED_BYTES, _ROWS_PER_PAGE = 4 * 1024 * 1024, 512 * 1024, 2000
+_PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
 _OPEN_END = 0
 """The number of chunks of a lane that grows until it is closed."""
 METADATA = sa.MetaData()
@@ -370,16 +370,18 @@ class Transaction:
 
     # ------------------------------------------------------------- what has been opened
 
-    def unopened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
-        """Returns (index, chunk) of the next incoming chunks behind an index that are not opened, a page of them."""
-        known = sa.exists().where(
-            (_opened.c.round_id == _chunks.c.round_id)
-            & (_opened.c.lane == _chunks.c.lane)
-            & (_opened.c.chunk_index == _chunks.c.chunk_index)
-        )
+    def unopened(self, round_id: str, lane: int, after: int | None) -> list[tuple[int, bytes]]:
+        """Returns (index, chunk) of the next incoming chunks that are not opened, in order, a page of them.
+
+        They are behind an index; with None behind the last that is opened, which is found at once in a long lane.
+        """
+        opened = (_opened.c.round_id == round_id) & (_opened.c.lane == lane)
+        if after is None:
+            last = self._db.execute(sa.select(sa.func.max(_opened.c.chunk_index)).where(opened)).scalar_one()
+            after = -1 if last is None else last
+        known = sa.exists().where(opened & (_opened.c.chunk_index == _chunks.c.chunk_index))
         here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
-        query = sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here).order_by(_chunks.c.chunk_index)
-        return self._page(query, _UNOPENED_BYTES)
+        return self._page(sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here), _chunks.c.chunk_index)
 
     def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
         """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
@@ -394,17 +396,18 @@ class Transaction:
     def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns (index, content) of what was opened behind an index, in order, a page of them."""
         here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
-        query = sa.select(_opened.c.chunk_index, _opened.c.content).where(here).order_by(_opened.c.chunk_index)
-        return self._page(query, _PAGE_BYTES)
+        return self._page(sa.select(_opened.c.chunk_index, _opened.c.content).where(here), _opened.c.chunk_index)
 
-    def _page(self, query: sa.Select[Any], num_bytes: int) -> list[tuple[int, bytes]]:
-        """Returns the first rows of a query for (index, bytes) that come to so many bytes, at least one of them."""
+    def _page(self, query: sa.Select[Any], index: sa.Column[int]) -> list[tuple[int, bytes]]:
+        """Returns the first rows of a query for (index, bytes) that come to a page, at least one of them."""
         page: list[tuple[int, bytes]] = []
-        with self._db.execute(query.limit(_ROWS_PER_PAGE).execution_options(stream_results=True)) as rows:
-            for index, content in rows:
-                page.append((index, content))
-                num_bytes -= len(content)
-                if num_bytes <= 0:
+        left = _PAGE_BYTES
+        ordered = query.order_by(index).limit(_ROWS_PER_PAGE).execution_options(stream_results=True)
+        with self._db.execute(ordered) as rows:
+            for number, content in rows:
+                page.append((number, content))
+                left -= len(content)
+                if left <= 0:
                     break
         return page
 

@@ -54,7 +54,6 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
 
     admits = "submit"
-    lanes_opened = (pb.LANE_JOINT, *_LANES)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
@@ -162,12 +161,21 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         Nothing of an order that is drawn here is sent before the state is MIXED, so a second attempt may draw another.
         """
         watch = Stopwatch()
-        await self.open_all(terms)
         surveys = await self._survey(terms)
         counts = {lane: survey.kept.count(1) for lane, survey in surveys.items()}
-        self._check_enough(terms, counts)
+        num_in = len(surveys[pb.LANE_REPORT].kept)
+
+        def begin(tx: Transaction) -> None:
+            admitted = tx.num_submissions(terms.round_id)
+            if self.hop(terms) == 1 and num_in != admitted:  # nothing that was acknowledged is left out in silence
+                raise Refusal(Code.BAD_BATCH, f"{num_in} of {admitted} submissions are there")
+            fewest, needed = min(counts.values()), terms.manifest.min_batch_size
+            if fewest < needed:
+                raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
+            tx.drop_output(terms.round_id)
+
+        await self.store.run("begin to mix", begin)
         orders = await asyncio.to_thread(draw_orders, counts)
-        await self.store.run("begin to mix", lambda tx: tx.drop_output(terms.round_id))
         hashes = {
             lane: await self._put_lane(terms, lane, survey.kept, orders[lane]) for lane, survey in surveys.items()
         }
@@ -187,18 +195,14 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             self.metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self.metrics.stage("mix", watch.read()[0])
 
-    def _check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int]) -> None:
-        fewest, needed = min(counts.values()), terms.manifest.min_batch_size
-        if fewest < needed:
-            raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
-
     def _opened_lanes(self, terms: RoundTerms) -> tuple[pb.Lane.ValueType, ...]:
         return (pb.LANE_JOINT,) if self.hop(terms) == 1 else _LANES
 
     async def _survey(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, Survey]:
-        """Returns what has come for each lane; at hop 1 both come from the same envelopes."""
+        """Opens what is left, and returns what has come for each lane; at hop 1 both come from the same envelopes."""
         surveys = {}
         for lane in self._opened_lanes(terms):
+            await self.open_all(terms, lane)
             surveys[lane] = Survey()
             async for records in self.records(terms, lane):
                 surveys[lane].add(records)
@@ -271,11 +275,9 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         )
         handover = pb.HandOverRequest.FromString(document or b"")
         receivers = self.receivers(terms)
-
-        async def send_all(receiver: str) -> int:
-            return sum([await self.send_lane(terms, to, lane) for lane, to in receivers.items() if to == receiver])
-
-        sent = sum(await asyncio.gather(*map(send_all, dict.fromkeys(receivers.values()))))
+        sent = 0
+        for lane, receiver in receivers.items():
+            sent += await self.send_lane(terms, receiver, lane)
         for receiver in dict.fromkeys(receivers.values()):
             await self.hand_over(terms, receiver, handover.commitments)
 
@@ -343,7 +345,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         if self.admission.remembers(terms.round_id):
             wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
             self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
-        self.open_soon(terms, _GATHER_S)
+        self.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
         self.metrics.submissions(codes)
         self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)

@@ -84,6 +84,7 @@ class AccountantService(TicketService):
     async def _certify(self, terms: RoundTerms) -> bool:
         """Certifies the round once both lanes are here; returns False until then."""
         watch = Stopwatch()
+        await self.open_all(terms, pb.LANE_PARAMETER)
         reports = await self.reports_with_tickets(terms)
         if reports is None:
             return False

@@ -78,7 +78,6 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
 
     admits = "tickets"
     lanes_in = (pb.LANE_PARAMETER,)
-    lanes_opened = (pb.LANE_PARAMETER, pb.LANE_TICKET)
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
@@ -176,6 +175,11 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
 
     # ------------------------------------------------------------- checking
 
+    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
+        """See `Opening.open_soon`; no budget is opened before its batch is handed over and found complete."""
+        if lane != pb.LANE_PARAMETER:
+            super().open_soon(terms, lane, in_s)
+
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: budgets are opened, and the tickets of both lanes checked."""
         if lane == pb.LANE_TICKET:
@@ -194,13 +198,14 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         counts: Counter[float] = Counter()
         dropped = Counter({_REPEATED: 0})
         off_grid = 0
-        met: set[bytes] = set()  # records with a ticket, and hashes of what has none
+        met: set[bytes] = set()  # status and record of what has a ticket, status and hash of the rest
         async for records in self.records(terms, pb.LANE_PARAMETER):
             for name, status, record in records:
-                if (record if status == OPENED else name) in met:
+                one = bytes([status]) + (record if status == OPENED else name)
+                if one in met:
                     dropped[_REPEATED] += 1
                     continue
-                met.add(record if status == OPENED else name)
+                met.add(one)
                 if status != OPENED:
                     dropped[_REASONS[status]] += 1
                 elif (budget := decode_budget(record[:BUDGET_BYTES])) in grid:
@@ -213,7 +218,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         """Returns the reports that have a ticket; None until all are handed in."""
         if await self.count_chunks("measure the tickets of the reports", terms, "in", pb.LANE_TICKET) is None:
             return None
-        await self.open_all(terms)
+        await self.open_all(terms, pb.LANE_TICKET)
         good: set[bytes] = set()
         bad: set[bytes] = set()
         num_items = unopened = 0

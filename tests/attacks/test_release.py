@@ -30,6 +30,7 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.opening import Opening
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup
 from runtime.service_directory import load_secrets
 from runtime.store import Store
@@ -183,6 +184,39 @@ def forged_grant(
     certificate.tiers.add(local_epsilon=1.0, count=12)
     signed = signer.identity.signed(Kind.CERTIFICATE, canonical(certificate))
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("waits", [True, False])
+async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """The last hop delivers everything and never says that it is complete."""
+    delivered = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        delivered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ShufflerService, "hand_over", never)
+    if not waits:
+        monkeypatch.setattr(AccountantService, "open_soon", Opening.open_soon)
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        await deployment.operator.close_round(terms.round_id)
+        await delivered.wait()
+        accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
+        await asyncio.gather(*accountant._opening.values(), *analyzer._opening.values())
+        budgets = await accountant.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_PARAMETER, -1))
+        assert (budgets == []) == waits
+        held = await held_reports(analyzer, terms)
+        assert len(held) == 12
+        own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
+        assert open_all(terms, held, own) == set()
+        release = (await keys_of(accountant, terms))[RELEASE_KEY].private
+        assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
 @pytest.mark.asyncio
