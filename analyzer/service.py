@@ -109,7 +109,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 
         await self.store.run("keep the opened batch", keep)
-        self.metrics.stage("open", watch.read()[0])
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
         """See `RoundDriver.withdrawable`; a sequential round also until its last certificate is here."""

@@ -124,6 +124,7 @@ class Opening(RoundDriver):
             tx.add_cost(terms.round_id, "open", watch.read()[0], cpu_s)
 
         await self.store.run("keep what was opened", keep)
+        self.metrics.stage("open", watch.read()[0])
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, so many at a time."""

@@ -169,12 +169,10 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             admitted = tx.num_submissions(terms.round_id)
             if self.hop(terms) == 1 and num_in != admitted:  # nothing that was acknowledged is left out in silence
                 raise Refusal(Code.BAD_BATCH, f"{num_in} of {admitted} submissions are there")
-            fewest, needed = min(counts.values()), terms.manifest.min_batch_size
-            if fewest < needed:
-                raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
             tx.drop_output(terms.round_id)
 
         await self.store.run("begin to mix", begin)
+        self._check_enough(terms, counts)
         orders = await asyncio.to_thread(draw_orders, counts)
         hashes = {
             lane: await self._put_lane(terms, lane, survey.kept, orders[lane]) for lane, survey in surveys.items()
@@ -194,6 +192,11 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         for lane in self._opened_lanes(terms):
             self.metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self.metrics.stage("mix", watch.read()[0])
+
+    def _check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int]) -> None:
+        fewest, needed = min(counts.values()), terms.manifest.min_batch_size
+        if fewest < needed:
+            raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
 
     def _opened_lanes(self, terms: RoundTerms) -> tuple[pb.Lane.ValueType, ...]:
         return (pb.LANE_JOINT,) if self.hop(terms) == 1 else _LANES

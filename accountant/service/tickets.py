@@ -16,13 +16,7 @@ from accountant.service.checking import check_reports, evaluate_both, open_budge
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.onion import (
-    BUDGET_BYTES,
-    BUDGET_RECORD_BYTES,
-    UNOPENED,
-    Onion,
-    decode_budget,
-)
+from protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, Onion, decode_budget
 from protocol.randomness import SystemRandom
 from protocol.tickets import BLINDED_BYTES, TicketIssuer
 from protocol.v1 import messages_pb2 as pb
