@@ -170,7 +170,7 @@ def _read_quickly(path: str | Path, columns: list[int | None]) -> Budgets:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of no rows, or of a count that is read as if it were a float
         table = np.loadtxt(
-            path, np.dtype(types), comments=None, delimiter=",", skiprows=1, usecols=used, encoding="utf-8-sig", ndmin=1
+            path, np.dtype(types), comments=None, delimiter=",", skiprows=1, usecols=used, encoding="utf-8", ndmin=1
         )
     return Budgets(
         table["0"],

@@ -1,8 +1,8 @@
 """`certify`: from a multiset of local budgets to a certificate for the shuffled release.
 
-Chooses for which tiers of victims to compute, asks the randomizer for each one's curve, inverts it where a delta is
-given, takes the local budget wherever that is smaller, and puts the assumptions beside the number. The mathematics of
-a curve is left to the randomizers, published figures to `published`.
+Asks the randomizer for the curve of every group of victims, inverts it where a delta is given, takes the local budget
+wherever that is smaller, and puts the assumptions beside the number. Which victims are answered together is left to
+`victims`, the mathematics of a curve to the randomizers, published figures to `published`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.exchange_laplace import ExchangeSpanProfile
 from accountant.bounds.least import LeastProfile
-from accountant.bounds.profile import Inverse, NoAmplification, Others, PrivacyProfile, Victim, smallest_epsilon
+from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
 from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
@@ -34,11 +34,8 @@ from accountant.results import (
     TierCertificate,
     round_up,
 )
+from accountant.victims import Group, groups_of_victims
 
-MAX_EXACT_TIERS = 32
-"""Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
-REPORTED_GROUPS = 4
-"""How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
 EXCHANGE_TOLERANCE, SLOW_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
@@ -48,23 +45,11 @@ LOWEST = 0.8
 """Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
-MAX_STRATA = 64
-"""With stratified linkage, amplification is computed for this many of the largest tiers."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
 UNIFORM_ORDER = (
     "at least one shuffler keeps its order secret: the order of the reports is uniformly random to the observer"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Users answered together: the worst victim among them, their number, the others, and whether budgets differ."""
-
-    victim: Victim
-    count: int
-    others: Others
-    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +82,6 @@ WorstCase = ExactBinaryProfile | SplitSearchProfile
 class _Choice:
     """Which bounds to try, and until when."""
 
-    thorough: bool = False
     blanket_only: bool = False
     deadline: float = math.inf
     """By time.monotonic()."""
@@ -154,8 +138,10 @@ def certify(
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
     check_order(randomizer, adaptive_order)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    choice = _Choice(thorough, adaptive_order or bounds == "blanket", deadline)
-    groups = _groups(budgets, randomizer, dishonest, linkage, choice)
+    choice = _Choice(adaptive_order or bounds == "blanket", deadline)
+    groups = groups_of_victims(
+        budgets, randomizer, dishonest, linkage, thorough=thorough, blanket_only=choice.blanket_only
+    )
     answers: list[_Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
@@ -207,7 +193,7 @@ def tier_profiles(
     check_order(randomizer, adaptive_order)
     choice = _Choice(blanket_only=adaptive_order)
     found: list[tuple[Victim, PrivacyProfile | None]] = []
-    for group in _groups(budgets, randomizer, dishonest, "separate", choice):
+    for group in groups_of_victims(budgets, randomizer, dishonest, blanket_only=choice.blanket_only):
         curve = randomizer.profile(group.victim, group.others, delta) if group.others.honest else None
         if curve is None or isinstance(curve, NoAmplification | SpanProfile):
             found.append((group.victim, None))
@@ -239,71 +225,8 @@ def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: 
     check_linkage(linkage)
 
 
-def _groups(budgets: Budgets, randomizer: Randomizer, dishonest: int, linkage: str, choice: _Choice) -> list[_Group]:
-    """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget."""
-    if linkage == "stratified":
-        return _strata(budgets, dishonest, choice)
-    if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest, choice) for tier in range(budgets.num_tiers)]
-    # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
-    # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
-    others = Others(
-        budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1, blanket_only=choice.blanket_only
-    )
-    low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
-    width = (high - low) / REPORTED_GROUPS
-    part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
-    rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
-    groups = []
-    for index in np.unique(part):
-        members = np.flatnonzero(part == index)
-        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
-        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
-        hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
-        most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
-        groups.append(
-            _Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others, members.size > 1)
-        )
-    return groups
-
-
-def _single(budgets: Budgets, tier: int, dishonest: int, choice: _Choice) -> _Group:
-    count = budgets.count.copy()
-    if budgets.num_users == 1:  # without others: as good as with one dishonest twin
-        dishonest = max(1, dishonest)
-    else:
-        count[tier] -= 1
-    kept = count > 0
-    others = Others(
-        budgets.local_epsilon[kept],
-        budgets.local_delta[kept],
-        count[kept],
-        dishonest,
-        choice.thorough,
-        choice.blanket_only,
-    )
-    victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
-    return _Group(victim, int(budgets.count[tier]), others)
-
-
-def _strata(budgets: Budgets, dishonest: int, choice: _Choice) -> list[_Group]:
-    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
-    order = np.argsort(-budgets.count, kind="stable")
-    groups = []
-    for tier in order[:MAX_STRATA].tolist():
-        own = slice(tier, tier + 1)
-        stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
-        groups.append(_single(stratum, 0, dishonest, choice))
-    if order.size > MAX_STRATA:
-        members = order[MAX_STRATA:]
-        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=choice.blanket_only)
-        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
-        groups.append(_Group(victim, int(budgets.count[members].sum()), none, members.size > 1))
-    return groups
-
-
 def _answer(
-    group: _Group,
+    group: Group,
     randomizer: Randomizer,
     delta: float | None,
     epsilon: float | None,
@@ -377,7 +300,7 @@ def _answer(
 
 
 def _other_bound(
-    curve: PrivacyProfile, group: _Group, randomizer: Randomizer, delta: float | None, choice: _Choice
+    curve: PrivacyProfile, group: Group, randomizer: Randomizer, delta: float | None, choice: _Choice
 ) -> PrivacyProfile | NoAmplification:
     """The exchange bound beside the blanket's, and the blanket's beside a worst case, which tiny budgets round away."""
     if choice.blanket_only:
@@ -416,7 +339,7 @@ def _target(delta: float) -> float:
 
 
 def _to_compose(
-    curve: PrivacyProfile, other: PrivacyProfile | NoAmplification, group: _Group, delta: float
+    curve: PrivacyProfile, other: PrivacyProfile | NoAmplification, group: Group, delta: float
 ) -> PrivacyProfile:
     """The curve of a round, to compose and to record: the least of all where that takes no more than seconds."""
     most = group.victim.local_epsilon

@@ -37,6 +37,10 @@ FINALISTS = 2
 """That many of the cuts that looked best are tested by default."""
 STARTS = 6
 """That many cuts of the coarse grid are refined."""
+FEW_TIERS = 8
+"""With more tiers scores are coarser, for the time that each takes."""
+REACH = 6.0
+"""Cells reach so many of the victim's noise scales beyond [0, 1], half of them so many of the finest scale's."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
 _RING_TAILS = (None, 1e-2, 1e-5)
 
@@ -57,7 +61,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores 0..levels of the reports are added up, in `cells` cells from -reach to 1 + reach and two beyond."""
+    """Scores 0..levels of the reports are added up, in about `cells` cells from -reach to 1 + reach and two beyond."""
 
     others_at: float
     reach: float
@@ -82,9 +86,9 @@ class AdditiveNoiseAttacks:
         for ring in rings:
             yield from self._promising(1.0, ring)
         if 0 < self.scales.size <= MAX_SCORE_TIERS:
-            levels = int(np.clip(8_000 / math.sqrt(self.population.others), 4, 100))
-            reach = 1.5 * min(max(self.victim_scale, float(np.median(self.scales))), 30.0)
-            yield from (Scores(1.0, reach, 200, levels), Scores(1.0, 2 * reach, 400, levels))
+            finest = 30_000 if self.scales.size <= FEW_TIERS else 8_000
+            levels = int(np.clip(finest / math.sqrt(self.population.others), 6, 100))
+            yield Scores(1.0, REACH * min(self.victim_scale, 30.0), 600, levels)
 
     def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
         """A cut moved by a part of a noise scale, other cells for the scores, or the others elsewhere."""
@@ -128,8 +132,10 @@ class AdditiveNoiseAttacks:
         return Witness(witness.score, f"{words} in [{data.low:.6g}, {data.high:.6g}] {witness.event}")
 
     def _by_scores(self, data: Scores, target: Target) -> Witness:
-        inner = np.linspace(-data.reach, 1 + data.reach, data.cells + 1).tolist()
-        cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in inner), math.inf])
+        near = min(data.reach, REACH * min(self.victim_scale, float(self.scales.min())))
+        inner = np.linspace(-near, 1 + near, data.cells // (1 if near == data.reach else 2) + 1).tolist()
+        outer = np.linspace(-data.reach, 1 + data.reach, data.cells // 2 + 1).tolist()
+        cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in [*inner, *outer]), math.inf])
         low, high = cuts[:-1], cuts[1:]
         first, second = (self.noise.between(np.array([self.victim_scale]), at, low, high)[0] for at in (0.0, 1.0))
         others = self.noise.between(self.scales[:, None], data.others_at, low, high)[0]
@@ -138,7 +144,9 @@ class AdditiveNoiseAttacks:
         for _ in range(2):  # the best scores depend on the epsilon that they prove
             test = score_test(first, second, others, count, data.levels, error, aim)
             witness = max(witness, NO_WITNESS if test is None else test.best(target), key=lambda one: one.score)
-            aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 700.0)
+            aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 300.0)
+            # The stronger test looks for a victim at the others' value: where they are at 1, Pr1 is the larger.
+            aim = -aim if data.others_at > 0.5 else aim
         words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
         where = f"likelihood ratio in {low.size} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
         return Witness(witness.score, f"{words} ({where}) {witness.event}")

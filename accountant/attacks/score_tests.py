@@ -1,9 +1,10 @@
 """Attacks that add a score per report: what a likelihood ratio sees, where a count in an interval sees one bit.
 
 With the others at one value, the likelihood ratio of a shuffled batch is close to a sum over reports of
-(p0 - e^epsilon p1)/q, q the others' mean density. Reports are put into cells, cells get that ratio as an integer
-score, and the law of the sum is computed by Fourier inversion of its tilted law, as in `poisson_binomial` but with
-every frequency.
+(p0 - e^epsilon p1 + sum_t b_t r_t)/q, r_t the densities of the others' tiers and q their mean: how many users each tier
+has is known, and the b_t keep the score from being moved by what only tells the tiers apart. Reports are put into
+cells, cells get that score as an integer, and the law of the sum is computed by Fourier inversion of its tilted law, as
+in `poisson_binomial` but with every frequency.
 Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
 """
 
@@ -22,7 +23,7 @@ from accountant.numerics.fourier import STAGE
 from accountant.numerics.roots import root_between
 from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "score_test"]
+__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "best_scores", "score_test"]
 
 MAX_SCORE_TIERS = 20_000
 """Scores are added up for at most this many distinct laws among the others."""
@@ -31,7 +32,13 @@ MAX_ROWS = 64
 MAX_LENGTH = 2**20
 """Longer windows are not computed."""
 _LOG_OUTSIDE = 50.0
+_LOG_UNHEARD = 60.0
+"""Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""
+_GRID = 4096
+"""Angles of a whole turn at which that is looked for."""
 _FLOOR = 1e-7
+
+Complexes = NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
@@ -163,20 +170,22 @@ class ScoreTest:
         all of these are below 1/2 (then |phi + d_i| > |phi|/2, hence the 2); else |prod (phi + d_i) - phi^n| is at most
         g^n (e^(sum of |d_i|/g) - 1) for every g >= |phi|.
         """
-        from scipy.fft import irfft, next_fast_len, rfft
+        from scipy.fft import irfft, next_fast_len
 
         length = int(next_fast_len(max(high - low + 1, self.first.size), real=True))
-        angles = 2 * math.pi / length * np.arange(length // 2 + 1)
+        heard = min(math.ceil(_last_angle(rows) / (2 * math.pi) * length), length // 2) + 1
+        angles = np.arange(heard, dtype=np.float64) * (2 * math.pi / length)
         log_phi = np.zeros(angles.size, dtype=np.complex128)
         majorant, relative = np.zeros(angles.size), np.zeros(angles.size)
-        step_error = STAGE * math.log2(length + 1) + 8 * UNIT * self.first.size**0.5
+        shift = 0
         for row in rows:
-            users, factor = row.users, rfft(row.law, n=length)
-            size = np.abs(factor)
+            users = row.users
+            log_factor, size, inexact, centre = _transform(row.law, angles, length)
+            shift += round(users) * centre
             guarded = np.maximum(size, _FLOOR)
-            log_phi += users * np.log(np.where(size > 1e-300, factor, 1e-300))
+            log_phi += users * log_factor
             majorant += users * np.log(guarded)
-            wrong = step_error + 2 * self.probability_error * (row.still + row.turning * np.minimum(angles, 2.0))
+            wrong = inexact + 2 * self.probability_error * (row.still + row.turning * np.minimum(angles, 2.0))
             relative += users * wrong / guarded * (2 if row.apart > 0 else 1)
             apart = np.minimum(row.apart, row.turned_apart * angles**2) / guarded**2
             relative += np.where((apart < 0.25) & (size >= _FLOOR), apart, np.sqrt(users * apart))
@@ -187,7 +196,7 @@ class ScoreTest:
         total = 2 * float(np.abs(phi).sum())
         error = (2 * float(wrong_phi.sum()) + STAGE * math.log2(length + 1) * total) / length + 1e-20
         mass: Floats = irfft(phi, n=length)
-        return np.asarray(mass[np.arange(low, high + 1) % length]), error
+        return np.asarray(mass[(np.arange(low, high + 1) - shift) % length]), error
 
     def _threshold(
         self, place: Ints, mass: Floats, error: float, scale: Floats, rounding: float, target: Target
@@ -210,6 +219,55 @@ class ScoreTest:
         return np.asarray(np.convolve(tail, law, mode="valid"), dtype=np.float64)
 
 
+def _transform(law: Floats, angles: Floats, length: int) -> tuple[Complexes, Floats, Floats, int]:
+    """Ln phi and |phi| at each angle for the law of K - centre, a bound on the error of phi, and the centre.
+
+    Of few angles phi - 1 is summed as it is: then its error falls with the angle.
+    """
+    steps = np.arange(law.size, dtype=np.float64)
+    if angles.size * law.size > 4 * length:
+        factor = np.fft.rfft(law, n=length)[: angles.size]
+        size = np.abs(factor)
+        error = np.full(angles.size, STAGE * math.log2(length + 1) + 8 * UNIT * law.size**0.5)
+        return np.log(np.where(size > 1e-300, factor, 1e-300)), size, error, 0
+    centre = round(float(law @ steps))
+    turn = np.outer(angles, steps - centre)
+    real, imaginary = -2 * (np.sin(turn / 2) ** 2 @ law), -np.sin(turn) @ law
+    size = np.hypot(1 + real, imaginary)
+    log_size = 0.5 * np.log1p(np.maximum(2 * real + real * real + imaginary * imaginary, -1 + 1e-15))
+    error = UNIT * (32 + 2 * law.size) * np.minimum(angles * float(np.abs(steps - centre) @ law), 2.0)
+    return log_size + 1j * np.arctan2(imaginary, 1 + real), size, error, centre
+
+
+def _last_angle(rows: list[_Row]) -> float:
+    """An angle in (0, pi] beyond which |phi| <= e^-_LOG_UNHEARD; pi where none is found.
+
+    With D the difference of two scores of a law and 2 v, f its second and fourth moment, |phi|^2 = E cos(w D) is at
+    most 1 - w^2 v + w^4 f/24, at most 1 - w^2 v/2 as long as w^2 <= 12 v/f for all rows. Beyond, a grid tells, as |phi|
+    moves by no more than the mean distance from the middle per radian.
+    """
+    rows = [row for row in rows if row.apart == 0]  # what is known of a mean need not hold for each law
+    if not rows:
+        return math.pi
+    users = np.array([row.users for row in rows])
+    laws = np.array([row.law for row in rows])
+    steps = np.arange(laws.shape[1], dtype=np.float64)
+    from_mean = steps - (laws @ steps)[:, None]
+    second, fourth = (laws * from_mean**2).sum(1), (laws * from_mean**4).sum(1)
+    if not (second > 0).all():
+        return math.pi
+    wide = np.sqrt(12 * second / (2 * fourth + 6 * second**2)) * (1 - 1e-9)
+    if not (wide > 2 * math.pi / _GRID).all():
+        return math.pi
+    most = np.abs(np.fft.rfft(laws, n=_GRID, axis=1)) + (laws * np.abs(from_mean)).sum(1)[:, None] * math.pi / _GRID
+    beyond = 2 * math.pi / _GRID * np.arange(most.shape[1]) >= wide.min() - 2 * math.pi / _GRID
+    far = most[:, beyond].max(1) + 1e-9
+    if float(users @ np.log(np.minimum(far, 1.0))) > -_LOG_UNHEARD:
+        return math.pi
+    angle = math.sqrt(4 * _LOG_UNHEARD / float(users @ second)) * (1 + 1e-9)
+    return angle if angle < float(wide.min()) else math.pi
+
+
 def score_test(
     first: Floats,
     second: Floats,
@@ -219,7 +277,7 @@ def score_test(
     probability_error: float,
     epsilon: float = 0.0,
 ) -> ScoreTest | None:
-    """Cells to scores 0..levels by (first - e^epsilon second)/(the others' mean probability), linearly.
+    """Cells to scores 0..levels, linearly: (first - e^epsilon second)/(the others' mean), less what tells tiers apart.
 
     The cells cover the line: every law is made to sum to 1, so that the errors of its entries cancel in the sum, and
     a tilt of 0 has none.
@@ -241,7 +299,7 @@ def score_test(
     used = (first + second > 0) & (mean > 0)
     if not used.any():
         return None
-    ratio = np.where(used, (first - math.exp(epsilon) * second) / np.where(used, mean, 1.0), 0.0)
+    ratio = best_scores(first - math.exp(epsilon) * second, others, weight, mean, used)
     low, high = float(ratio[used].min()), float(ratio[used].max())
     if not high > low:
         return None
@@ -253,3 +311,21 @@ def score_test(
 
     rows = np.array([grouped(row) for row in others], dtype=np.float64).reshape(len(others), levels + 1)
     return ScoreTest(grouped(first), grouped(second), rows, weight, 2 * probability_error + first.size * UNIT)
+
+
+def best_scores(difference: Floats, others: Floats, weight: Floats, mean: Floats, used: NDArray[np.bool_]) -> Floats:
+    """The f with the largest (difference @ f)^2 / Var(sum of the others' f), (C,), up to a constant and a factor.
+
+    Var = sum_t weight_t Var_t(f), so that mean f = difference + sum_t b_t others_t, b_t = (share of t) E_t f. Of many
+    tiers neighbours are taken together; any f is sound.
+    """
+    share = weight / max(float(weight.sum()), 1.0)
+    first = np.unique(np.linspace(0, len(others), min(len(others), MAX_ROWS) + 1).astype(np.int64))[:-1]
+    group = np.add.reduceat(share, first)
+    root = np.sqrt(group)
+    law = np.add.reduceat(others * share[:, None], first) / root[:, None]  # sqrt(share) times the group's law
+    apart = np.where(used, law / np.where(used, mean, 1.0), 0.0)
+    # (1 - law apart^T) y = apart difference; a constant f, y = root, is in its kernel.
+    y = np.linalg.pinv(np.eye(group.size) - apart @ law.T + np.outer(root, root), hermitian=True) @ (apart @ difference)
+    scores: Floats = np.where(used, difference / np.where(used, mean, 1.0), 0.0) + y @ apart
+    return scores

@@ -12,10 +12,11 @@ import math
 import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
+from accountant.numerics.loss_sums import LossAtoms
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import outside
 
-__all__ = ["KaryTable", "binary_delta"]
+__all__ = ["KaryTable", "binary_delta", "kary_losses"]
 
 
 def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Floats, Floats]:
@@ -49,6 +50,21 @@ def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Fl
     misplaced = 8 * UNIT * min(largest + 1, 2 + 2 * gain)
     error = head * (pmf_error(10 * math.sqrt(largest) + 20) + 1e-13 + misplaced) + rest * half_tail_error(largest)
     return np.maximum(head - rest, 0.0), error
+
+
+def kary_losses(local_epsilon: float, k: int, epsilon: float) -> LossAtoms:
+    """Returns the law of (p0 - e^epsilon p1)/omega under the uniform omega on [k], rounded up: three values."""
+    decay = math.exp(-local_epsilon)
+    scale = k / (1 + (k - 1) * decay)
+    values = np.array(
+        [
+            -math.expm1(epsilon - local_epsilon) * scale,
+            (math.expm1(-local_epsilon) - math.expm1(epsilon)) * scale,
+            -math.expm1(epsilon) * decay * scale,
+        ]
+    )
+    values += 16 * UNIT * np.abs(values)
+    return LossAtoms(values, values, values, np.array([1.0, 1.0, k - 2.0]) / k)
 
 
 class KaryTable:

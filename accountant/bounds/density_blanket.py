@@ -39,7 +39,10 @@ LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
 FIRST_WIDTH, LEAST_WIDTH = 0.01, 0.003
 """Relative widths of the parts in which a span of victims is covered: the first one tried, and the least."""
-RAISES = (1.02, 1.03, 1.045, 1.06, 1.1, 1.15, 1.25, 1.4, 1.7, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0)
+RAISES = (
+    *(1.02, 1.025, 1.03, 1.0375, 1.045, 1.0525, 1.06, 1.08, 1.1, 1.15, 1.2, 1.25, 1.32, 1.4, 1.55, 1.7),
+    *(2.0, 2.4, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0),
+)
 """By what the epsilon of a span's leader is multiplied until it holds for the whole span."""
 
 

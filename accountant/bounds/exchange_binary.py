@@ -92,42 +92,31 @@ class _BitProduct:
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`."""
-        total, size = np.zeros(edges.size - 1), np.zeros(edges.size - 1)
         rounding = (64 + self.hosts_.count.size) * UNIT
         exponents, shifts, terms = self._exponents(np.array([theta]))
         if not math.isfinite(float(terms.max())):
             return np.full(edges.size - 1, math.inf), math.inf
-        for tier, share in enumerate(self._shares.tolist()):
-            drop = self._drop(tier, shifts[tier, 0], edges, rounding)
-            factor = (exponents[tier, 0, :, None] + drop).max(0)
-            total += share * factor
-            size += share * np.abs(factor)
+        factor = (exponents[:, 0, :, None] + self._drop(shifts[:, 0], edges, rounding)).max(1)
+        total, size = self._shares @ factor, self._shares @ np.abs(factor)
         error = float((terms * (4 + shifts.max((1, 2))) * rounding).max())
         return total + size * (4 * rounding), error + UNIT * 64
 
-    def _drop(self, tier: int, shift: Floats, edges: Floats, rounding: float) -> Floats:
-        """Upper bounds on ln(|phi(z)| / phi(theta)) V / (p q) over every cell, (2, L), for shift (2,).
+    def _drop(self, shift: Floats, edges: Floats, rounding: float) -> Floats:
+        """Upper bounds on ln(|phi(z)| / phi(theta)) V / (p q) over every cell, (T, 2, L), for shift (T, 2).
 
         |phi(z)|^2 / phi(theta)^2 = 1 - sin^2(r shift / 2) / cosh^2((shift +- v) / 2), both factors taken from below.
         """
-        p, q, v = (float(x[tier]) for x in (self.hosts_.keep, self.hosts_.flip, self.hosts_.local_epsilon))
-        height = 1 / np.cosh(np.minimum((shift + np.array([v, -v])) / 2, 350.0)) ** 2
-        height *= 1 - min(1.0, (4 + float(shift.max()) + v) * rounding)
-        angle = (edges / 2)[None, :] * shift[:, None]
-        sine = np.abs(np.sin(angle))
-        sine -= angle * rounding
-        np.maximum(sine, 0.0, out=sine)
-        # As long as the angle is below a right one the sine is least at the left end of a cell.
-        rising = int(np.searchsorted(edges, math.pi / max(float(shift.max()), 1e-300) * (1 - rounding)))
-        least, far = sine[:, :-1], slice(max(rising - 1, 0), None)
-        turns = np.floor(angle[:, far] / math.pi)
-        beyond = np.minimum(sine[:, far][:, 1:], sine[:, far][:, :-1])
-        beyond[turns[:, 1:] != turns[:, :-1]] = 0.0
-        least[:, far] = beyond
-        half_rate = self.hosts_.variance / (2 * p * q) * (1 - rounding)
-        least *= least
-        logarithm: Floats = np.log1p(-height[:, None] * least)
-        return logarithm * half_rate
+        hosts = self.hosts_
+        v = hosts.local_epsilon[:, None]
+        height = 1 / np.cosh(np.minimum((shift + v * np.array([1.0, -1.0])) / 2, 350.0)) ** 2
+        height *= 1 - np.minimum(1.0, (4 + shift.max(1)[:, None] + v) * rounding)
+        angle = edges / 2 * shift[:, :, None]
+        sine = np.maximum(np.abs(np.sin(angle)) - angle * rounding, 0.0)
+        turns = np.floor(angle / math.pi)
+        least = np.where(turns[..., 1:] == turns[..., :-1], np.minimum(sine[..., 1:], sine[..., :-1]), 0.0)
+        half_rate = hosts.variance / (2 * hosts.keep * hosts.flip) * (1 - rounding)
+        logarithm: Floats = np.log1p(-height[:, :, None] * least * least) * half_rate[:, None, None]
+        return logarithm
 
     @property
     def _shares(self) -> Floats:

@@ -1,9 +1,9 @@
 """The exchange bound for Laplace noise on values in [0, 1]: all pairs of values, all data, personal budgets.
 
 All users whose budget is at most the victim's are hosts, with all of their own noise but for a little that goes to the
-common blanket omega, proportional to e^(-a max(z, 1-z)). The lemmas that reduce all data to a few laws per budget, T1
-to T3, L1 and L2, are in docs/exchange-bound.md. Laws are put on few atoms with the mean kept, which makes them larger
-in convex order; masses are sums of positive numbers. The theorem is in `exchange`.
+common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all data to a
+few laws per budget, T1 to T3, L1 and L2, are in docs/exchange-bound.md. Laws are put on few atoms with the mean kept,
+which makes them larger in convex order; masses are sums of positive numbers. The theorem is in `exchange`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,16 @@ __all__ = ["ExchangeLaplaceProfile", "ExchangeSpanProfile", "exchange_laplace_pr
 
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
+FEW_TIERS = 3
+"""With at most so many the integral has narrower cells."""
 MAX_TIERS, GROUPS = 8, 48
 """More budgets of the others than the first number are taken together in so many groups."""
 FIRST_PART, WIDENING = 0.03, 1.6
 """The parts of a span of victims: the first one's relative width, and how much wider each is than the one before."""
 RAISE = 1.003
 """Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
+PLATEAUS = (0.5, 0.65, 0.8, 1.0, 1.2)
+"""How far from the middle the blanket may stay flat."""
 MOST_SPENT = 0.5
 """What part of its smallest density, in units of omega, a host may give to the blanket, at most."""
 NEAR, STRIDE = 0.3, 4
@@ -62,66 +67,69 @@ class _NoiseProduct:
         """See `HostProduct`."""
         return float(1 / self.weights.max()) / 4
 
+    @cached_property
+    def _laws(self) -> tuple[Family, Floats, Ints]:
+        """The laws of all tiers, one after the other; the weight of each; and where those of each tier begin."""
+        sizes = [family.scale.size for family in self.families]
+        laws = Family(
+            *(np.concatenate(part) for part in zip(*((f.scale, f.moments) for f in self.families), strict=True))
+        )
+        return laws, np.repeat(self.weights, sizes), np.cumsum([0, *sizes[:-1]])
+
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
-        total = np.zeros(theta.shape)
-        for family, weight, count in self._tiers():
-            total += count / 2 * self._log_squared(family, (theta * weight).astype(np.complex128)).max(0)
+        laws, weights, first = self._laws
+        squared = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        total: Floats = self.count / 2 @ np.maximum.reduceat(squared, first)
         return total
 
     def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
         """See `HostProduct`. Beyond the bulk the value at its last edge serves."""
-        cells = edges.size - 1
-        total, size = np.zeros(cells), np.zeros(cells)
-        for family, weight, count in self._tiers():
-            at_rest = self._log_squared(family, np.array([theta * weight], dtype=np.complex128))[:, 0]
-            near = count / 2 * (at_rest.max() - at_rest) < NEAR
-            factor = np.full(cells, -math.inf)
-            for which, stride in ((near, 1), (~near, STRIDE)):
-                if which.any():
-                    part = np.flatnonzero(which)
-                    value = self._falling(family.only(part), theta * weight, edges, bulk, stride, at_rest[part])
-                    factor = np.maximum(factor, value.max(0))
-            total += count / 2 * factor
-            size += count / 2 * np.abs(factor)
-        return total + size * (128 * UNIT), UNIT * 8192
+        laws, weights, first = self._laws
+        tier = np.repeat(np.arange(first.size), np.diff(first, append=weights.size))
+        at_rest = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        near = self.count[tier] / 2 * (np.maximum.reduceat(at_rest, first)[tier] - at_rest)[:, 0] < NEAR
+        factor = np.empty((weights.size, edges.size - 1))
+        for which, stride in ((near, 1), (~near, STRIDE)):
+            part = np.flatnonzero(which)
+            factor[part] = self._falling(laws.only(part), theta * weights[part], edges, bulk, stride, at_rest[part])
+        factor = np.maximum.reduceat(factor, first)
+        rounding = (128 + self.count.size) * UNIT
+        return self.count / 2 @ factor + self.count / 2 @ np.abs(factor) * rounding, UNIT * 8192
 
-    def _falling(self, family: Family, w: float, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
-        """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r: (F, L).
+    def _falling(self, laws: Family, w: Floats, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
+        """Upper bounds on ln |phi(w (1 + ir))|^2 over every cell of r, for the w of each law: (F, L).
 
         It falls while the range of w r X is at most pi: the value at an earlier edge serves, one of every `stride` of
-        the first `bulk`. Further out it is at most `at_rest`, (F,), that at r = 0.
+        the first `bulk`. Further out it is at most `at_rest`, (F, 1), that at r = 0.
         """
         left = np.minimum(np.arange(edges.size - 1), bulk - 1) // stride
         # |phi|^2 = E e^{w (X + X')} cos(w r (X - X'))
-        last = math.pi / (2 * max(w, 1e-300) * family.scale) * (1 - 1e-9)
-        z: Complexes = np.asarray(w * (1 + 1j * edges[:bulk:stride]), dtype=np.complex128)
-        squared = self._log_squared(family, z)
-        return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest[:, None])
+        last = math.pi / (2 * np.maximum(w, 1e-300) * laws.scale) * (1 - 1e-9)
+        squared = _log_squared(laws, w[:, None] * (1 + 1j * edges[:bulk:stride]), self.drift)
+        return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest)
 
-    def _tiers(self) -> zip[tuple[Family, float, float]]:
-        return zip(self.families, self.weights.tolist(), self.count.tolist(), strict=True)
 
-    def _log_squared(self, family: Family, z: Complexes) -> Floats:
-        """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included: z (L,) gives (F, L)."""
-        ratio = z * family.scale[:, None]
-        size = np.abs(ratio)
-        second = family.moments[:, :1]
-        largest = min(float(size.max()), 8.0)
-        terms = 4
-        while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
-            terms += 1
-        total = np.zeros(ratio.shape, dtype=np.complex128)
-        for k in range(terms, 1, -1):
-            total = total * ratio + family.moments[:, k - 2 : k - 1] / math.factorial(k)
-        change = total * ratio * ratio - self.drift * z
-        growth = np.exp(size) * second
-        inexact = INEXACT / np.sqrt(second) * (self.drift * np.abs(z) + growth * size * size)
-        inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
-        squared = 2 * change.real + change.real**2 + change.imag**2
-        squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
-        logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
-        return logarithm
+def _log_squared(laws: Family, z: Complexes, drift: float) -> Floats:
+    """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included, for the z of each law: (F, L)."""
+    ratio = z * laws.scale[:, None]
+    size = np.abs(ratio)
+    second = laws.moments[:, :1]
+    largest = min(float(size.max(initial=0.0)), 8.0)
+    terms = 4
+    while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
+        terms += 1
+    total = np.zeros(ratio.shape, dtype=np.complex128)
+    for k in range(terms, 1, -1):
+        total = total * ratio + laws.moments[:, k - 2 : k - 1] / math.factorial(k)
+    change = total * ratio * ratio - drift * z
+    growth = np.exp(size) * second
+    inexact = INEXACT / np.sqrt(second) * (drift * np.abs(z) + growth * size * size)
+    inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
+    squared = 2 * change.real + change.real**2 + change.imag**2
+    squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
+    logarithm: Floats = np.log1p(np.maximum(squared, -1 + 1e-15))
+    return logarithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +147,21 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return gaussian_epsilon(self._product(0.0).deviation, delta)
 
     @property
-    def blanket(self) -> Floats:
-        """Gamma, (T,): every host's density is at least this times omega, whatever its value; rounded down.
+    def plateau(self) -> float:
+        """The m of `PLATEAUS` that costs least, about: omega is flat while max(z, 1-z) <= m, then e^(-a distance)."""
+        share = self.rates * np.exp(-self.rates)  # about in proportion to the weights; any m is sound
+        return min(PLATEAUS, key=lambda m: float(self.count @ (share**2 / self._blanket(m))))
 
-        omega has the rate a of the largest host: gamma = (e/a) e^(-e/2) is least at an end of a group.
-        """
-        least = self.rates * self.kept
-        ends = [e / self.rates.max() * np.exp(-e / 2) for e in (least, self.rates)]
-        gamma: Floats = np.minimum(*ends) * (1 - 16 * UNIT)
+    @property
+    def blanket(self) -> Floats:
+        """Gamma, (T,): every host's density is at least this times omega, whatever its value; rounded down."""
+        return self._blanket(self.plateau)
+
+    def _blanket(self, m: float) -> Floats:
+        """T4: gamma = (e/2) (2m - 1 + 2/a) e^(-em), a the rate of the largest host, is least at an end of a group."""
+        area = 2 * m - 1 + 2 / float(self.rates.max())
+        ends = [e / 2 * area * np.exp(-e * m) for e in (self.rates * self.kept, self.rates)]
+        gamma: Floats = np.minimum(*ends) * (1 - 64 * UNIT)
         return gamma
 
     def explain(self) -> tuple[str, ...]:
@@ -160,7 +175,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def _step(self) -> float:
         if self.count.size > MAX_TIERS:
             return 0.05
-        return 0.012 if self.count.size == 1 else 0.03
+        return 0.012 if self.count.size <= FEW_TIERS else 0.03
 
     def _alone(self, epsilon: float) -> Bounded:
         """1 - e^((epsilon - v)/2), rounded up."""

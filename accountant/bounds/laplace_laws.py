@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,13 +19,14 @@ from accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = ["MAX_TERMS", "Family", "Place", "family_of", "members", "ratio_atoms"]
 
-END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0005, 0.004)
+END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0002, 0.004)
 """Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
 what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
 MOST_OUTSIDE_COST = 0.3
 """That part is more at large budgets, up to this."""
-MIDDLE_CELLS, TAIL_CELLS = 48, 24
-"""Cells of z on which the likelihood ratio is put on its end values."""
+MIDDLE_CELLS, TAIL_CELLS = (160, 64), 40
+"""Cells of z on which the likelihood ratio is put on its end values, the first for few budgets, and for many; those of
+a tail are narrowest near its start."""
 MAX_TERMS = 40
 """Of the power series of phi; what is left out is added."""
 
@@ -54,63 +56,68 @@ class Family:
         return float((self.scale**2 * self.moments[:, 0]).max())
 
 
-def _mass(rate: float, centre: float, edges: Floats) -> Floats:
+Place = tuple[float, float, float]
+"""The victim's two values and a host's."""
+
+
+def _mass(rate: float, centre: Floats, edges: Floats) -> Floats:
     """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is an edge."""
-    low, high = edges[:-1], edges[1:]
-    right = low >= centre
-    near = np.where(right, low - centre, centre - high)
+    low, high = edges[:, :-1], edges[:, 1:]
+    near = np.where(low >= centre, low - centre, centre - high)
     whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
     return whole
 
 
-def _cells(slow: float, fast: float, breaks: list[float]) -> Floats:
-    """Edges of cells for laws that are smooth between the breaks and decay at these rates outside them."""
-    tail = np.union1d(np.linspace(0.0, 8.0, TAIL_CELLS) / fast, np.linspace(0.0, 9.0, TAIL_CELLS) / slow)
-    breaks = sorted(set(breaks))
-    parts = [np.array([-math.inf]), breaks[0] - tail[:0:-1]]
-    for low, high in itertools.pairwise(breaks):
-        pieces = max(4, math.ceil(MIDDLE_CELLS * (high - low) / max(breaks[-1] - breaks[0], 1e-300)))
-        parts.append(np.linspace(low, high, pieces + 1)[:-1])
-    parts.append(breaks[-1] + tail)
-    parts.append(np.array([math.inf]))
-    return np.concatenate(parts)
+def _cells(slow: float, fast: float, places: Floats, pieces: int) -> Floats:
+    """Edges of cells for laws that are smooth between the places and decay at these rates outside them: (P, L+1)."""
+    widths = np.linspace(0.0, 1.0, TAIL_CELLS) ** 2
+    tail = np.union1d(8 * widths / fast, 9 * widths / slow)
+    first, last = places[:, :1], places[:, 1:2]
+    middle = first + (last - first) * np.linspace(0.0, 1.0, pieces + 1)
+    middle[:, -1] = places[:, 1]
+    middle = np.sort(np.concatenate([middle, places[:, 2:]], axis=1), axis=1)
+    far = np.full(first.shape, math.inf)
+    return np.concatenate([-far, first - tail[:0:-1], middle, last + tail[1:], far], axis=1)
 
 
 def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
     """Atoms on the end values of every cell, with the cell's mass and with its mean, product / mass, kept.
 
-    ends: (L+1,), monotone values at the edges; the value within a cell is between those of its ends.
+    ends: (P, L+1), monotone values at the edges; the value within a cell is between those of its ends.
     """
-    low, high = ends[:-1], ends[1:]
+    low, high = ends[:, :-1], ends[:, 1:]
     mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
     width = np.where(high == low, 1.0, high - low)
     upper = np.clip((mean - low) / width, 0.0, 1.0)
-    return np.concatenate([low, high]), np.concatenate([mass * (1 - upper), mass * upper])
+    return np.concatenate([low, high], axis=1), np.concatenate([mass * (1 - upper), mass * upper], axis=1)
 
 
-@lru_cache(maxsize=128)
-def ratio_atoms(victim: float, epsilon: float, rate: float, x0: float, x1: float, host: float) -> tuple[Floats, Floats]:
-    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host, R_host of the given rate <= victim: values and masses, (L,)."""
-    edges = _cells(rate, victim, [x0, host, x1])
-    inner = edges[1:-1]
+def ratio_atoms(
+    victim: float, epsilon: float, rate: float, places: Sequence[Place], coarse: bool = False
+) -> tuple[Floats, Floats]:
+    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host for each of the places: values and masses, (P, L).
+
+    R_host is of the given rate <= victim, and x0 <= host <= x1.
+    """
+    at = np.array(places)
+    x0, x1, host = at[:, :1], at[:, 1:2], at[:, 2:]
+    edges = _cells(rate, victim, at, MIDDLE_CELLS[coarse])
+    inner = edges[:, 1:-1]
     ends = victim / rate * np.exp(rate * np.abs(inner - host)) * _difference(victim, epsilon, inner, inner, x0, x1)
-    outer = ends[[0, -1]] if rate == victim else np.zeros(2)  # the limits: constant, or 0
-    ends = np.concatenate([outer[:1], ends, outer[1:]])
-    low, high = edges[:-1], edges[1:]
+    outer = ends[:, [0, -1]] if rate == victim else np.zeros((at.shape[0], 2))  # the limits: constant, or 0
+    ends = np.concatenate([outer[:, :1], ends, outer[:, 1:]], axis=1)
+    low, high = edges[:, :-1], edges[:, 1:]
     product = 0.5 * -np.expm1(-victim * (high - low)) * _difference(victim, epsilon, low, high, x0, x1)
     return _on_ends(ends, _mass(rate, host, edges), product)
 
 
-def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: float, x1: float) -> Floats:
+def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: Floats, x1: Floats) -> Floats:
     """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
     near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
     left, right = high <= x0, low >= x1
     further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
-    return np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
-
-
-Place = tuple[float, float, float]
-"""The victim's two values and a host's."""
+    difference: Floats = np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
+    return difference
 
 
 @lru_cache(maxsize=128)
@@ -120,8 +127,15 @@ def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0, coa
     kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
     """
     found = members(victim, epsilon, rate, coarse)
-    laws = [_thinned(victim, epsilon, rate, place, thin * kept) for place, thin in found]
-    return Family(np.array([scale for scale, _ in laws]), np.array([moments for _, moments in laws]))
+    values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in found], coarse)
+    thin = np.array([thin for _, thin in found]) * (kept * (1 - 8 * UNIT))
+    largest = np.abs(values).max(1) / thin * (1 + 8 * UNIT)
+    unit = values / (thin * largest)[:, None]
+    power, moments = mass * thin[:, None] * unit, []
+    for _ in range(2, MAX_TERMS + 1):
+        power *= unit
+        moments.append(power.sum(1))
+    return Family(largest, np.stack(moments, axis=1))
 
 
 def members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
@@ -132,12 +146,12 @@ def members(victim: float, epsilon: float, rate: float, coarse: bool = False) ->
     for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
         found.append(((0.0, 1.0, x), min(before, after)))
     cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
-    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, place) / thin for place, thin in found)
+    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, 1.0)) / found[0][1]
     first = 0.0
     while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
         outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
         # As far as leaves the second moment about the largest of those above; any edge is sound.
-        room = most / max(_second(victim, epsilon, rate, place) for place in outside)
+        room = most / max(_second(victim, epsilon, rate, 1 - first))
         edge = min(1.0, max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate)))
         found.extend((place, math.exp(-rate * edge)) for place in outside)
         first = edge
@@ -152,16 +166,17 @@ def _positions(rate: float, coarse: bool) -> list[float]:
     return [*half, *(1 - x for x in half[-2::-1])]
 
 
-def _second(victim: float, epsilon: float, rate: float, place: Place) -> float:
-    values, mass = ratio_atoms(victim, epsilon, rate, *place)
-    return max(float(mass @ values**2), 1e-300)
-
-
-def _thinned(victim: float, epsilon: float, rate: float, place: Place, thin: float) -> tuple[float, Floats]:
-    """The law of X for the pair and the host at `place`, thinned (T1): its largest value, its moments in that unit."""
-    values, mass = ratio_atoms(victim, epsilon, rate, *place)
-    thin *= 1 - 8 * UNIT
-    largest = float(np.abs(values).max()) / thin * (1 + 8 * UNIT)
-    unit = values / (thin * largest)
-    powers = np.cumprod(np.broadcast_to(unit, (MAX_TERMS, unit.size)), axis=0)[1:]
-    return largest, thin * (powers @ mass)
+def _second(victim: float, epsilon: float, rate: float, apart: float) -> tuple[float, float]:
+    """About E X^2 for two values of the victim so far apart and a host at the first one, and at the second one."""
+    if victim * apart < 1e-5:  # nearly the same everywhere, and below what does not cancel here
+        return 1.0, 1.0
+    near, far = 2 * victim - rate, 2 * victim + rate
+    ratio, grown = math.exp(epsilon - victim * apart), math.exp(rate * apart)
+    left = (1 - ratio) ** 2
+    right = (math.exp(-victim * apart) - math.exp(epsilon)) ** 2
+    first = (left + right * grown - math.expm1(-near * apart)) / near
+    first += ratio * (ratio * math.expm1(far * apart) / far - 2 * (grown - 1) / rate)
+    second = (left * grown + right + ratio * ratio * grown * math.expm1(near * apart)) / near
+    second += grown * (2 * ratio * math.expm1(-rate * apart) / rate - math.expm1(-far * apart) / far)
+    scale = victim * victim / (2 * rate)
+    return max(first * scale, 1e-300), max(second * scale, 1e-300)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.closed_forms import KaryTable
+from accountant.bounds.closed_forms import KaryTable, kary_losses
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.binary import BinaryRandomizedResponse
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
+from accountant.numerics.loss_sums import smoothed_excess
 from accountant.ranges import check_count
 
 __all__ = ["KaryRandomizedResponse"]
+
+MOST_SMOOTHED = 1e-4
+"""See `smoothed_excess`: epsilon then grows by half of it at most."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,18 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         return lowered(self.k * decay / (1 + (self.k - 1) * decay))
 
     def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
-        """See `KaryTable`; two values are binary randomised response."""
+        """See `KaryTable`, or `smoothed_excess` where that is large; two values are binary randomised response."""
         if self.k == 2:
             return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
-        return KaryTable(local_epsilon, self.k, law.counts, law.mass, tail).delta
+        table = cache(lambda: KaryTable(local_epsilon, self.k, law.counts, law.mass, tail))
+
+        def mean(epsilon: float) -> tuple[float, float]:
+            if epsilon >= local_epsilon:
+                return 0.0, 0.0
+            losses = kary_losses(local_epsilon, self.k, epsilon)
+            return smoothed_excess(losses, law, MOST_SMOOTHED) or table().delta(epsilon)
+
+        return mean
 
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `Randomizer.exchange_profile`; two values are bits, with more the blanket loses next to nothing."""

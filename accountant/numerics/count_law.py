@@ -5,7 +5,7 @@ stochastically smaller, and only that direction is ever used here:
 
 * many different gammas are replaced, group by group, by their geometric mean (Pledger and Proschan 1971; proof in
   docs/accounting.md: with the product of two success probabilities fixed, Pr[S >= k] is smallest when they are equal);
-* counts are rounded down to a coarser lattice when the law gets long;
+* counts are rounded down to a coarser lattice when the law gets long; of very long ones masses are rounded up;
 * the mass of the upper tail is put on the largest count kept; that of the lower tail is `lost`, to be added to delta.
 
 The laws of the groups are binomials and are added by direct convolution: only positive numbers are added and
@@ -32,6 +32,8 @@ GROUP_WIDTH = 0.02
 """Width of a group in ln gamma. Replacing a group by its geometric mean loses at most width^2/8 of its mean."""
 UPPER = 1e-9
 """So much mass of the largest counts may be moved down."""
+MAX_MASSES = 1 << 16
+"""Of a binomial with more, only the first mass of each bucket is computed."""
 MAX_LENGTH = 4096
 """Laws longer than this are rounded down to a lattice twice as coarse."""
 
@@ -171,12 +173,25 @@ def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
     mean, variance = n * p, n * p * (1 - p)
     reach = bernstein_radius(variance, -math.log(share))
     low, high = max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach))
-    mass = binomial_pmf(np.arange(low, high + 1, dtype=np.int64), n, p)
+    step = 1
+    while (high - low) // step >= MAX_MASSES:
+        step *= 2
+    start = np.arange(low, high + 1, step, dtype=np.int64)
+    mass = binomial_pmf(start, n, p)
+    if step > 1:
+        # Log-concave: a bucket holds no more than a geometric series that begins as its masses do. Logarithms of
+        # quotients are good to 8 ulp; the shares are raised by what that can do.
+        slope = np.log(np.maximum(n - start, 0.5) * (p / (1 - p)) / (start + 1.0))
+        ratio = slope + 8 * UNIT * (1 + np.abs(slope))
+        level = np.abs(ratio) * step < 1e-9
+        with np.errstate(divide="ignore", invalid="ignore"):
+            series = np.where(level, step * (1 + 1e-8), np.expm1(step * ratio) / np.expm1(ratio))
+        mass *= series * (1 + 16 * UNIT)
     if high < n:
         mass[-1] += share
-    # A mass below 1e-300 underflows; all of them together weigh less than n * 1e-300.
-    under = n * 1e-300 if float(mass.min()) < 1e-299 else 0.0
-    return _Node(low, 1, mass), (share if low > 0 else 0.0) + under, max(reach, 1.0)
+    # A mass below 1e-300 underflows; all of them together weigh less than n * 1e-300, in buckets 4 times that.
+    under = 4 * n * 1e-300 if float(mass.min()) < 1e-299 else 0.0
+    return _Node(low, step, mass), (share if low > 0 else 0.0) + under, max(reach, 1.0)
 
 
 def _sum(left: _Node, right: _Node, share: float) -> tuple[_Node, float, float]:

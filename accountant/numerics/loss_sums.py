@@ -13,13 +13,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw
 from accountant.numerics.fourier import STAGE, smooth_even_length
 from accountant.numerics.roots import root_between
 
-__all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess"]
+__all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess", "smoothed_excess"]
 
 POINTS_PER_DEVIATION = 20.0
 """Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
@@ -31,6 +32,16 @@ MAX_LENGTH = 1 << 23
 """Longest Fourier transform of all."""
 MAX_TERM_POINTS = 1 << 16
 """Most lattice points one term may span."""
+LITTLE, NOTHING = 1e-5, 1e-60
+"""Where E[L]_+ is above E[L] by that part of it at most, or is not above the second, it is the bound."""
+LEAST_SMOOTHED = 50_000.0
+"""With fewer terms it is never done without a lattice."""
+MOST_SMOOTHED = 5e-4
+"""The part by which the variance of more terms may grow where none is used: as on about so fine a lattice."""
+BEYOND = 25.0
+"""e^-BEYOND is what the frequencies that are left out may have, relative to the first."""
+MOMENTS = 16
+"""Of one term, for its characteristic function near 0."""
 WRAP = 1e-9
 """What may wrap around, relative to the tilted mass. It is added to the error."""
 
@@ -98,6 +109,13 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     if float(atoms.high.max(initial=-math.inf)) <= 0:
         return 0.0, 0.0
     sizes = law.counts.astype(np.float64) + 1
+    values, mass = _on_their_ends(atoms)
+    positive, mean = float(mass @ np.maximum(values, 0.0)), float(mass @ values)
+    if positive <= max(mean * (1 + LITTLE), NOTHING):  # [L_1 + ... + L_N]_+ is at most the sum of the [L_i]_+
+        return positive * float(law.mass.sum()) * (1 + (values.size + 64) * UNIT), 0.0
+    found = smoothed_excess(atoms, law)
+    if found is not None:
+        return found
     lattice, half, leak = _lattice(atoms, float(sizes[-1]), points)
     # ln of the weight of each N: Pr[M = N-1] / N * kappa^N.
     log_weight = np.full(sizes.shape, -np.inf)
@@ -123,6 +141,93 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     relative = biggest * (lattice.rounding + 2 * UNIT * abs(lattice.log_kappa)) + 4096 * UNIT
     factor = math.exp(scale) * lattice.step * math.exp(relative)
     return max(0.0, value) * factor, error * factor + 1e-290  # never 0 from underflow
+
+
+def smoothed_excess(
+    atoms: LossAtoms, law: CountLaw, most_smoothed: float = MOST_SMOOTHED
+) -> tuple[float, float] | None:
+    """As `mean_excess`, for so many terms that their sum is nearly Gaussian: some 40 frequencies and no lattice.
+
+    None where there are too few terms for that, or too large ones: where the variance would grow by more than the
+    part `most_smoothed`. The formula, its proof and the errors: docs/accounting.md, section 3.3.
+    """
+    sizes, chance = law.counts.astype(np.float64) + 1, law.mass
+    if float(sizes[0]) < LEAST_SMOOTHED:
+        return None
+    values, mass = _on_their_ends(atoms)
+    largest = float(np.abs(values).max())
+    if not largest > 0:
+        return None
+    values /= largest
+    mean = float(mass @ values)
+    deviation = math.sqrt(max(float(mass @ (values - mean) ** 2), 1e-300))
+    least, most = float(sizes[0]), float(sizes[-1])
+    drift = max(-mean * math.sqrt(most) / deviation, 0.0)
+    theta = (drift + math.sqrt(drift * drift + 8)) / (2 * math.sqrt(most) * deviation)
+    if theta > 1:
+        return None
+    surplus = max(math.fsum(mass.tolist()) - 1, 0.0) + math.fsum((mass * np.expm1(theta * values)).tolist())
+    moments = _moments(mass * np.exp(theta * values) / (1 + surplus), values)
+    first, second, third, fourth = moments[:4]
+    variance = second - first**2
+    fourth += 6 * second * first**2 - 4 * third * first - 3 * first**4
+    if not (variance > 0 and fourth > 0):
+        return None
+    wide = math.sqrt(6 * variance / (fourth + 3 * variance**2))
+    smoothing = 2 * BEYOND / wide**2
+    period = 9 * math.sqrt(most * variance) + 25 / theta * math.sqrt(most / least)
+    points = math.ceil(math.sqrt(4 * BEYOND / (least * variance)) * period / (2 * math.pi))
+    u = np.arange(points + 1, dtype=np.float64) * (2 * math.pi / period)
+    end = float(u[-1])
+    if smoothing > most_smoothed * least * variance or end > min(wide, 1.0):
+        return None
+    log_phi, wrong = _near_one(moments, u, (64 + values.size) * UNIT)
+    log_weight = np.full(sizes.shape, -np.inf)
+    used = chance > 0
+    log_weight[used] = np.log(chance[used] / sizes[used]) + sizes[used] * math.log1p(surplus)
+    scale = float(log_weight.max())
+    if scale < -690:  # below 1e-299
+        return 0.0, float(chance.sum()) * 1e-290 * max(largest, 1.0)
+    weight = np.exp(log_weight - scale)
+    total = float(weight.sum())
+    z = theta + 1j * u
+    factor = np.exp(z * z * (smoothing / 2)) / (z * z)
+    factor[1:] *= 2  # and the conjugate frequencies
+    value = float((weight @ np.exp(np.outer(sizes, log_phi)) * factor).real.sum()) / period
+    bound = np.abs(factor) * np.exp(least * np.minimum(log_phi.real, 0.0)) * total
+    error = float((np.expm1(np.minimum(most * wrong + 1024 * UNIT, 50.0)) * bound).sum()) / period
+    error += 1.01 * total / (math.pi * end) * math.exp(theta * theta * smoothing / 2 - BEYOND)
+    relative = most * UNIT * (8 + 8 * theta) + 4096 * UNIT
+    grown = math.exp(scale + relative) * largest
+    return max(0.0, value) * grown, error * grown + 1e-290
+
+
+def _moments(mass: Floats, values: Floats) -> list[float]:
+    power, moments = mass, []
+    for _ in range(MOMENTS):
+        power = power * values
+        moments.append(float(power.sum()))
+    return moments
+
+
+def _near_one(moments: list[float], u: Floats, rounding: float) -> tuple[NDArray[np.complex128], Floats]:
+    """Ln E e^(iuX) from the moments of |X| <= 1, for 0 <= u <= 1, and its error: (J,) each."""
+    change = np.zeros(u.size, dtype=np.complex128)
+    for k in range(MOMENTS, 0, -1):
+        change = (change + moments[k - 1]) * (1j * u / k)
+    size = math.sqrt(moments[1]) * u  # at least E |uX|
+    wrong = 2 * rounding * size + size**2 * u ** (MOMENTS - 1) / math.factorial(MOMENTS + 1)
+    log_phi = 0.5 * np.log1p(2 * change.real + np.abs(change) ** 2) + 1j * np.arctan2(change.imag, 1 + change.real)
+    return log_phi, 4 * wrong + 8 * UNIT * np.abs(log_phi)
+
+
+def _on_their_ends(atoms: LossAtoms) -> tuple[Floats, Floats]:
+    """Atoms on both ends of every range, with its mass and its mean, or a mean that rounding makes a little larger."""
+    width = atoms.high - atoms.low
+    share = (atoms.mean - atoms.low) / np.where(width > 0, width, 1.0)
+    share += 8 * UNIT * (np.abs(atoms.low) + np.abs(atoms.high)) / np.where(width > 0, width, 1.0)
+    share = np.where(width > 0, np.clip(share, 0.0, 1.0), 1.0)
+    return np.concatenate([atoms.low, atoms.high]), np.concatenate([atoms.mass * (1 - share), atoms.mass * share])
 
 
 def _lattice(atoms: LossAtoms, terms: float, points: float) -> tuple[_Lattice, int, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -50,6 +51,13 @@ def grid(rate: float) -> tuple[Floats, float]:
     return (edges[1:] + edges[:-1]) / 2, float(edges[1] - edges[0])
 
 
+def one_law(
+    victim: float, epsilon: float, rate: float, place: laplace_laws.Place, coarse: bool = False
+) -> tuple[Floats, Floats]:
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, [place], coarse)
+    return values[0], mass[0]
+
+
 @pytest.fixture
 def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coarser, and quicker."""
@@ -74,7 +82,7 @@ def test_every_host_and_pair_is_below_the_family_in_convex_order(seed: int) -> N
     family = laplace_laws.family_of(victim, math.log(gain), rate)
     assert family.moments[:, 0].min() > 0
     laws = [
-        (laplace_laws.ratio_atoms(victim, math.log(gain), rate, *place), thin)
+        (one_law(victim, math.log(gain), rate, place), thin)
         for place, thin in laplace_laws.members(victim, math.log(gain), rate)
     ]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
@@ -130,7 +138,7 @@ def test_the_moments_are_those_of_the_family_by_quadrature() -> None:
 def test_tiny_budgets_do_not_cancel(victim: float) -> None:
     """D/R is about as small as the budget: (R_x0 - e^epsilon R_x1)/R has to be good to that."""
     epsilon, host, rate = 0.4 * victim, 0.25, victim
-    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, 0.0, 1.0, host)
+    values, mass = one_law(victim, epsilon, rate, (0.0, 1.0, host))
     with mpmath.workdps(50):
         v, e = mpmath.mpf(victim), mpmath.mpf(epsilon)
 
@@ -153,7 +161,8 @@ def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> 
     curve = curve_of([(e, n) for e, n in tiers if e <= victim], victim)
     widest = float(curve.rates.max())
     z = np.linspace(-20, 21, 40_001)
-    omega = widest / 2 * np.exp(widest / 2 - widest * np.maximum(z, 1 - z))
+    m = curve.plateau
+    omega = np.exp(-widest * np.maximum(np.maximum(z, 1 - z) - m, 0)) / (2 * m - 1 + 2 / widest)
     assert omega.sum() * (z[1] - z[0]) == pytest.approx(1, rel=1e-2)
     product = curve._product(0.3 * victim)
     ends, _ = stages(curve.horizon, product.log_mass.size)
@@ -170,6 +179,18 @@ def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> 
                 left = (own - rung * omega) / (1 - rung)
                 assert (left >= thin * own * (1 - 1e-12)).all()
             assert stage.families[tier].moments[:, 0] == pytest.approx(family.moments[:, 0] * thin, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", exchange_laplace.PLATEAUS)
+def test_the_densest_blanket_below_every_host(m: float) -> None:
+    """Gamma is the least of R/omega over all reports and values, for every budget of a group."""
+    curve = replace(curve_of([(0.2, 50), (0.9, 300), (4.0, 500)], 4.0), kept=np.array([0.3, 0.5, 0.9]))
+    z = np.linspace(-4, 5, 9_001)
+    omega = np.exp(-4 * np.maximum(np.maximum(z, 1 - z) - m, 0)) / (2 * m - 1 + 2 / 4)
+    for rate, kept, gamma in zip(curve.rates.tolist(), curve.kept.tolist(), curve._blanket(m).tolist(), strict=True):
+        group = np.linspace(rate * kept, rate, 9).tolist()
+        least = min(float((density(e, x, z) / omega).min()) for e in group for x in np.linspace(0, 1, 5))
+        assert gamma <= least <= gamma * (1 + 1e-3)
 
 
 def test_weights_do_not_ask_for_more_than_the_blanket_has() -> None:
@@ -225,7 +246,7 @@ def test_hosts_of_a_group_and_victims_of_a_span_are_below_one_family(seed: int) 
     family = laplace_laws.family_of(victim, epsilon, rate, kept, coarse=True)
     members = laplace_laws.members(victim, epsilon, rate, coarse=True)
     assert len(members) == family.scale.size
-    laws = [(laplace_laws.ratio_atoms(victim, epsilon, rate, *place), thin * kept) for place, thin in members]
+    laws = [(one_law(victim, epsilon, rate, place, coarse=True), thin * kept) for place, thin in members]
     levels = np.quantile(difference / reference, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in np.concatenate([levels, [-0.1, 0.0, 0.1]]):
         true = float(np.maximum(difference - level * reference, 0).sum() * width)
@@ -412,10 +433,9 @@ def test_a_span_answers_both_ways() -> None:
 
 @functools.cache
 def laws_of(victim: float, epsilon: float, rate: float, coarse: bool) -> list[tuple[Floats, Floats, float]]:
-    return [
-        (*laplace_laws.ratio_atoms(victim, epsilon, rate, *place), thin)
-        for place, thin in laplace_laws.members(victim, epsilon, rate, coarse)
-    ]
+    places, thin = zip(*laplace_laws.members(victim, epsilon, rate, coarse), strict=True)
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, places, coarse)
+    return list(zip(values, mass, thin, strict=True))
 
 
 def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> float:

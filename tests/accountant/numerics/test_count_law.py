@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import betainc
 
 from accountant.numerics.count_law import blanket_count, without_largest
 
@@ -49,6 +52,19 @@ def test_long_laws_are_rounded_down() -> None:
     mean = 0.75 * 10**8
     assert mean - 1e4 < law.mean < mean
     assert law.mass.sum() + law.lost == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize(("users", "gamma"), [(10**9, 0.3), (10**10, 0.01), (10**12, 0.5), (2**53, 1e-3)])
+def test_very_long_laws_have_masses_rounded_up(users: int, gamma: float) -> None:
+    law = blanket_count(np.array([gamma]), np.array([users]), tail=1e-20)
+    assert law.counts.size <= 4096
+    mean = users * gamma
+    assert mean - 0.01 * math.sqrt(mean) < law.mean < mean
+    assert 1 - 1e-12 <= law.mass.sum() + law.lost <= 1 + 1e-6
+    # Below every count lies no less mass than a binomial has there.
+    below = np.cumsum(law.mass) - law.mass + law.lost
+    exact = betainc(users - law.counts + 1.0, np.maximum(law.counts, 1), 1 - gamma)
+    assert np.all(below * (1 + law.relative_error) + 1e-7 >= exact)
 
 
 def test_the_largest_are_removed() -> None:

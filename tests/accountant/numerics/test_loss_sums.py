@@ -11,8 +11,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from accountant.numerics.binomial import binomial_pmf
 from accountant.numerics.count_law import CountLaw, blanket_count
-from accountant.numerics.loss_sums import LossAtoms, mean_excess
+from accountant.numerics.loss_sums import LossAtoms, mean_excess, smoothed_excess
 
 
 def certain(count: int) -> CountLaw:
@@ -74,6 +75,36 @@ def test_mean_excess_keeps_its_digits_far_out() -> None:
     value, error = mean_excess(point_atoms((up, down), (0.5, 0.5)), certain(terms - 1))
     assert exact <= value + error <= exact * 1.001
     assert error < 1e-6 * value
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.2, 0.85])
+@pytest.mark.parametrize("deviations", [0.0, 0.7, 3.0, 6.0, 11.0])
+@pytest.mark.parametrize("terms", [300_000, 8_000_000, 10**9])
+def test_many_terms_need_no_lattice(terms: int, deviations: float, chance: float) -> None:
+    width = math.sqrt(chance * (1 - chance) / terms)
+    value, error = smoothed_excess(
+        point_atoms((1 - chance - deviations * width, -chance - deviations * width), (chance, 1 - chance)),
+        certain(terms - 1),
+    ) or (0.0, 0.0)
+    # The sum is K - terms (chance + deviations width) for a binomial K.
+    least = math.floor(terms * (chance + deviations * width)) + 1
+    ones = np.arange(least, min(terms, least + math.ceil(12 * terms * width)) + 1)
+    exact = float(binomial_pmf(ones, terms, chance) @ (ones - terms * (chance + deviations * width))) / terms
+    assert exact * (1 - 1e-9) <= value + error <= exact * (1 + 3e-4 * (2 + deviations**2))
+
+
+def test_many_terms_in_cells_agree_with_a_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    mean, width = rng.normal(size=400), rng.uniform(0, 0.05, 400)
+    mean -= mean.mean() + 0.01
+    atoms = LossAtoms(mean - width, mean + width, mean, np.full(400, 1 / 400))
+    law = CountLaw(np.array([199_000, 200_000]), np.array([0.25, 0.75]), 0.0, 0.0)
+    value, error = mean_excess(atoms, law)
+    assert (value, error) == smoothed_excess(atoms, law)
+    assert smoothed_excess(atoms, CountLaw(law.counts // 10, law.mass, 0.0, 0.0)) is None
+    monkeypatch.setattr("accountant.numerics.loss_sums.LEAST_SMOOTHED", math.inf)
+    assert value == pytest.approx(mean_excess(atoms, law)[0], rel=0.02)
+    assert 0 < error < 1e-6 * value
 
 
 def test_mean_excess_averages_over_the_counts() -> None:

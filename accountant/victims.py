@@ -1,0 +1,109 @@
+"""Which victims are answered together: each tier by itself, spans of many different budgets, or strata.
+
+A curve that is computed for a group holds for every victim in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.bounds.profile import Others, Victim
+from accountant.budgets import Budgets
+from accountant.mechanisms.base import Randomizer
+
+__all__ = ["Group", "groups_of_victims"]
+
+MAX_EXACT_TIERS = 32
+"""Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
+REPORTED_GROUPS = 4
+"""How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
+MAX_STRATA = 64
+"""With stratified linkage, amplification is computed for this many of the largest tiers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Users answered together: the worst victim among them, their number, the others, and whether budgets differ."""
+
+    victim: Victim
+    count: int
+    others: Others
+    several: bool = False
+
+
+def groups_of_victims(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    dishonest: int,
+    linkage: str = "separate",
+    *,
+    thorough: bool = False,
+    blanket_only: bool = False,
+) -> list[Group]:
+    """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget.
+
+    Args:
+        budgets: of all users.
+        randomizer: what they run.
+        dishonest: how many of a victim's others may collude.
+        linkage: "separate" or "stratified".
+        thorough: see `Others`.
+        blanket_only: see `Others`.
+    """
+    if linkage == "stratified":
+        return _strata(budgets, dishonest, thorough, blanket_only)
+    if budgets.num_tiers <= MAX_EXACT_TIERS:
+        return [_single(budgets, tier, dishonest, thorough, blanket_only) for tier in range(budgets.num_tiers)]
+    # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
+    # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
+    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1, blanket_only=blanket_only)
+    low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
+    width = (high - low) / REPORTED_GROUPS
+    part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
+    rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
+    groups = []
+    for index in np.unique(part):
+        members = np.flatnonzero(part == index)
+        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
+        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
+        hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
+        most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
+        groups.append(Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others, members.size > 1))
+    return groups
+
+
+def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool, blanket_only: bool) -> Group:
+    count = budgets.count.copy()
+    if budgets.num_users == 1:  # without others: as good as with one dishonest twin
+        dishonest = max(1, dishonest)
+    else:
+        count[tier] -= 1
+    kept = count > 0
+    others = Others(
+        budgets.local_epsilon[kept],
+        budgets.local_delta[kept],
+        count[kept],
+        dishonest,
+        thorough,
+        blanket_only,
+    )
+    victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
+    return Group(victim, int(budgets.count[tier]), others)
+
+
+def _strata(budgets: Budgets, dishonest: int, thorough: bool, blanket_only: bool) -> list[Group]:
+    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
+    order = np.argsort(-budgets.count, kind="stable")
+    groups = []
+    for tier in order[:MAX_STRATA].tolist():
+        own = slice(tier, tier + 1)
+        stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
+        groups.append(_single(stratum, 0, dishonest, thorough, blanket_only))
+    if order.size > MAX_STRATA:
+        members = order[MAX_STRATA:]
+        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=blanket_only)
+        victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
+        groups.append(Group(victim, int(budgets.count[members].sum()), none, members.size > 1))
+    return groups
