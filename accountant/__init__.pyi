@@ -8,6 +8,8 @@ from .certified_profile import CurveSpan as CurveSpan
 from .certified_profile import privacy_profile as privacy_profile
 from .composed_certificates import compose as compose
 from .composed_certificates import privacy_loss_distribution as privacy_loss_distribution
+from .explanation import Explanation as Explanation
+from .explanation import explain as explain
 from .mechanisms.base import Randomizer as Randomizer
 from .mechanisms.binary import BinaryRandomizedResponse as BinaryRandomizedResponse
 from .mechanisms.binary import OneBitMean as OneBitMean
@@ -28,3 +30,4 @@ from .results import Guarantee as Guarantee
 from .results import LowerBound as LowerBound
 from .results import Status as Status
 from .results import TierCertificate as TierCertificate
+from .results import right_at_most as right_at_most

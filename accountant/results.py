@@ -8,6 +8,7 @@ signing and storing a certificate is left to the accountant service.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -26,6 +27,8 @@ __all__ = [
     "PrivacyProfile",
     "Status",
     "TierCertificate",
+    "percent",
+    "right_at_most",
     "round_down",
     "round_up",
 ]
@@ -49,6 +52,37 @@ def _rounded(value: float, digits: int, direction: str) -> str:
     if exact.is_finite() and exact:
         exact = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=direction)
     return f"{float(exact):.{digits}g}"
+
+
+def right_at_most(epsilon: float, delta: float = 0.0) -> float:
+    """How often anyone can be right about which of two equally likely values a person had.
+
+    Args:
+        epsilon: a finite number >= 0.
+        delta: 0 <= delta <= 1; for every event A, P(A) <= e^epsilon Q(A) + delta and Q(A) <= e^epsilon P(A) + delta, P
+            and Q the laws of what is observed under the two values.
+
+    Returns:
+        (e^epsilon + delta)/(e^epsilon + 1), in [1/2, 1], rounded up: no observer, whatever it computes, is right more
+        often. Guessing reaches 1/2.
+
+    Write E for e^epsilon, and let the observer say "the first value" on A. It is right with probability
+    1/2 (P(A) + 1 - Q(A)). From P(A) <= E Q(A) + delta, and from 1 - Q(A) <= E (1 - P(A)) + delta for the complement of
+    A, one gets by adding (E + 1) (P(A) - Q(A)) <= E - 1 + 2 delta. So it is right with probability at most
+    1/2 + 1/2 (E - 1 + 2 delta)/(E + 1) = (E + delta)/(E + 1). One that draws lots is a mixture of such. The bound is
+    attained by showing the value with probability delta and randomised response with epsilon otherwise.
+
+    Raises ValueError for an epsilon or delta outside its range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    decay = math.exp(-epsilon)
+    return min(1.0, (1 + delta * decay) / (1 + decay) * (1 + 2e-15))  # which is above the rounding of ten operations
+
+
+def percent(share: float) -> str:
+    """Returns a share in per cent, four digits, rounded up: what a guarantee shows of `right_at_most`."""
+    return f"{round_up(100 * share, 4)} %"
 
 
 class Grade(StrEnum):

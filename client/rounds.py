@@ -17,7 +17,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.retrying import retrying
 
-__all__ = ["accept_manifest", "fetch_publication", "fetch_terms", "read_publication"]
+__all__ = ["accept_manifest", "fetch_publication", "fetch_round", "fetch_terms", "read_publication"]
 
 _PATIENCE_S = 30.0
 
@@ -37,13 +37,20 @@ def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
 
 async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "") -> RoundTerms:
     """Returns the verified terms of a round, the newest open one if no id is given."""
+    return (await fetch_round(channel, deployment, round_id))[0]
+
+
+async def fetch_round(
+    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = ""
+) -> tuple[RoundTerms, pb.RoundState.ValueType]:
+    """Returns the verified terms of a round, and the state that hop 1 says it is in; see `fetch_terms`."""
     stub = stubs.ShufflerStub(channel)
     request = rpc.GetRoundRequest(round_id=round_id)
     answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
     terms = accept_manifest(answer.manifest, deployment)
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
-    return terms
+    return terms, answer.state
 
 
 def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Publication, pb.Certificate]:

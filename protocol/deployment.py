@@ -143,4 +143,7 @@ def load_deployment(path: Path) -> Deployment:
     try:
         return read_toml(path, Deployment, "deployment file")
     except FileNotFoundError as error:
-        raise ValueError(f"{path} does not exist; 'croupier keygen' or 'croupier up' makes a deployment") from error
+        raise ValueError(
+            f"{path} does not exist; participants get it from the operator, 'croupier keygen' or 'croupier up' makes a "
+            "deployment"
+        ) from error

@@ -100,11 +100,15 @@ class Entry(TierCertificate):
 
 @dataclass(frozen=True)
 class Spent:
-    """What a client of this tier has lost over `rounds` rounds, at the delta that was asked about; None: no bound."""
+    """What a client of this tier has lost over `rounds` rounds, at the delta that was asked about; None: no bound.
+
+    enough_delta: where there is none, a larger delta at which there is one; None where there is no such either.
+    """
 
     tier: str
     rounds: int
     guarantee: Guarantee | None
+    enough_delta: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +253,9 @@ class Ledger:
         def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
-            return Spent(f"{name}{unit}", len(mine), _composed(list(mine.values()), delta))
+            costs = list(mine.values())
+            found = _composed(costs, delta)
+            return Spent(f"{name}{unit}", len(mine), found, None if found else _enough_delta(costs, delta))
 
         found = []
         for tier in tiers:
@@ -294,6 +300,13 @@ def _entry(row: sa.Row[Any]) -> Entry:
     profile = tuple((float(e), float(d)) for e, d in json.loads(row.profile))
     values = row._mapping  # `count` is also a method of a row
     return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
+
+
+def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | None:
+    """A delta above this one at which something is proved: where losses compose, or else what the rounds add up to."""
+    added_up = sum(max(e.delta for e in entries) for entries in rounds)
+    larger = [one for one in (LEAST_DELTA, added_up) if delta < one < 1]
+    return next((one for one in sorted(larger) if _composed(rounds, one) is not None), None)
 
 
 def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | None:

@@ -10,6 +10,7 @@ Commands import what they need when they run, so that `croupier --help` and a cl
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
@@ -17,9 +18,26 @@ from deploy.cli import accounting, clients, demonstration, deployment, experimen
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Statistics from private data, certified, through a shuffle."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("croupier"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # it is eager, and has done all when the command begins
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Statistics from private data, certified, through a shuffle."""
+
+
 for room in (deployment, rounds, clients, demonstration, accounting, training, experiments, lab):
     room.add_commands(app)
 

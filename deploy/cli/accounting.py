@@ -1,4 +1,4 @@
-"""The accountant at the command line: certify, curve, audit, plan. No deployment is needed for any of them."""
+"""The accountant at the command line: certify, explain, curve, audit, plan. None of them needs a deployment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Rounds = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (certify, curve, audit, plan):
+    for command in (certify, explain, curve, audit, plan):
         app.command()(command)
 
 
@@ -78,7 +78,9 @@ def certify(
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
     ] = "all",
-    explain: Annotated[bool, typer.Option("--explain", help="Every step with its number.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every step with its number; in plain words: explain.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
@@ -113,6 +115,29 @@ def _certificate_tables(result: Certificate, document: dict[str, Any], compare: 
     if explain:
         tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
     return tables
+
+
+def explain(
+    certificate: Annotated[
+        typer.FileText,
+        typer.Argument(help="What 'certify --json' or 'round result --json' has printed; - for standard input."),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say in plain language what a certificate promises, what that rests on, and what would make it better."""
+    with plain_errors():
+        import json
+
+        import accountant
+        from deploy.show.text import sections_text
+
+        try:
+            document = json.load(certificate)
+        except ValueError as error:
+            taken = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+            raise ValueError(f"{certificate.name} cannot be read ({error}); {taken}") from error
+        explained = accountant.explain(document).to_json()
+        show(as_json, explained, sections_text(explained["sections"]))
 
 
 def curve(

@@ -141,7 +141,18 @@ def _submit_one(
     if done.sealed_before:
         note(f"sent as it was sealed before, with local ε {done.local_epsilon:g}; what was given now was not used")
     if done.code != "ACCEPTED":
-        raise fail(NOT_ACCEPTED, Code[done.code].message)
+        raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=key is not None)}")
+
+
+def _way_out(code: str, *, has_key: bool) -> str:
+    """Returns what a person can do who was not admitted."""
+    if code == "UNKNOWN_CLIENT" and not has_key:
+        return (
+            "; without --key a new one was made, which nobody knows: give the key that is registered, or a --token-file"
+        )
+    if code == "UNKNOWN_CLIENT":
+        return "; send the operator the public key that 'croupier keygen --client' printed, or ask for a one-use token"
+    return "; ask the operator for a new one" if code in ("UNKNOWN_TOKEN", "TOKEN_USED") else ""
 
 
 def _submit_fleet(

@@ -41,6 +41,9 @@ BudgetGroups = Annotated[
 ]
 
 
+_NEWEST = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
+
+
 def fail(code: int, message: str) -> typer.Exit:
     """Writes a message to standard error, and returns what to raise in order to end with the exit code."""
     from rich.console import Console
@@ -74,8 +77,10 @@ def plain_errors() -> Iterator[None]:
     except Exception as error:  # what comes over the network, which not every command loads
         import grpc
 
-        from protocol.errors import CroupierError
+        from protocol.errors import CroupierError, SignatureError
 
+        if isinstance(error, SignatureError):
+            raise fail(REFUSED, f"{error}; {_NEWEST}") from error
         if isinstance(error, CroupierError):
             raise fail(REFUSED, str(error)) from error
         if isinstance(error, grpc.aio.AioRpcError):
@@ -88,9 +93,9 @@ def _out_of_reach(error: Any) -> str:
     from runtime.retrying import is_not_pinned, why_unreachable
 
     if is_not_pinned(error):
-        way_out = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
+        way_out = _NEWEST
     else:
-        way_out = "is the deployment up? 'croupier status' shows every service"
+        way_out = "are you online, and is the deployment up? Its operator sees that in 'croupier status'"
     return f"a service is out of reach ({why_unreachable(error)}); {way_out}"
 
 
@@ -128,4 +133,5 @@ def show(as_json: bool, document: Any, *tables: Any) -> None:
     from rich.console import Console
 
     for table in tables:
-        Console(markup=False).print(table)
+        # Text that is wrapped already stays as it is: a command in it can be copied.
+        Console(markup=False).print(table, soft_wrap=bool(getattr(table, "no_wrap", False)))

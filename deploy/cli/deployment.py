@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +14,11 @@ import typer
 from deploy.cli.console import HERE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
 
 __all__ = ["add_commands"]
+
+_MOST_ROUNDS = 5
+_EVERY_S = 2.0
+_WATCHED = ("service", "health", "problem")
+"""Of a service, what is a change."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -151,23 +160,75 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
         show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
 
 
-def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Show every service, whether it is ready, and its newest rounds."""
+def status(
+    directory: Directory = HERE,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until Ctrl-C; with --json one line for every change.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show every service, whether it is ready, and the newest rounds: question, progress, deadline, state."""
     with plain_errors():
         import asyncio
+        import contextlib
 
+        from deploy.operator.overview import overview
         from deploy.operator.rounds import Operator
-        from deploy.show.documents import services_json
-        from deploy.show.tables import services_table
 
-        async def ask() -> list[dict[str, Any]]:
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(_watch(directory, as_json))
+            return
+
+        async def ask() -> dict[str, Any]:
             async with Operator(directory) as operator:
-                return services_json(operator.deployment.chain, await operator.status(), await operator.readiness())
+                return await overview(operator, {})
 
-        services = asyncio.run(ask())
-    show(as_json, {"services": services}, services_table(services))
-    if any(service.get("problem") for service in services):
+        seen = asyncio.run(ask())
+    show(as_json, seen, *_state(seen))
+    if any(service.get("problem") for service in seen["services"]):
         raise typer.Exit(UNREACHABLE)
+
+
+def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
+    """The services, and the newest rounds."""
+    from deploy.show.rounds import rounds_text, services_text
+
+    rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
+    return services_text(seen["services"]), "", rounds
+
+
+async def _watch(directory: Path, as_json: bool) -> None:
+    """Shows the state again and again, or writes a line of JSON whenever it is another."""
+    from rich.console import Group
+    from rich.live import Live
+
+    from deploy.operator.overview import watch
+    from deploy.operator.rounds import Operator
+
+    async with Operator(directory) as operator:
+        if as_json:
+            before = ""
+            async for seen in watch(operator, ticks()):
+                services = [{name: one.get(name) for name in _WATCHED} for one in seen["services"]]
+                line = json.dumps({"services": services, "rounds": seen["rounds"]})
+                if line != before:
+                    typer.echo(line)
+                before = line
+            return
+        with Live(auto_refresh=False) as live:
+            async for seen in watch(operator, ticks()):
+                now = f"{datetime.now(UTC):%H:%M:%S} UTC; Ctrl-C ends this"
+                live.update(Group(now, "", *_state(seen)), refresh=True)
+
+
+async def ticks() -> AsyncIterator[None]:
+    """When to look again."""
+    import asyncio
+
+    while True:
+        yield
+        await asyncio.sleep(_EVERY_S)
 
 
 def ledger(

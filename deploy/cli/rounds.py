@@ -1,4 +1,4 @@
-"""Commands of the operator of a round: open, close, withdraw, result."""
+"""Commands about rounds: the operator opens, lists, closes and withdraws them; anyone may see terms and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, Directory, Json, fail, plain_errors, show
+from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, UNREACHABLE, Directory, Json, fail, plain_errors, show
 
 if TYPE_CHECKING:
     from protocol.questions import Question
@@ -22,9 +22,11 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `round` to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="Open and close rounds, read results.")
+    group = typer.Typer(no_args_is_help=True, help="Open, list and close rounds, read their terms and results.")
     for name, command in (
         ("open", round_open),
+        ("list", round_list),
+        ("show", round_show),
         ("close", round_close),
         ("withdraw", round_withdraw),
         ("result", round_result),
@@ -129,6 +131,43 @@ def round_open(
 
         round_id = asyncio.run(open_it())
         show(as_json, {"round_id": round_id}, f"round {round_id} is open")
+
+
+def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
+    """List the newest rounds: id, question, stage, reports against the minimum, deadline."""
+    with plain_errors():
+        import asyncio
+
+        from deploy.operator.overview import overview
+        from deploy.operator.rounds import Operator
+        from deploy.show.rounds import rounds_text
+
+        async def ask() -> dict[str, Any]:
+            async with Operator(directory) as operator:
+                return await overview(operator, {})
+
+        seen = asyncio.run(ask())
+    text = rounds_text(seen, time.time(), most=len(seen["rounds"]), services=False)
+    show(as_json, {"rounds": seen["rounds"]}, text)
+    missing = [service["service"] for service in seen["services"] if service.get("problem")]
+    if missing:
+        raise fail(UNREACHABLE, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
+
+
+def round_show(
+    round_id: Annotated[str, typer.Argument(help="The round; the newest open one if not given.")] = "",
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Show what a participant should read before answering: the signed terms of a round, verified."""
+    with plain_errors():
+        import asyncio
+
+        from deploy.local.one_user import read_round
+        from deploy.show.rounds import terms_text
+
+        terms = asyncio.run(read_round(directory, round_id))
+    show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory)))
 
 
 def round_close(

@@ -6,23 +6,25 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
 from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_publication, fetch_terms
+from client.rounds import fetch_publication, fetch_round, fetch_terms
 from client.submission import Participant, new_client_key, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
+from deploy.show.documents import state_name, terms_json
 from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport, public_channel
 
-__all__ = ["ALREADY_ANSWERED", "Answered", "own_limits", "submit_one", "verify_inclusion"]
+__all__ = ["ALREADY_ANSWERED", "Answered", "own_limits", "read_round", "submit_one", "verify_inclusion"]
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
 """In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
@@ -121,6 +123,8 @@ async def submit_one(
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
+    if enrol:
+        Operator(directory, transport)  # before anything counts as spent: are its keys here?
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     limits = await asyncio.to_thread(read_limits, _limits_file(directory))
@@ -174,6 +178,23 @@ async def submit_one(
         spent = outbox.spent(terms.round_id, user)
     outbox.close()
     return Answered(terms.round_id, code, spent, sealed_before)
+
+
+async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> dict[str, Any]:
+    """Returns the terms of a round as JSON (`terms_json`), verified as before an answer, and its state at hop 1.
+
+    Args:
+        directory: of the deployment.
+        round_id: the round; "" for the newest open one.
+        transport: how hop 1 is reached.
+
+    Raises:
+        Refusal, SignatureError: there is no such round, or its terms cannot be trusted.
+    """
+    deployment = read_deployment(directory)
+    async with transport.public_channel(deployment.shufflers[0]) as channel:
+        terms, state = await fetch_round(channel, deployment, round_id)
+    return terms_json(terms) | {"state": state_name(state)}
 
 
 def _name(code: pb.SubmissionCode.ValueType) -> str:

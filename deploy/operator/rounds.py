@@ -84,10 +84,17 @@ class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
     def __init__(self, directory: Path, transport: Transport = TLS) -> None:
-        """Reads the deployment and the operator's secrets from the deployment's directory."""
+        """Reads the deployment and the operator's secrets from the deployment's directory.
+
+        Raises:
+            ValueError: one of them is missing or cannot be used.
+        """
         self.deployment = read_deployment(directory)
         self._transport = transport
-        self._secrets = load_secrets(directory / OPERATOR)
+        own = directory / OPERATOR
+        if not (own / "identity.key").exists():
+            raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
+        self._secrets = load_secrets(own)
 
     async def __aenter__(self) -> Operator:
         """Opens a channel to every service."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from accountant.results import right_at_most
+from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 
@@ -20,9 +23,12 @@ __all__ = [
     "certificate_json",
     "plan_json",
     "publication_json",
+    "round_json",
     "services_json",
     "spent_json",
+    "state_name",
     "status_json",
+    "terms_json",
     "write_json",
 ]
 
@@ -132,7 +138,7 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
         "rounds": [
             {
                 "round_id": one.round_id,
-                "state": pb.RoundState.Name(one.state).removeprefix("ROUND_STATE_"),
+                "state": state_name(one.state),
                 "num_items": one.num_items,
                 "bytes_sent": one.bytes_sent,
                 "problem": one.problem,
@@ -161,10 +167,102 @@ def services_json(
     ]
 
 
+def state_name(state: pb.RoundState.ValueType) -> str:
+    """Returns a round's state as it is printed."""
+    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_")
+
+
+def round_json(
+    round_id: str,
+    seen: Mapping[str, pb.RoundStatus],
+    terms: RoundTerms | None,
+    problem: str = "",
+    end: int | None = None,
+) -> dict[str, Any]:
+    """Returns a round as the operator sees it.
+
+    Args:
+        round_id: of the round.
+        seen: what the services say of it, in the order of the chain; those that are out of reach are missing.
+        terms: verified; None where they cannot be had.
+        problem: what is wrong with the terms.
+        end: until when (Unix seconds) what the services keep of it is kept; None where it has not ended.
+    """
+    problems = {name: one.problem for name, one in seen.items() if one.problem}
+    first = next(iter(seen.values()))
+    return {
+        "round_id": round_id,
+        "stage": _stage([state_name(one.state) for one in seen.values()]),
+        "num_reports": first.num_items,
+        "terms": None if terms is None else terms_json(terms),
+        "states": {name: state_name(one.state) for name, one in seen.items()},
+        "problems": problems | ({"terms": problem} if problem else {}),
+        "kept_until_unix_s": end,
+    }
+
+
+def _stage(states: Sequence[str]) -> str:
+    """How far a round is, by the states of the services in the order of the chain."""
+    if states[0] in ("PREPARED", "OPEN", "SEQUENTIAL", "DISPOSED"):
+        return states[0]
+    return states[-1] if states[-1] in ("PUBLISHED", "REFUSED", "DISPOSED") else "UNDER WAY"
+
+
+def terms_json(terms: RoundTerms) -> dict[str, Any]:
+    """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
+    manifest, mechanism = terms.manifest, terms.question.mechanism
+    parameters = asdict(mechanism)
+    if mechanism.task is not None:
+        parameters |= asdict(mechanism.task)
+        del parameters["vector"], parameters["parameters"]
+    limit = terms.privacy_limit
+    return {
+        "round_id": terms.round_id,
+        "deployment": manifest.deployment,
+        "manifest_hash": terms.hash.hex(),
+        "question": terms.question.name,
+        "randomizer": mechanism.kind,
+        "parameters": parameters,
+        "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
+        "delta": manifest.delta,
+        "dishonest": manifest.dishonest,
+        "min_batch_size": manifest.min_batch_size,
+        "max_batch_size": manifest.max_batch_size or None,
+        "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
+        "min_tier_size": manifest.min_tier_size,
+        "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
+        "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
+        "privacy_limit": None if limit is None else limit.model_dump(),
+        "sealed_to_collector": bool(manifest.collector_public_key),
+        "shufflers": [hop.service for hop in manifest.hops],
+        "accountant": manifest.accountant.service,
+        "analyzer": manifest.analyzer.service,
+        "hpke_suite": terms.suite,
+    }
+
+
+def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
+    """What a budget means for the person that uses it: at worst, and if the round is released."""
+    limit = terms.epsilon_max_of[budget.epsilon]
+    alone = right_at_most(budget.epsilon, budget.delta)
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "epsilon_max": limit,
+        "released_right_at_most": min(alone, right_at_most(limit, terms.manifest.delta)),
+        "alone_right_at_most": alone,
+    }
+
+
 def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
-    """Returns what all rounds together have cost, by tier; epsilon is None where there is no bound."""
+    """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
     spent = [
-        {"tier": one.tier, "rounds": one.rounds, "epsilon": one.guarantee.epsilon if one.guarantee else None}
+        {
+            "tier": one.tier,
+            "rounds": one.rounds,
+            "epsilon": one.guarantee.epsilon if one.guarantee else None,
+            "enough_delta": one.enough_delta,
+        }
         for one in tiers
     ]
     return {"delta": delta, "spent": spent}

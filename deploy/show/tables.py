@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -28,7 +27,6 @@ __all__ = [
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
-    "services_table",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -39,7 +37,6 @@ __all__ = [
 ]
 
 _MOST_TIERS = 20
-_MOST_ROUNDS = 5
 
 
 def counted(count: int, thing: str) -> str:
@@ -306,29 +303,14 @@ def remarks(result: dict[str, Any]) -> list[str]:
     return [f"{', '.join(names)}: {line}" for line, names in about.items()]
 
 
-def services_table(services: Sequence[dict[str, Any]]) -> Table:
-    """Returns the health and the newest rounds of every service, and how many keys and tokens are revoked there."""
-    table = Table("service", "health", "round", "state", "clients", "kept until", "problem")
-    for service in services:
-        rounds = service["rounds"] or [{"round_id": "", "state": "", "num_items": "", "problem": ""}]
-        for one in rounds[:_MOST_ROUNDS]:
-            problem = one["problem"] or service.get("problem", "")
-            items, end = str(one["num_items"] or ""), one.get("kept_until_unix_s")
-            kept = "" if end is None else datetime.fromtimestamp(end, UTC).date().isoformat()
-            table.add_row(service["service"], service["health"], one["round_id"], one["state"], items, kept, problem)
-    revoked = [f"{service['service']} {service['revoked']}" for service in services if service.get("revoked")]
-    if revoked:
-        table.caption = f"revoked keys and tokens: {', '.join(revoked)}"
-    return table
-
-
 def spent_table(document: dict[str, Any]) -> Table:
     """Returns what all rounds together have cost, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
     for one in document["spent"]:
-        table.add_row(
-            one["tier"], str(one["rounds"]), "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
-        )
+        cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
+        if one["enough_delta"] is not None:
+            cost += f"; --delta {round_up(one['enough_delta'], 3)} gives one"
+        table.add_row(one["tier"], str(one["rounds"]), cost)
     return table
 
 

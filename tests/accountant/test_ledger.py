@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import sqlalchemy as sa
 
 from accountant.certification import tier_profiles
+from accountant.composition import LEAST_DELTA
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.results import round_down, round_up
@@ -88,7 +90,26 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
         assert spent is not None
         assert spent.method == "basic composition"
         assert spent.epsilon == pytest.approx(2 * entries[-1].epsilon)
-        assert ledger.spent(1.5 * DELTA)[-1].guarantee is None  # the deltas do not fit
+        too_small = ledger.spent(1.5 * DELTA)[-1]
+        assert too_small.guarantee is None  # the deltas do not fit
+        assert too_small.enough_delta == 2 * DELTA
+        assert ledger.spent(2 * DELTA)[-1].enough_delta is None
+
+
+def test_the_ledger_says_at_which_delta_there_is_a_bound(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("a", b"a", entries_of())
+        composed = ledger.spent(1e-13)[-1]  # for less than LEAST_DELTA losses are not composed
+        assert composed.guarantee is None
+        assert composed.enough_delta == LEAST_DELTA
+        assert ledger.spent(LEAST_DELTA)[-1].guarantee is not None
+        ledger.enter("b", b"b", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
+        added = ledger.spent(0.5)[-1]
+        assert (added.guarantee, added.enough_delta) == (None, 0.7 + DELTA)
+        ledger.enter("c", b"c", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
+        hopeless = ledger.spent(0.5)[-1]
+        assert (hopeless.guarantee, hopeless.enough_delta) == (None, None)
 
 
 def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:

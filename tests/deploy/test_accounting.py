@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from accountant.results import round_up
+from accountant.explanation import explain
+from accountant.results import percent, round_up
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
 
@@ -18,8 +20,8 @@ DIRECTIONS = ("--randomizer", "hemisphere", "--dimension", 60)
 """Quicker than bits, whose worst case is searched for."""
 
 
-def run(*arguments: object, expect: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments: object, expect: int = 0, typed: str | bytes = "") -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
     assert result.exit_code == expect, result.output
     return result.stdout if expect == 0 else result.stderr.replace("\n", " ")
 
@@ -98,6 +100,30 @@ def test_explain_lists_the_steps(budgets: Path) -> None:
     for word in ("gamma", "blanket messages", "victim's mass", "slack", "evaluations"):
         assert any(word in step for step in steps), word
     assert "how this number came about" in run("certify", budgets, "--delta", "1e-6", "--explain")
+
+
+def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path) -> None:
+    printed = run("certify", budgets, "--delta", "1e-6", "--explain", "--json")
+    file = tmp_path / "certificate.json"
+    file.write_text(printed)
+    said = run("explain", file)
+    assert said == run("explain", "-", typed=printed)
+    assert max(map(len, said.splitlines())) <= 80
+    found = answer("explain", file)
+    assert found == explain(json.loads(printed)).to_json()
+    for section in found["sections"]:
+        for line in (section["title"], *section["paragraphs"], *section["points"]):
+            assert line in " ".join(said.split())
+    assert f"right at most {percent(found['certified']['right_at_most'])} of the time" in " ".join(said.split())
+    assert not re.search(r"\d\n *%|[εδ=≥]\n", said)
+
+
+def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> None:
+    assert "budgets.csv cannot be read" in run("explain", budgets, expect=2)
+    assert "<stdin> cannot be read" in (said := run("explain", "-", typed=b"\xff{}", expect=2))
+    assert "what 'croupier certify --json' or 'croupier round result --json' prints" in said
+    assert "the document is no certificate" in run("explain", "-", typed="[1]", expect=2)
+    assert "missing.json" in run("explain", tmp_path / "missing.json", expect=2)
 
 
 def test_rounds_and_linkage(budgets: Path) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import typer.main
 
+import croupier as library
 from deploy.cli import app
+from tests.support.command_line import croupier
 
 
 def command(*path: str) -> Any:
@@ -18,7 +20,7 @@ def command(*path: str) -> Any:
 
 def test_the_names_of_commands_are_an_interface() -> None:
     operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
-    accountant = {"certify", "curve", "audit", "plan"}
+    accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "submit",
         "limits",
@@ -29,6 +31,11 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"open", "close", "withdraw", "result"}
+    assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}
+
+
+def test_the_version_is_printed_and_nothing_else() -> None:
+    assert croupier("--version") == (f"{library.__version__}\n", "")
+    assert croupier("--version", "no-such-command").stdout == f"{library.__version__}\n"

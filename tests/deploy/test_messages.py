@@ -6,10 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc.aio
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from deploy.cli import app
+from deploy.cli.console import plain_errors
+from protocol.errors import SignatureError
+from tests.support.command_line import answer, croupier
 
 
 def refused(*arguments: object) -> str:
@@ -50,6 +55,42 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) -> None:
+    """Reproduction: a participant was told to make the secrets of a service, and had spent a budget with --enrol."""
+    croupier("keygen", "--dir", tmp_path / "theirs", "--hops", "1")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "deployment.toml").write_bytes((tmp_path / "theirs" / "deployment.toml").read_bytes())
+    said = f"croupier: {mine}/operator has no keys; this needs the operator's, and can only be done where they are"
+    assert refused("status", "--dir", mine) == said
+    assert refused("round", "list", "--dir", mine) == said
+    assert refused("submit", "--value", "1", "--epsilon", "1", "--enrol", "--dir", mine) == said
+    assert answer("limits", "--dir", mine)["spent"] == {"local_epsilon": 0.0, "rounds": 0}
+    missing = refused("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path / "none")
+    assert "none/deployment.toml does not exist; participants get it from the operator" in missing
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata()),
+            "are you online, and is the deployment up? Its operator sees that in 'croupier status'",
+        ),
+        (
+            SignatureError("manifest lacks the signature of analyzer"),
+            "manifest lacks the signature of analyzer; get the newest deployment.toml from the operator; if you have "
+            "it, do not trust that server",
+        ),
+    ],
+    ids=["unreachable", "not signed"],
+)
+def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), plain_errors():
+        raise error
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:

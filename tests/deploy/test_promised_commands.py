@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from client.rounds import fetch_terms
 from client.submission import Participant, send
+from deploy.cli import deployment
 from deploy.operator.rounds import Operator, open_published
 from protocol.v1 import messages_pb2 as pb
 from tests.deploy.test_messages import refused
@@ -23,7 +26,9 @@ HEX = "ab" * 32
 
 
 @pytest.mark.asyncio
-async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Path) -> None:
+async def test_a_round_with_a_collector_limits_and_a_revoked_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place, own, other = tmp_path / "d", tmp_path / "own.key", tmp_path / "other.key"
 
     async def say(*arguments: str | Path, expect: int = 0) -> Said:
@@ -60,9 +65,25 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Pa
         assert new == {"accountant": 3, "shuffler-1": 3}
         thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
+        assert "send the operator the public key that" in " ".join((await say(*thief, expect=6)).stderr.split())
+        stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
+        assert "without --key a new one was made" in " ".join((await say(*stranger, expect=6)).stderr.split())
+        said = await say(*stranger, "--token", HEX, expect=6)
+        assert said.stderr == "croupier: this token was not issued here; ask the operator for a new one\n"
         told = await ask("status")
         assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
-        assert "revoked keys and tokens: shuffler-1 3, accountant 3" in (await say("status")).stdout
+        said = await say("status")
+        assert said.stdout.count("revoked keys and tokens: 3") == 2
+        assert f"\n{terms}\n" in said.stdout
+        assert "1 report, 20 needed" in said.stdout
+        shown = await ask("round", "show")
+        assert (shown["round_id"], shown["state"], shown["sealed_to_collector"]) == (terms, "OPEN", True)
+        said = await say("round", "show", terms)
+        command = ("croupier submit --value-file FILE --epsilon BUDGET", f"--round {terms}", f"--dir {place}\n")
+        assert said.stdout.endswith(" \\\n  ".join(command))
+        assert "the result only those who have the collector's key" in " ".join(said.stdout.split())
+        said = await say("round", "show", "never", expect=3)
+        assert said.stderr == "croupier: no such round here: 'never'\n"
 
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)
@@ -70,6 +91,25 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(tmp_path: Pa
         assert public_result["sealed"]
         assert public_result["estimate"] is None
         assert public_result["num_reports"] == 25
+        printed = await say("round", "result", terms, "--json")
+        said = await asyncio.to_thread(partial(croupier, "explain", "-", typed=printed.stdout))
+        assert "25 people took part" in said.stdout
+        assert "The server that certifies follows the rules" in said.stdout
+        assert "half of every local budget" in said.stdout
+        (listed,) = (await ask("round", "list"))["rounds"]
+        assert (listed["stage"], listed["num_reports"], listed["terms"]["question"]) == ("PUBLISHED", 25, "bit")
+        assert (await say("round", "list")).stdout.startswith(f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n")
+
+        async def twice() -> AsyncIterator[None]:
+            yield
+            yield
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(deployment, "ticks", twice)
+        said = await say("status", "--watch", "--json")
+        (line,) = said.stdout.splitlines()  # nothing had changed when it looked again
+        assert json.loads(line)["rounds"] == [listed]
+        assert f"{terms}\n  PUBLISHED" in (await say("status", "--watch")).stdout
         assert "the result is sealed to its collector" in (await say("round", "result", terms)).stdout
         opened = await ask("round", "result", terms, "--collector-key", own)
         assert not opened["sealed"]

@@ -10,12 +10,15 @@ from rich.console import Console
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.results import round_up
+from accountant.results import Grade, Guarantee, round_up
+from accountant.service.ledger import Spent
 from accountant.service.round_certificate import genuine_roster
 from croupier import Budgets, certify
-from deploy.show.documents import publication_json
-from deploy.show.tables import certificate_table, merging_line
+from deploy.show.documents import publication_json, spent_json
+from deploy.show.tables import certificate_table, merging_line, spent_table
 from protocol.v1 import messages_pb2 as pb
+
+NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
 
 
 def shown(certificate: dict[str, Any]) -> str:
@@ -74,6 +77,17 @@ def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
     assert f"100 users of local ε 0.5, at δ = {round_up(small, 3)}" in shown(document)
     assert f"100 users of local ε 1, at δ = {round_up(large, 3)}" in shown(document)
     assert "at δ" not in shown(certify({0.5: 100, 1.0: 100}, "rr", delta=1e-3).to_json()).split("\n", 2)[2]
+
+
+def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
+    rows = [Spent("local ε 1", 2, None, 2.0000001e-6), Spent("local ε 2", 2, None), Spent("any tier", 0, NOTHING)]
+    console = Console(file=io.StringIO(), width=80)
+    document = spent_json(rows, 1e-6)
+    console.print(spent_table(document))
+    text = str(console.file.getvalue())  # type: ignore[attr-defined]
+    assert "no bound; --delta 2.01e-06 gives one" in text
+    assert "│ no bound   " in text
+    assert [one["enough_delta"] for one in document["spent"]] == [2.0000001e-6, None, None]
 
 
 def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:

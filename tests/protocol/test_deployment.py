@@ -57,7 +57,7 @@ def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, mess
 
 
 def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not exist; 'croupier keygen' or 'croupier up'"):
+    with pytest.raises(ValueError, match="does not exist; participants get it from the operator, 'croupier keygen'"):
         load_deployment(tmp_path / "none.toml")
     with pytest.raises(ValueError, match=r"storage.key is missing; 'croupier keygen'"):
         load_secrets(tmp_path)

@@ -299,8 +299,11 @@ class _Channel:
 
         return call
 
-    def _other(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("no service of ours has such a method")
+    def _other(self, method: str, **_: Any) -> Callable[..., Any]:
+        def call(*_: Any, **__: Any) -> Any:
+            raise NotImplementedError(f"{method}: nobody here calls a method of this kind")
+
+        return call
 
     unary_stream = stream_unary = _other
 

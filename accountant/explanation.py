@@ -1,0 +1,400 @@
+"""A certificate in plain language: what someone can learn about one person, what that rests on, what would improve it.
+
+`explain` gives sentences with the numbers behind them as data; the layout is left to others. An
+(epsilon, delta) becomes how often an observer can be right at most (`right_at_most`), which needs no other word of
+differential privacy. What would make a certificate better is computed by `certify`. Nothing here is a bound of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accountant.budgets import Budgets
+from accountant.certification import LOCAL, certify
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import as_randomizer
+from accountant.plain_words import Kind, kind_of, plain
+from accountant.planner import standard_error
+from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
+
+__all__ = ["Explanation", "Section", "Statement", "explain"]
+
+SECONDS = 5.0
+"""For each change that is computed: after so many no slower bound is begun."""
+_MOST_LINES = 20
+_TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A guarantee and what it is about."""
+
+    about: str
+    epsilon: float
+    delta: float
+    grade: Grade = Grade.CERTIFIED
+
+    @property
+    def right_at_most(self) -> float:
+        """See `right_at_most`."""
+        return right_at_most(self.epsilon, self.delta)
+
+    def __str__(self) -> str:
+        """What it is about, the percentage, and the epsilon with its grade."""
+        return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "about": self.about,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "grade": str(self.grade),
+            "right_at_most": self.right_at_most,
+        }
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question that a reader has, and its answer: paragraphs, then a list."""
+
+    title: str
+    paragraphs: tuple[str, ...]
+    points: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A certificate in words, and the guarantees that the words are about.
+
+    Attributes:
+        certified: for everybody, under what the certificate assumes.
+        tiers: for the people of each local budget.
+        everyone_else_colludes: what is left then, with the largest local budget.
+        improvements: what a changed round would be certified, computed now; empty where it cannot be.
+        sections: all of it in sentences.
+    """
+
+    certified: Statement
+    tiers: tuple[Statement, ...]
+    everyone_else_colludes: Statement
+    improvements: tuple[Statement, ...]
+    sections: tuple[Section, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "certified": self.certified.to_json(),
+            "tiers": [one.to_json() for one in self.tiers],
+            "everyone_else_colludes": self.everyone_else_colludes.to_json(),
+            "improvements": [one.to_json() for one in self.improvements],
+            "sections": [
+                {"title": one.title, "paragraphs": list(one.paragraphs), "points": list(one.points)}
+                for one in self.sections
+            ],
+        }
+
+
+def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
+    """Returns a certificate in plain language.
+
+    Args:
+        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed.
+
+    What would make it better is certified anew, three times, and may take seconds for noise.
+
+    Raises:
+        ValueError: a document that is no certificate, or is that of a round that was refused.
+    """
+    document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
+    found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    kind = kind_of(found.assumptions)
+    randomizer = None if kind is None else _randomizer(found, kind)
+    tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
+    unknown = document.get("unknown_budget_epsilon")
+    if unknown is not None:
+        who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
+        tiers.append(Statement(who, unknown, found.delta))
+    alone = found.everyone_else_colludes
+    left = Statement("with the largest local budget", alone.epsilon, alone.delta)
+    certified = Statement("everybody", found.epsilon, found.delta)
+    why_not = _why_nothing_is_computed(found, document, randomizer)
+    better = () if why_not or randomizer is None else _improvements(found, randomizer)
+    return Explanation(
+        certified,
+        tuple(tiers),
+        left,
+        tuple(one for one in better if one.epsilon < found.epsilon),
+        (
+            _about_one_person(found, document, kind, tiers),
+            _if_everyone_else_colludes(found, document, left, randomizer),
+            _attack(found),
+            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
+            _grade(found, document),
+            _what_would_help(found, better, why_not),
+        ),
+    )
+
+
+def _document(given: object) -> Mapping[str, Any]:
+    """The certificate's own document, also inside that of a result."""
+    document = given.get("certificate", given) if isinstance(given, Mapping) else given
+    if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
+        raise ValueError(f"the document is no certificate; {_TAKEN}")
+    if document.get("granted") is False:
+        raise ValueError(f"the round was refused, so that nothing is certified: {'; '.join(document['refusals'])}")
+    return document
+
+
+def _certificate(document: Mapping[str, Any]) -> Certificate:
+    """A certificate from its document; that of a round says less, all of which follows from what a round is."""
+    if "round_id" not in document:
+        return Certificate.from_json(document)
+    try:
+        lines = document["assumptions"]
+        kind = kind_of(lines)
+        return Certificate.from_json(
+            {
+                **document,
+                "epsilon": max(document["epsilon"], document.get("unknown_budget_epsilon") or 0.0),
+                "everyone_else_colludes": {
+                    **document["everyone_else_colludes"],
+                    "grade": Grade.CERTIFIED,
+                    "method": LOCAL,
+                    "assumptions": (),
+                },
+                "comparison": [
+                    {
+                        **one,
+                        "reference": one["name"],
+                        "note": "beside a round",
+                        "status": one["status"] or "not checked",
+                    }
+                    for one in document["comparison"]
+                ],
+                "lower_bound": {**document["lower_bound"], "delta": document["delta"]},
+                "randomizer": "unknown" if kind is None else kind.name(lines),
+                "linkage": "separate",
+                "rounds": 1,
+            }
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the document is no certificate ({error!r}); {_TAKEN}") from error
+
+
+def _randomizer(certificate: Certificate, kind: Kind) -> Randomizer | None:
+    """What people ran, where the certificate's name for it and its statement say all of it."""
+    try:
+        candidate = as_randomizer(certificate.randomizer)
+    except ValueError:
+        return None
+    lattice = kind.parameters(certificate.assumptions).get("lattice")
+    if lattice is not None:
+        candidate = replace(candidate, lattice=int(lattice))  # type: ignore[call-arg]
+    return candidate if candidate.statement in certificate.assumptions else None
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def _people(tier: TierCertificate, rounds: int) -> str:
+    up_to, each = "up to " if tier.grouped else "", " in each round" if rounds > 1 else ""
+    return f"{_counted(tier.count, 'person', 'people')} with local ε {up_to}{round_up(tier.local_epsilon)}{each}"
+
+
+def _listed(statements: list[Statement]) -> tuple[str, ...]:
+    lines = [*map(str, statements[:_MOST_LINES])]
+    if len(statements) > _MOST_LINES:
+        lines.append(f"{len(statements) - _MOST_LINES} more local budgets are in the certificate")
+    return tuple(lines)
+
+
+def _about_one_person(
+    certificate: Certificate, document: Mapping[str, Any], kind: Kind | None, tiers: list[Statement]
+) -> Section:
+    secret = "which of two answers a person gave" if kind is None else kind.secret
+    rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
+    best = percent(right_at_most(certificate.epsilon, certificate.delta))
+    paragraphs = [
+        f"{_counted(certificate.num_users, 'person', 'people')} took part. Suppose someone sees the published result"
+        f"{rounds}, and even every shuffled report behind it, knows the answers of everybody else, and wants to tell "
+        f"{secret}. If both are equally likely beforehand, they are right at most {best} of the time. "
+        "Guessing is right 50 % of the time.",
+        f"This is what ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)} means "
+        f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
+        "as if the person's answer were shown with that probability, which the percentage includes.",
+    ]
+    merged = document.get("merged_below")
+    if merged:
+        paragraphs.append(f"Budgets that fewer than {merged} people have are counted with the next larger one.")
+    if len(tiers) > 1:
+        paragraphs.append("By the budget of the person's own noise (local ε; smaller is more noise):")
+    return Section(
+        "What someone can learn about one person", tuple(paragraphs), _listed(tiers) if len(tiers) > 1 else ()
+    )
+
+
+def _if_everyone_else_colludes(
+    certificate: Certificate, document: Mapping[str, Any], left: Statement, randomizer: Randomizer | None
+) -> Section:
+    allowed = " that was allowed" if "round_id" in document else ""
+    added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
+    delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
+    paragraphs = [
+        "If all servers and all other people worked together against one person, the noise that the person's own "
+        f"device added would still be there. They would be right at most {percent(left.right_at_most)} of the time "
+        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up})."
+    ]
+    if certificate.epsilon >= left.epsilon:
+        paragraphs.append("That is no more than above: the shuffle adds nothing that could be proved.")
+    points: tuple[str, ...] = ()
+    if randomizer is not None and len(certificate.tiers) > 1 and certificate.rounds == 1:
+        paragraphs.append("By the budget of the person's own noise:")
+        points = _listed(
+            [
+                Statement(
+                    _people(tier, 1),
+                    randomizer.shown(tier.local_epsilon),
+                    tier.local_delta if randomizer.spends_local_delta else 0.0,
+                )
+                for tier in certificate.tiers
+            ]
+        )
+    return Section("If everyone else colludes", tuple(paragraphs), points)
+
+
+def _attack(certificate: Certificate) -> Section:
+    title, lower = "How close an attack comes", certificate.lower_bound
+    if lower is None:
+        return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
+    says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
+    name, reached, proved = "ε", lower.epsilon, certificate.epsilon
+    if lower.delta != certificate.delta:
+        says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_down(lower.epsilon)}"
+        name, reached, proved = "δ", lower.delta, certificate.delta
+    paragraphs = [
+        f"An attack was worked out on one case: {lower.attack}. It shows that {says} ({Grade.LOWER_BOUND}: a limit to "
+        "what can be promised, and no promise)."
+    ]
+    comparable = lower.delta == certificate.delta or lower.epsilon == certificate.epsilon
+    if comparable and 0 < reached <= proved:
+        room = round_up(100 * (1 - reached / proved), 2)
+        paragraphs.append(f"So no better proof could make the certified {name} smaller by more than {room} %.")
+    return Section(title, tuple(paragraphs))
+
+
+_NO_GUARANTEE = {
+    Grade.ASYMPTOTIC: "true only in the limit of ever more people",
+    Grade.HEURISTIC: "its proof has a gap, or needs what is not so here",
+    Grade.LOWER_BOUND: "an attack",
+}
+
+
+def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
+    paragraphs = [
+        f"{certificate.grade}: proved for exactly this number of people, with the errors of computing counted in. It "
+        "is true if what it rests on is; whether that is so, no proof can say.",
+        f"The proof: {certificate.method}.",
+    ]
+    if "round_id" in document:
+        paragraphs.append("'croupier round result' has checked who signed it. It cannot be seen in what is read here.")
+    others = [
+        f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
+        f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
+        for one in certificate.comparison
+        if one.epsilon is not None and one.grade in _NO_GUARANTEE
+    ]
+    if others:
+        paragraphs.append("Published formulas stand beside it for comparison, and promise nothing here:")
+    return Section("What it is worth", tuple(paragraphs), tuple(others))
+
+
+def _why_nothing_is_computed(
+    certificate: Certificate, document: Mapping[str, Any], randomizer: Randomizer | None
+) -> str:
+    if randomizer is None:
+        return "the certificate does not say all of what people's devices run"
+    if any(tier.grouped for tier in certificate.tiers):
+        return "the certificate puts budgets together, and does not say how many people have which"
+    if document.get("unknown_budgets"):
+        return "some people's budgets did not arrive"
+    if not 0 < certificate.delta < 1:
+        return f"δ is {round_up(certificate.delta)}"
+    return ""
+
+
+def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Statement]:
+    """What rounds like this one would be certified, each with one thing changed; what cannot be is left out."""
+    now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers]
+    halved = [(epsilon / 2, count, delta) for epsilon, count, delta in now]
+    fewer = certificate.dishonest // 2
+    changes: list[tuple[str, Callable[[], Certificate]]] = [
+        (
+            f"twice as many people, {2 * certificate.num_users:,}, with budgets in the same proportions",
+            lambda: _again(certificate, randomizer, [(epsilon, 2 * count, delta) for epsilon, count, delta in now]),
+        ),
+        (
+            f"half of every local budget{_what_it_costs(now, halved, randomizer)}",
+            lambda: _again(certificate, randomizer, halved),
+        ),
+    ]
+    if certificate.dishonest:
+        changes.append(
+            (
+                f"at most {fewer:,} dishonest people instead of {certificate.dishonest:,}, if that is true",
+                lambda: _again(certificate, randomizer, now, fewer),
+            )
+        )
+    found = []
+    for about, run in changes:
+        try:
+            changed = run()
+        except ValueError:  # more people or smaller budgets than the accountant takes
+            continue
+        found.append(Statement(about, changed.epsilon, changed.delta, changed.grade))
+    return found
+
+
+def _again(
+    certificate: Certificate,
+    randomizer: Randomizer,
+    tiers: list[tuple[float, int, float]],
+    dishonest: int | None = None,
+) -> Certificate:
+    return certify(
+        Budgets.from_tiers(tiers),
+        randomizer,
+        delta=certificate.delta,
+        dishonest=certificate.dishonest if dishonest is None else dishonest,
+        linkage=certificate.linkage,
+        rounds=certificate.rounds,
+        attack=False,
+        adaptive_order=any(line.startswith("clients answer in a secret") for line in certificate.assumptions),
+        seconds=SECONDS,
+    )
+
+
+def _what_it_costs(now: list[tuple[float, int, float]], then: list[tuple[float, int, float]], one: Randomizer) -> str:
+    """How much less exact the estimate becomes; to look at, no guarantee."""
+    before, after = (standard_error(Budgets.from_tiers(tiers), one) for tiers in (now, then))
+    return f", which makes the noise in the estimate {after / before:.2g} times as large"
+
+
+def _what_would_help(certificate: Certificate, better: Iterable[Statement], why_not: str) -> Section:
+    title = "What would make it better"
+    if why_not:
+        general = "More people, smaller local budgets and fewer dishonest people help."
+        return Section(title, (f"{general} How much is not computed: {why_not}.",))
+    points = [
+        str(one) if one.epsilon < certificate.epsilon else f"{one.about}: nothing is gained that could be proved"
+        for one in better
+    ]
+    now = percent(right_at_most(certificate.epsilon, certificate.delta))
+    intro = (
+        f"Computed now by the accountant, for a round like this one (right at most {now}, ε = "
+        f"{round_up(certificate.epsilon)}) with one thing changed, at the same δ:"
+    )
+    return Section(title, (intro,), tuple(points))

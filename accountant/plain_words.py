@@ -1,0 +1,203 @@
+"""The assumptions of certificates in plain sentences, and what people run, as certificates state it.
+
+Certificates say these things exactly, in the words of the field (`certification`, `service.round_certificate`). Here
+every line has a sentence for people who do not know them; what has none stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Kind", "kind_of", "plain"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What people run.
+
+    Attributes:
+        stated: matches what `Randomizer.statement` says of it; its groups are parameters.
+        template: `Randomizer.name`, in which parameters of the statement are to be filled in.
+        secret: what an observer may want to find out about a person.
+        plain: the statement in a plain sentence.
+    """
+
+    stated: str
+    template: str
+    secret: str
+    plain: str
+
+    def parameters(self, assumptions: Iterable[str]) -> dict[str, str]:
+        """Returns what the statement among the assumptions says of it."""
+        for line in assumptions:
+            if match := re.match(self.stated, line):
+                return {name: value for name, value in match.groupdict().items() if value is not None}
+        return {}
+
+    def name(self, assumptions: Iterable[str]) -> str:
+        """Returns the randomizer's name."""
+        return self.template.format(**self.parameters(assumptions))
+
+
+def kind_of(assumptions: Iterable[str]) -> Kind | None:
+    """Returns what people run by the assumptions of a certificate; None where that is not known here."""
+    lines = list(assumptions)
+    return next((kind for kind in _KINDS if any(re.match(kind.stated, line) for line in lines)), None)
+
+
+def plain(assumption: str) -> str:
+    """Returns one assumption in a plain sentence; one that is not known here as it is."""
+    for stated, sentence in _SENTENCES:
+        if match := re.match(stated, assumption):
+            return sentence.format(**match.groupdict())
+    return assumption
+
+
+_NUMBERS = "which of two numbers a person gave, however far apart they are"
+_ANSWERS = "which of two answers a person gave"
+_LATTICE = r"(?:, both on multiples of 1/(?P<lattice>\d+))?"
+_KINDS = (
+    Kind(
+        "every honest client runs binary randomised response",
+        "rr",
+        "whether a person answered yes or no",
+        "The device of every honest person sends the true answer with a probability that follows from the person's own "
+        "budget, and the opposite otherwise.",
+    ),
+    Kind(
+        r"every honest client runs (?P<k>\d+)-ary randomised response",
+        "krr(k={k})",
+        _ANSWERS,
+        "The device of every honest person sends the true one of {k} answers with a probability that follows from the "
+        "person's own budget, and otherwise one of the others, all equally likely.",
+    ),
+    Kind(
+        "every honest client clips its value, rounds it at random to one bit",
+        "onebit",
+        _NUMBERS,
+        "The device of every honest person rounds the number at random to one end of the range, and sends that end "
+        "with a probability that follows from the person's own budget, and the other end otherwise.",
+    ),
+    Kind(
+        rf"every honest client adds Laplace noise of scale .* to a value in \[0, 1\]{_LATTICE}$",
+        "laplace",
+        _NUMBERS,
+        "The device of every honest person adds random (Laplace) noise to the number: the smaller the person's own "
+        "budget, the more.",
+    ),
+    Kind(
+        rf"every honest client adds Gaussian noise to a value in \[0, 1\]{_LATTICE}",
+        "gaussian",
+        _NUMBERS,
+        "The device of every honest person adds random (Gaussian) noise to the number: the smaller the person's own "
+        "budget, the more.",
+    ),
+    Kind(
+        "every honest client reports a uniform point of the half sphere",
+        "hemisphere(d=2)",  # the certificate is the same in every dimension
+        "which of two contributions a person made",
+        "The device of every honest person sends a random direction: with a probability that follows from the person's "
+        "own budget on the side of the person's own direction, and otherwise on the opposite one.",
+    ),
+    Kind(
+        r"every honest client clips the vector of each of its records, of which it has at least (?P<records>\d+)",
+        "gaussian_vector(d=1, records={records})",
+        "which of two values ONE RECORD of a person had",
+        "The device of every honest person cuts every record's vector to a fixed length and adds random (Gaussian) "
+        "noise to their mean, enough to hide one record among {records}.",
+    ),
+    Kind(
+        r"every honest client draws its report from the declared table (?P<label>.*) of its own",
+        "{label}",
+        _ANSWERS,
+        "The device of every honest person draws what it sends from the declared table {label}.",
+    ),
+)
+_SENTENCES = (
+    *((kind.stated, kind.plain) for kind in _KINDS),
+    (
+        "neighbouring data sets differ in the value of one user",
+        "A person is in it with one answer. The promise is about that answer, while those of all others stay as they "
+        "are.",
+    ),
+    (
+        "at least one shuffler keeps its order secret",
+        "At least one of the servers that shuffle keeps secret in which order it has passed the reports on.",
+    ),
+    (
+        "at most 0 of the other clients are dishonest",
+        "None of the other people works together with the observer, or uses less noise than their budget says.",
+    ),
+    (
+        r"at most (?P<f>\d+) of the other clients are dishonest",
+        "At most {f} of the other people work together with the observer, or use less noise than their budget says.",
+    ),
+    (
+        "the multiset of local budgets is public",
+        "How many people have which budget is public, and does not depend on their answers.",
+    ),
+    ("no report depends on the report of another user", "What a person sends does not depend on what others sent."),
+    (
+        "clients answer in a secret uniform order",
+        "People are asked one after the other, in an order that is drawn at random and kept secret. What they are "
+        "asked may depend on earlier answers.",
+    ),
+    ("nothing links a report to the budget", "Nothing shows which budget a report was made with."),
+    (
+        "a report shows its tier",
+        "Every report shows its budget: a person hides only among those with the same budget.",
+    ),
+    (
+        r"every round .*fresh randomness, and one client takes part in at most (?P<rounds>\d+)",
+        "Noise and order are drawn anew in every round, and a person takes part in at most {rounds} of them.",
+    ),
+    (
+        "the declared local deltas are not spent",
+        "This kind of noise needs no local δ; the ones that were declared count for nothing.",
+    ),
+    (
+        "RECORD level, not user level",
+        "The promise is about ONE RECORD of one person, while all other records stay as they are.",
+    ),
+    ("a person with several records", "A person who has several records is NOT protected as a whole."),
+    (
+        "the number of records of every client is public",
+        "How many records a person has is public, and does not depend on what is in them.",
+    ),
+    (
+        "the length of a report tells its tier",
+        "The shuffle is not counted on: this is what the person's own noise promises, even if all others collude.",
+    ),
+    (
+        "the first shuffler is honest",
+        "The first of the servers that shuffle is honest: it draws the order of the people at random and keeps it "
+        "secret.",
+    ),
+    (
+        r"(?P<who>at least \d+|\d+) of (?P<all>\d+) clients answer(?:ed)?, each once",
+        "Of {all} people {who} answer, each once, and who does not answer has nothing to do with the answers.",
+    ),
+    (
+        "no one who learns the answers watches the clients' connections",
+        "Nobody who learns the answers watches people's network connections, which show who is asked, and when.",
+    ),
+    (
+        r"an answer is passed on (?P<ms>\d+) ms after",
+        "An answer is passed on {ms} ms after it was asked for, so that its time tells nothing.",
+    ),
+    (
+        r"the roster is genuine: .* at most 0 are dishonest",
+        "Those who were admitted are different, real people, none of whom is dishonest.",
+    ),
+    (
+        r"the roster is genuine: .* at most (?P<f>\d+) are dishonest",
+        "Those who were admitted are different, real people, of whom at most {f} are dishonest.",
+    ),
+    (
+        "the accountant follows the protocol",
+        "The server that certifies follows the rules: it admits only people on the list, counts the budgets that "
+        "really arrived, and lets reports be opened only together with this certificate.",
+    ),
+)

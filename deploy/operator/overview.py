@@ -1,0 +1,79 @@
+"""What goes on in a deployment, as its operator sees it: services, and rounds with their verified terms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from client.rounds import fetch_terms
+from deploy.operator.rounds import Operator
+from deploy.show.documents import round_json, services_json
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+
+__all__ = ["Known", "overview", "watch"]
+
+Known = dict[str, RoundTerms | str]
+"""Terms of rounds that were asked for before, or what is wrong with them."""
+
+
+async def overview(operator: Operator, known: Known) -> dict[str, Any]:
+    """Returns the services (`services_json`) and the newest rounds (`round_json`), newest first.
+
+    known: a round's terms never change, so that they are fetched once; this adds what is new.
+    """
+    answers, health = await asyncio.gather(operator.status(), operator.readiness())
+    names = operator.deployment.chain
+    seen: dict[str, dict[str, pb.RoundStatus]] = {}
+    kept_until: dict[str, int] = {}
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, rpc.StatusResponse):
+            for one in answer.rounds:
+                seen.setdefault(one.round_id, {})[name] = one
+            for round_id, end in answer.kept_until_unix_s.items():
+                kept_until[round_id] = max(end, kept_until.get(round_id, 0))
+    await _learn(operator, seen, known)
+    rounds = []
+    for round_id, states in seen.items():
+        terms = known.get(round_id)
+        problem = terms if isinstance(terms, str) else ""
+        found = terms if isinstance(terms, RoundTerms) else None
+        rounds.append(round_json(round_id, states, found, problem, kept_until.get(round_id)))
+    return {"services": services_json(names, answers, health), "rounds": rounds}
+
+
+async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: Known) -> None:
+    """Adds the terms of rounds that hop 1 has a signed manifest of."""
+    first = operator.deployment.shufflers[0].name
+    new = [
+        round_id
+        for round_id, states in seen.items()
+        if round_id not in known and first in states and states[first].state != pb.ROUND_STATE_PREPARED
+    ]
+    if not new:
+        return
+    async with operator.client_channel() as channel:
+
+        async def learn(round_id: str) -> None:
+            try:
+                known[round_id] = await fetch_terms(channel, operator.deployment, round_id)
+            except Refusal as refusal:  # of a round that is deleted only the name is left
+                known[round_id] = "" if refusal.code is Code.WRONG_STATE else str(refusal)
+            except SignatureError as error:
+                known[round_id] = str(error)
+            except grpc.aio.AioRpcError:
+                pass  # another time
+
+        await asyncio.gather(*map(learn, new))
+
+
+async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[dict[str, Any]]:
+    """Yields an overview at every tick."""
+    known: Known = {}
+    async for _ in ticks:
+        yield await overview(operator, known)

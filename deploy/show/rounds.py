@@ -1,0 +1,256 @@
+"""Rounds in the terminal: the list that an operator has, and what a person reads before answering.
+
+Each text is made from the JSON document that the same command prints with `--json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.text import Text
+
+from accountant.results import percent, round_down, round_up
+from deploy.show.tables import counted
+from deploy.show.text import GLUE, sections_text, wrapped
+
+__all__ = ["deadline", "rounds_text", "services_text", "terms_text"]
+
+_MOST_BUDGETS = 20
+_MOST_LABELS = 12
+_BAR = 30
+_NO_ROUND = "no round yet; 'croupier round open' opens one"
+
+
+def deadline(unix_s: int | None, now: float) -> str:
+    """Returns when a round closes, and how long that is from now."""
+    if unix_s is None:
+        return "open until the operator closes it"
+    at = f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"closes {at}, in {_duration(unix_s - now)}" if unix_s > now else f"deadline was {at}"
+
+
+def _duration(seconds: float) -> str:
+    """Two units, rounded up to full minutes, or seconds below two minutes."""
+    if seconds < 120:
+        return f"{max(0, round(seconds))} s"
+    minutes = -int(-seconds // 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def services_text(services: Sequence[dict[str, Any]]) -> Text:
+    """Returns a line for every service: its health, what is wrong, and how many keys and tokens are revoked there."""
+    width = max(len(service["service"]) for service in services)
+    lines = []
+    for service in services:
+        more = [service["problem"]] if service.get("problem") else []
+        if service.get("revoked"):
+            more.append(f"revoked keys and tokens: {service['revoked']}")
+        lines.append(f"{service['service']:{width}}  {service['health']}{''.join(f'  {one}' for one in more)}")
+    return Text("\n".join(lines))
+
+
+def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) -> Text:
+    """Returns rounds one below the other, each with its id on a line of its own.
+
+    Args:
+        seen: "rounds", as `round_json` gives them, newest first, and "services" (`services_json`).
+        now: Unix seconds.
+        most: how many to show.
+        services: say in which state each service has the round.
+    """
+    rounds = seen["rounds"]
+    if not rounds:
+        silent = any(service.get("problem") for service in seen["services"])
+        return Text("not every service answers, and the others have no round" if silent else _NO_ROUND)
+    text = Text(no_wrap=True)
+    for one in rounds[:most]:
+        text.append(f"{one['round_id']}\n", "bold")
+        for line in _round_lines(one, now, services):
+            text.append(f"{wrapped(line, '  ')}\n")
+    if len(rounds) > most:
+        text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier round list'\n")
+    text.rstrip()
+    return text
+
+
+def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
+    terms, stage = one["terms"], one["stage"]
+    lines = [stage if terms is None else f"{stage} · {terms['question']}: {_values(terms)} ({terms['randomizer']})"]
+    if terms is None and not one["problems"] and stage != "PREPARED":
+        lines[0] += " · what was kept of it is deleted"
+    if terms is not None:
+        count, least = one["num_reports"], terms["min_batch_size"]
+        done = min(_BAR, _BAR * count // least)
+        bar = f"{'━' * done}{'─' * (_BAR - done)} " if stage == "OPEN" else ""
+        lines.append(f"{bar}{counted(count, 'report')}, {least} needed")
+        if stage == "OPEN":
+            lines.append(deadline(terms["close_deadline_unix_s"], now))
+    if stage == "REFUSED":
+        lines.append("'croupier round result' says why, and what would have been granted")
+    if services:
+        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
+        if one["kept_until_unix_s"] is not None:
+            lines.append(f"kept until {datetime.fromtimestamp(one['kept_until_unix_s'], UTC).date().isoformat()}")
+    return [*lines, *(f"{name}: {problem}" for name, problem in one["problems"].items())]
+
+
+_NUMBER = "a number from {low:g} to {high:g}"
+_VALUES = {
+    "rr": "1 (yes) or 0 (no)",
+    "krr": "one of {labels}",
+    "onebit": _NUMBER,
+    "laplace": _NUMBER,
+    "gaussian": _NUMBER,
+    "hemisphere": "{dimension} numbers, computed from the person's data for the model {model}",
+    "gaussian_vector": "{dimension} numbers, computed from the person's data for the model {model}",
+}
+_DOES = {
+    "rr": "sends your true answer with a probability that follows from your budget, and the opposite otherwise",
+    "krr": "sends your true answer with a probability that follows from your budget, and otherwise one of the others, "
+    "all equally likely",
+    "onebit": "rounds your number at random to one end of the range, and sends that end with a probability that "
+    "follows from your budget, and the other end otherwise",
+    "laplace": "adds random (Laplace) noise to your number: the smaller your budget, the more",
+    "gaussian": "adds random (Gaussian) noise to your number: the smaller your budget, the more",
+    "hemisphere": "sends a random direction: with a probability that follows from your budget on the side of your own, "
+    "and otherwise on the opposite one",
+    "gaussian_vector": "cuts what it computes from each of your records to a fixed length, and adds random (Gaussian) "
+    "noise to the mean, enough to hide ONE RECORD among {records_per_client}, and not all of yours",
+}
+
+
+def _does(terms: dict[str, Any]) -> str:
+    """What happens to an answer before it leaves the device."""
+    kind = terms["randomizer"]
+    return _DOES.get(kind, f"randomizes your answer ({kind}) with your budget").format(**terms["parameters"])
+
+
+def _values(terms: dict[str, Any]) -> str:
+    """What the answers are."""
+    parameters, kind = terms["parameters"], terms["randomizer"]
+    labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
+    shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
+    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
+
+
+def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
+    """Returns what a person should have read before answering; of terms whose signatures are verified.
+
+    Args:
+        terms: as `terms_json` gives them, with "state".
+        now: Unix seconds.
+        directory: of the deployment, if the command line needs it.
+    """
+    signers, opened = [*terms["shufflers"], terms["accountant"], terms["analyzer"]], terms["state"] == "OPEN"
+    sections = [
+        _section(
+            terms["round_id"],
+            f"It takes {'' if opened else 'no more '}answers ({terms['state']} at {signers[0]}). All below is signed "
+            f"by {_and(signers)}, with the keys that the deployment file pins.",
+        ),
+        _section(
+            f"The question: {terms['question']}",
+            f"The answer is {_values(terms)}.",
+            f"Your device {_does(terms)}. Nothing else about your answer leaves it.",
+        ),
+        _budgets_section(terms),
+        _section("When it is read", points=_conditions(terms, now)),
+        _section("Who may see what", points=_sights(terms)),
+    ]
+    if opened and "model" in terms["parameters"]:
+        sections.append(_section("To answer", "A program computes the answer from your data; 'croupier train' is one."))
+    elif opened:
+        lines = ["croupier submit --value-file FILE --epsilon BUDGET", f"  --round {terms['round_id']}"]
+        lines += [f"  --dir {directory}"] if directory else []
+        sections.append(_section("To answer") | {"lines": [" \\\n".join(lines)]})
+    return sections_text(sections)
+
+
+def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> dict[str, Any]:
+    return {"title": title, "paragraphs": paragraphs, "points": points}
+
+
+def _and(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
+    budgets = terms["budgets"]
+    points = []
+    for one in budgets[:_MOST_BUDGETS]:
+        released, alone = percent(one["released_right_at_most"]), percent(one["alone_right_at_most"])
+        alone = "even if all others collude" if alone == released else f"{alone} if all others collude"
+        points.append(f"local ε {one['epsilon']:g}: right at most {released}, {alone}")
+    if len(budgets) > _MOST_BUDGETS:
+        points.append(f"{len(budgets) - _MOST_BUDGETS} more, all in --json")
+    unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
+    return _section(
+        "Your budget",
+        "You say how much you are ready to spend, and the largest of these budgets up to that is used. Smaller is more "
+        f"noise. Suppose someone wants to tell which of two values {unit} had, both equally likely beforehand; "
+        "guessing is right 50 % of the time. If the round is released they are not right more often than this, and "
+        "afterwards the certificate says how much less it is for those who took part:",
+        points=points,
+    )
+
+
+def _conditions(terms: dict[str, Any], now: float) -> list[str]:
+    """Until when one can answer, and what must be so before anything is read."""
+    least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
+    most = f" (and at most {terms['max_batch_size']})" if terms["max_batch_size"] else ""
+    points = [f"Nothing is read before at least {least} people{most} have answered."]
+    if terms["state"] == "OPEN":
+        closing = deadline(terms["close_deadline_unix_s"], now)
+        short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
+        points.append(f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}.")
+    above = (
+        " or ".join(map(round_down, limits))
+        if len(limits) < 4
+        else f"{round_down(limits[0])} to {round_down(limits[-1])}"
+    )
+    above = above if len(limits) == 1 else f"the limit of a budget, {above}"
+    count = terms["dishonest"] or "none"
+    points.append(
+        f"Nothing is read, ever, if the accountant certifies an ε above {above}, at δ = {round_up(terms['delta'])}. Of "
+        f"the other people it takes {count} to be dishonest."
+    )
+    if terms["min_tier_size"] > 1:
+        then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
+        points.append(f"A budget that fewer than {terms['min_tier_size']} people use is {then}.")
+    limit = terms["privacy_limit"]
+    if limit is None:
+        points.append("There is no limit to what all rounds of this deployment together may cost a person.")
+    else:
+        points.append(
+            f"Over all rounds of this deployment no one may lose more than ε = {round_down(limit['total_epsilon'])} at "
+            f"δ = {round_down(limit['total_delta'])}; the accountant keeps the account, and refuses what is more."
+        )
+    if terms["parameters"].get("sequential"):
+        points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")
+    return points
+
+
+def _sights(terms: dict[str, Any]) -> list[str]:
+    first, *others = terms["shufflers"]
+    order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
+    rare = f", if at least {terms['min_tier_size']} do" if terms["min_tier_size"] > 1 else ""
+    result = (
+        "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
+    )
+    secret = "at least one shuffler keeps" if others and not order else f"{first} keeps"
+    points = [f"{first} sees that you take part, but neither your answer nor your budget{order}."]
+    if others:
+        points.append(f"{_and(others)} {'see' if len(others) > 1 else 'sees'} sealed messages, but not whose they are.")
+    return [
+        *points,
+        "The accountant sees that you take part, and which budgets were used, but not by whom. It sees no answer.",
+        "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
+        f"Everybody sees the certificate, with how many people used each budget{rare}, {result}.",
+        f"This holds if {secret} secret in which order it passes messages on, and the accountant follows the rules. "
+        "Otherwise your own noise is left.",
+    ]

@@ -1,0 +1,49 @@
+"""Plain text in lines of 80 characters: sections with a title, paragraphs and a list."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+__all__ = ["GLUE", "sections_text", "wrapped"]
+
+GLUE = "\0"
+"""A space at which no line may end; `wrapped` puts the space there."""
+_PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")
+"""Spaces that are glue in every text."""
+
+
+def sections_text(sections: Sequence[dict[str, Any]]) -> Text:
+    """Returns sections (title, paragraphs, points, and lines that are left as they are) one below the other."""
+    text = Text(no_wrap=True)
+    for section in sections:
+        text.append(f"{section['title']}\n", "bold")
+        for paragraph in section["paragraphs"]:
+            text.append(f"{wrapped(paragraph)}\n")
+        for point in section["points"]:
+            text.append(f"{wrapped(point, '  · ')}\n")
+        for line in section.get("lines", ()):
+            text.append(f"{line}\n")
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def wrapped(line: str, first: str = "") -> str:
+    """Returns a line in several of 80 characters, which do not part a number from what it is of.
+
+    first: what the first line begins with, and the others are indented by.
+    """
+    glued = _PARTS.sub(GLUE, line)
+    return textwrap.fill(
+        glued,
+        80,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(GLUE, " ")

@@ -1,0 +1,283 @@
+"""A certificate in plain words: no percentage is too small, every line has a sentence, nothing poses as proved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant.certification import certify
+from accountant.explanation import Explanation, explain
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.mechanisms.registry import as_randomizer
+from accountant.plain_words import kind_of, plain
+from accountant.results import Certificate, percent, right_at_most, round_down, round_up
+from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
+from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
+from deploy.show.documents import certificate_json
+from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
+
+RANDOMIZERS: tuple[Randomizer, ...] = (
+    *map(as_randomizer, ("rr", "krr(k=5)", "onebit", "hemisphere(d=3)", "laplace", "gaussian", "gaussian(d=2)")),
+    LaplaceMechanism(lattice=20),
+    GaussianMechanism(lattice=20),
+    RecordGaussian(dimension=3, records=5),
+)
+BY_NAME = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: f"{one.name}, {one.statement[-24:]}")
+
+
+def quick(randomizer: Randomizer, **how: Any) -> Certificate:
+    budgets = [(0.5, 30, 1e-6), (1.0, 20, 1e-6)]
+    return certify(budgets, randomizer, delta=1e-3, attack=False, bounds="blanket", **how)
+
+
+def words(explained: Explanation, title: str = "") -> str:
+    """The whole text, or that of one section."""
+    lines = [
+        line
+        for section in explained.sections
+        if title in section.title
+        for line in (section.title, *section.paragraphs, *section.points)
+    ]
+    return "\n".join(lines)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.floats(0, 30), st.floats(0, 1))
+def test_the_percentage_is_attained_and_never_below(epsilon: float, delta: float) -> None:
+    """By the pair that shows the value with probability delta, and else the answer of randomised response."""
+    with mpmath.workdps(60):
+        large = mpmath.exp(mpmath.mpf(epsilon))
+        lost = mpmath.mpf(delta)
+        first = [lost, 0, (1 - lost) * large / (1 + large), (1 - lost) / (1 + large)]
+        second = [0, lost, (1 - lost) / (1 + large), (1 - lost) * large / (1 + large)]
+        best = (1 + sum(abs(p - q) for p, q in zip(first, second, strict=True)) / 2) / 2
+        found = right_at_most(epsilon, delta)
+        assert best <= found <= min(mpmath.mpf(1), best * (1 + mpmath.mpf(1e-14)))
+        assert best * 100 <= mpmath.mpf(percent(found).removesuffix(" %"))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0, 3))
+def test_no_test_between_two_laws_is_right_more_often(seed: int, epsilon: float) -> None:
+    p, q = np.random.default_rng(seed).dirichlet([0.3] * 6, size=2)
+    delta = max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p)))
+    best = 0.5 + 0.25 * float(np.abs(p - q).sum())
+    assert best <= right_at_most(epsilon, min(1.0, delta)) * (1 + 1e-12)
+
+
+def test_what_no_guarantee_is_has_no_percentage() -> None:
+    for epsilon, delta in ((-1.0, 0.0), (math.inf, 0.0), (1.0, 1.5), (math.nan, 0.0)):
+        with pytest.raises(ValueError, match="must be"):
+            right_at_most(epsilon, delta)
+    assert (right_at_most(500.0), right_at_most(1e9), right_at_most(0.0, 1.0)) == (1.0, 1.0, 1.0)
+
+
+@BY_NAME
+def test_every_assumption_has_a_plain_sentence(randomizer: Randomizer) -> None:
+    certificates = [certify([(1.0, 20, 1e-6)], randomizer, delta=1e-3, attack=False, bounds="blanket")]
+    if randomizer.name == "rr":
+        certificates += [
+            quick(randomizer, dishonest=2, linkage="stratified"),
+            certify({1.0: 20}, "rr", delta=1e-13, rounds=3, attack=False),  # too small a delta to compose losses
+            quick(randomizer, adaptive_order=True),
+        ]
+    for certificate in certificates:
+        for line in certificate.assumptions:
+            sentence = plain(line)
+            assert sentence != line
+            assert sentence.endswith(".")
+            assert "{" not in sentence
+    kind = kind_of(certificates[0].assumptions)
+    assert kind is not None
+    assert as_randomizer(kind.name(certificates[0].assumptions)).kind == randomizer.kind
+
+
+def test_what_rounds_assume_has_a_plain_sentence_too() -> None:
+    task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
+    kit = make_kit(question=Question("model", Hemisphere(task)))
+    terms = parse_terms(canonical(kit.manifest))
+    first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.manifest.delta)
+    first.tiers.add(local_epsilon=1.0, count=40)
+    message, _ = after_sequential(terms, first, 30)
+    lines = [*message.assumptions, genuine_roster(0), genuine_roster(7)]
+    assert HONEST_ACCOUNTANT in lines
+    assert all(plain(line) != line for line in lines)
+    assert "30 of 40 clients answered" in "".join(lines)
+    assert plain(lines[-1]) == "Those who were admitted are different, real people, of whom at most 7 are dishonest."
+    document = certificate_json(message)
+    explained = explain(document)
+    assert "Of 40 people 30 answer" in words(explained)
+    assert explained.improvements[0].epsilon < message.epsilon
+    assert plain("knows nothing of this") == "knows nothing of this"
+
+
+@pytest.mark.parametrize("randomizer", [RANDOMIZERS[0], RANDOMIZERS[1], RANDOMIZERS[-3], RANDOMIZERS[-1]], ids=repr)
+def test_what_would_help_is_what_the_accountant_certifies(randomizer: Randomizer) -> None:
+    certificate = certify([(0.5, 30, 1e-6)], randomizer, delta=1e-3, dishonest=4, attack=False)
+    explained = explain(certificate)
+    changed = {
+        "twice as many people, 60": ((0.5, 60, 1e-6), 4),
+        "half of every local budget": ((0.25, 30, 1e-6), 4),
+        "at most 2 dishonest people instead of 4": ((0.5, 30, 1e-6), 2),
+    }
+    better = {one.about: one for one in explained.improvements}
+    for about, (budget, dishonest) in changed.items():
+        expected = certify([budget], randomizer, delta=certificate.delta, dishonest=dishonest, attack=False)
+        found = [one for name, one in better.items() if name.startswith(about)]
+        if expected.epsilon < certificate.epsilon:
+            assert [one.epsilon for one in found] == [expected.epsilon]
+            assert f"(ε = {round_up(expected.epsilon)} CERTIFIED)" in words(explained, "better")
+        else:
+            assert not found
+            assert "nothing is gained that could be proved" in words(explained, "better")
+
+
+def test_every_tier_and_both_trust_statements_are_said() -> None:
+    certificate = certify({0.5: 900, 2.0: 100}, "rr", delta=1e-6, dishonest=10)
+    explained = explain(certificate)
+    assert [one.epsilon for one in explained.tiers] == [tier.epsilon for tier in certificate.tiers]
+    text = words(explained)
+    for tier in certificate.tiers:
+        best = percent(right_at_most(tier.epsilon, tier.delta))
+        assert f"{tier.count} people with local ε {tier.local_epsilon:g}: right at most {best}" in text
+    alone = words(explained, "everyone else")
+    assert f"right at most {percent(right_at_most(2.0))} of the time (ε = 2 CERTIFIED" in alone
+    assert f"900 people with local ε 0.5: right at most {percent(right_at_most(0.5))}" in alone
+    assert "At most 10 of the other people" in words(explained, "rests")
+    assert "and promise nothing here" in words(explained, "worth")
+
+
+def test_what_promises_nothing_says_so() -> None:
+    """Whatever is no guarantee stands with its grade, and without a percentage."""
+    certificate = certify({4.0: 1000}, "rr", delta=1e-6, compare_all=True)
+    explained = explain(certificate)
+    assert certificate.lower_bound is not None
+    attack = words(explained, "attack")
+    assert f"no ε below {round_down(certificate.lower_bound.epsilon)} can be true" in attack
+    assert "LOWER_BOUND: a limit to what can be promised, and no promise" in attack
+    (worth,) = [section for section in explained.sections if section.title == "What it is worth"]
+    assert {one.split(":")[0] for one in worth.points} == {
+        one.name for one in certificate.comparison if one.grade != "CERTIFIED" and one.epsilon is not None
+    }
+    for point in worth.points:
+        assert "no guarantee" in point
+        assert "right at most" not in point
+    assert any("GSPA Thm 2" in point and "refuted by the attack" in point for point in worth.points)
+    for certified in (*explained.tiers, explained.everyone_else_colludes, *explained.improvements):
+        assert certified.grade == "CERTIFIED"
+
+
+def test_an_attack_at_another_delta_is_not_compared() -> None:
+    by_epsilon = explain(certify({1.0: 50}, "rr", epsilon=0.3))
+    assert "no δ below" in words(by_epsilon, "attack")
+    assert "the certified δ smaller by more than" in words(by_epsilon, "attack")
+    certificate = certify({1.0: 50}, "rr", delta=1e-3)
+    assert certificate.lower_bound is not None
+    other = replace(certificate, lower_bound=replace(certificate.lower_bound, delta=1e-4))
+    assert "smaller by more than" not in words(explain(other), "attack")
+    assert "No attack stands beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
+
+
+def test_an_attack_is_rounded_to_its_own_side() -> None:
+    """At a larger delta, or a larger epsilon, less than what is said may be true."""
+    at_delta = certify({1.0: 50}, "rr", delta=1e-3 / 3)
+    assert "can be true at δ = 0.000333333 (LOWER_BOUND" in words(explain(at_delta), "attack")
+    at_epsilon = certify({1.0: 50}, "rr", epsilon=0.2 / 3)
+    assert "can be true at ε = 0.0666666 (LOWER_BOUND" in words(explain(at_epsilon), "attack")
+
+
+def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
+    many = quick(as_randomizer("rr"))
+    grouped = certify(np.linspace(0.1, 1.0, 60), "rr", delta=1e-3, attack=False)
+    keep = 1 / (1 + math.exp(-1.0))
+    table = certify({1.0: 20}, TableMechanism({1.0: [[keep, 1 - keep], [1 - keep, keep]]}), delta=1e-3, attack=False)
+    lost = replace(many, delta=1.0)
+    for certificate, why in (
+        (grouped, "puts budgets together"),
+        (table, "does not say all of what people's devices run"),
+        (lost, "δ is 1"),
+    ):
+        explained = explain(certificate)
+        assert explained.improvements == ()
+        assert why in words(explained, "better")
+    assert "with local ε up to" in words(explain(grouped))
+    assert explain(lost).certified.right_at_most == 1.0
+
+
+def of_a_round(**more: Any) -> dict[str, Any]:
+    certificate = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=1e-3, dishonest=3)
+    assert certificate.lower_bound is not None
+    message = pb.Certificate(
+        round_id="r",
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        grade=certificate.grade,
+        method=certificate.method,
+        assumptions=[*certificate.assumptions, genuine_roster(3), HONEST_ACCOUNTANT],
+        num_users=60,
+        dishonest=3,
+        everyone_else_colludes_epsilon=2.0,
+        lower_bound_epsilon=certificate.lower_bound.epsilon,
+        lower_bound_attack=certificate.lower_bound.attack,
+        granted=True,
+        **more,
+    )
+    for tier in certificate.tiers:
+        message.tiers.add(local_epsilon=tier.local_epsilon, count=tier.count, epsilon=tier.epsilon)
+    for bound in certificate.comparison:
+        message.comparison.add(name=bound.name, epsilon=bound.epsilon, grade=bound.grade, status=bound.status)
+    return certificate_json(message)
+
+
+def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> None:
+    document = of_a_round()
+    explained = explain(document)
+    assert explain({"estimate": 0.5, "certificate": document}) == explained
+    assert "which of two answers a person gave" in words(explained)
+    assert "(ε = 2 CERTIFIED: the largest local budget that was allowed)" in words(explained)
+    assert "of whom at most 3 are dishonest" in words(explained)
+    assert len(explained.improvements) == 3
+    assert "has checked who signed it" in words(explained, "worth")
+    assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
+    assert explained.certified.epsilon == document["epsilon"]
+
+
+def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:
+    unknown = explain(of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9))
+    assert unknown.certified.epsilon == unknown.tiers[-1].epsilon == 0.9
+    assert "1 person whose budget did not arrive" in words(unknown)
+    assert unknown.improvements == ()
+    merged = explain(of_a_round(merged_below=5))
+    assert "Budgets that fewer than 5 people have are counted with the next larger one" in words(merged)
+    assert "40 people with local ε up to 0.5" in words(merged)
+
+
+def test_what_is_no_certificate_is_refused() -> None:
+    certificate = certify({1.0: 20}, "rr", delta=1e-3).to_json()
+    bad: Any
+    for bad in ([], "x", {}, {"certificate": 3}, {"questions": []}, {**certificate, "everyone_else_colludes": 1.0}):
+        with pytest.raises(
+            ValueError, match="must be what 'croupier certify --json' or 'croupier round result --json'"
+        ):
+            explain(bad)
+    for key in ("epsilon", "tiers", "assumptions"):
+        with pytest.raises(ValueError, match="no certificate"):
+            explain({name: value for name, value in certificate.items() if name != key})
+        with pytest.raises(ValueError, match="no certificate"):
+            explain({name: value for name, value in of_a_round().items() if name != key})
+    with pytest.raises(ValueError, match="grade is"):
+        explain({**certificate, "grade": "HEURISTIC"})
+    with pytest.raises(ValueError, match="the round was refused, so that nothing is certified: too much"):
+        explain({**of_a_round(), "granted": False, "refusals": ["too much"]})

@@ -1,0 +1,264 @@
+"""Rounds as operators list them and watch them, and as participants read them before they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from accountant.results import percent, right_at_most
+from client.submission import Participant
+from deploy.local.one_user import read_round
+from deploy.operator.overview import Known, overview, watch
+from deploy.show.documents import round_json, terms_json
+from deploy.show.rounds import _DOES, _VALUES, deadline, rounds_text, services_text, terms_text
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.mechanisms import MECHANISMS, GaussianVector, Hemisphere, KaryResponse, SequentialOrder, VectorTask
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit, settings
+from tests.support.rounds import QUESTIONS, table
+
+NOW = 1_700_000_000.0
+TASK = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
+EVERY = (*QUESTIONS, Question("model", Hemisphere(TASK)), Question("silo", GaussianVector(TASK, 10, 1e-6)))
+
+
+def terms_of(question: Question = QUESTIONS[0], hops: int = 2, **changes: Any) -> RoundTerms:
+    manifest = make_kit(hops, question, round_id=f"{question.name}-{'0123456789ab'}").manifest
+    manifest.MergeFrom(pb.Manifest(**changes))
+    return parse_terms(canonical(manifest))
+
+
+def read(terms: RoundTerms, state: str = "OPEN", directory: str = "") -> str:
+    return terms_text(terms_json(terms) | {"state": state}, NOW, directory).plain
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("question", EVERY, ids=lambda one: one.mechanism.kind)
+def test_what_a_participant_reads_of_every_mechanism(question: Question) -> None:
+    said = read(terms_of(question))
+    assert question.mechanism.kind in _DOES
+    assert question.mechanism.kind in _VALUES
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.startswith(f"{question.name}-0123456789ab\n")
+    assert "{" not in said
+    assert ("ONE RECORD" in said) == (question.mechanism.kind == "gaussian_vector")
+    command = f"croupier submit --value-file FILE --epsilon BUDGET \\\n  --round {question.name}-0123456789ab"
+    assert (command in said) == question.mechanism.values_are_text
+
+
+def test_every_mechanism_is_among_them() -> None:
+    assert {question.mechanism.kind for question in EVERY} == set(MECHANISMS)
+
+
+def test_every_budget_is_said_with_what_it_promises() -> None:
+    terms = terms_of(epsilon_max=1.5)
+    said = read(terms)
+    for epsilon in (0.5, 1.0):
+        assert f"local ε {epsilon:g}: right at most {percent(right_at_most(epsilon))}, even if all others" in said
+    released, alone = percent(right_at_most(1.5, 1e-6)), percent(right_at_most(2.0))
+    assert f"local ε 2: right at most {released}, {alone} if all others collude" in said
+    assert "certifies an ε above 1.5, at δ = 1e-06" in flat(said)
+    # The noise that a person has added is there in any case, whatever the round's delta is.
+    small, _, large = terms_json(terms_of(QUESTIONS[-1], epsilon_max=1.5, delta=0.01))["budgets"]
+    assert small["released_right_at_most"] == small["alone_right_at_most"] == right_at_most(0.5, 1e-6)
+    assert large["released_right_at_most"] == right_at_most(1.5, 0.01) < large["alone_right_at_most"]
+
+
+def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
+    plain = flat(read(terms_of()))
+    assert "Open until the operator closes it. With fewer people by then, the round stays open." in plain
+    assert "Of the other people it takes none to be dishonest." in plain
+    assert "Everybody sees the certificate, with how many people used each budget, and the result." in plain
+    assert "There is no limit to what all rounds of this deployment together may cost" in plain
+    assert "at least one shuffler keeps secret" in plain
+    many = Question("many", KaryResponse(k=40))
+    strict = terms_of(
+        many,
+        1,
+        max_batch_size=50,
+        close_deadline_unix_s=int(NOW) + 5400,
+        short_batch_policy=pb.SHORT_BATCH_POLICY_DISPOSE,
+        dishonest=3,
+        min_tier_size=5,
+        merge_small_tiers=True,
+        privacy_limit=pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5),
+    )
+    strict.manifest.collector_public_key = b"x"
+    said = flat(read(strict, directory="here"))
+    for line in (
+        "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
+        "at least 2 people (and at most 50) have answered",
+        "Closes 2023-11-14 23:43 UTC, in 1 h 30 min. With fewer people by then, the round is deleted.",
+        "Of the other people it takes 3 to be dishonest.",
+        "A budget that fewer than 5 people use is counted with the next larger one.",
+        "no one may lose more than ε = 2 at δ = 1e-05",
+        "how many people used each budget, if at least 5 do, but the result only those who have the collector's key",
+        "shuffler-1 keeps secret",
+        "\\ --dir here",
+    ):
+        assert line in said
+    closed = read(strict, "DELIVERED")
+    assert "It takes no more answers (DELIVERED at shuffler-1)" in closed
+    assert "croupier submit" not in closed
+    assert "Closes" not in closed
+
+
+@pytest.mark.parametrize(
+    ("unix_s", "said"),
+    [
+        (None, "open until the operator closes it"),
+        (NOW - 1, "deadline was 2023-11-14 22:13 UTC"),
+        (NOW + 61, "closes 2023-11-14 22:14 UTC, in 61 s"),
+        (NOW + 150, "closes 2023-11-14 22:15 UTC, in 3 min"),
+        (NOW + 3 * 86400, "closes 2023-11-17 22:13 UTC, in 3 d 0 h"),
+    ],
+)
+def test_a_deadline_is_said_with_what_is_left(unix_s: float | None, said: str) -> None:
+    assert deadline(None if unix_s is None else int(unix_s), NOW) == said
+
+
+def status(**states: str) -> dict[str, pb.RoundStatus]:
+    return {name: pb.RoundStatus(state=pb.RoundState.Value(f"ROUND_STATE_{one}")) for name, one in states.items()}
+
+
+@pytest.mark.parametrize(
+    ("states", "stage"),
+    [
+        ({"hop": "OPEN", "accountant": "OPEN", "analyzer": "OPEN"}, "OPEN"),
+        ({"hop": "PREPARED", "accountant": "OPEN", "analyzer": "OPEN"}, "PREPARED"),
+        ({"hop": "CLOSED", "accountant": "OPEN", "analyzer": "OPEN"}, "UNDER WAY"),
+        ({"hop": "DELIVERED", "accountant": "CLOSED", "analyzer": "CLOSED"}, "UNDER WAY"),
+        ({"hop": "SEQUENTIAL", "accountant": "RELEASED", "analyzer": "SEQUENTIAL"}, "SEQUENTIAL"),
+        ({"hop": "DELIVERED", "accountant": "RELEASED", "analyzer": "PUBLISHED"}, "PUBLISHED"),
+        ({"hop": "DELIVERED", "accountant": "REFUSED", "analyzer": "REFUSED"}, "REFUSED"),
+        ({"hop": "DISPOSED", "accountant": "OPEN", "analyzer": "OPEN"}, "DISPOSED"),
+    ],
+)
+def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
+    one = round_json("r", status(**states), terms_of())
+    assert one["stage"] == stage
+    said = rounds_text({"services": [], "rounds": [one]}, NOW, most=1, services=False).plain
+    assert said.startswith(f"r\n  {stage} · bit: 1 (yes) or 0 (no) (rr)\n")
+    assert ("says why" in said) == (stage == "REFUSED")
+    assert ("open until" in said) == (stage == "OPEN")
+
+
+def test_ids_can_be_copied_and_lines_are_short() -> None:
+    question = Question("q" * 64, QUESTIONS[0].mechanism)
+    seen = status(hop="OPEN", accountant="OPEN", analyzer="OPEN")
+    seen["hop"].num_items = 5
+    seen["analyzer"].problem = "the disk is full"
+    terms = terms_of(question, close_deadline_unix_s=int(NOW) + 7200)
+    terms.manifest.min_batch_size = 20
+    rounds = [
+        round_json(terms.round_id, seen, terms),
+        round_json("gone", status(hop="DISPOSED"), None, end=int(NOW)),
+        round_json("other", status(hop="DELIVERED"), None, "the chain is another"),
+    ]
+    seen_all = {"services": [], "rounds": rounds}
+    lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == f"{'q' * 64}-0123456789ab"
+    assert f"  {'━' * 7}{'─' * 23} 5 reports, 20 needed" in lines
+    assert "  closes 2023-11-15 00:13 UTC, in 2 h 0 min" in lines
+    assert "  hop OPEN · accountant OPEN · analyzer OPEN" in lines
+    assert "  analyzer: the disk is full" in lines
+    assert "  DISPOSED · what was kept of it is deleted" in lines
+    assert "  kept until 2023-11-14" in lines
+    assert lines[-1] == "1 older round in 'croupier round list'"
+    assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
+
+
+def test_where_services_do_not_answer_there_may_be_rounds() -> None:
+    """Reproduction: "no round yet" was said of a deployment that was down."""
+    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}], "rounds": []}
+    assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
+    empty["services"][0]["problem"] = "UNAVAILABLE"
+    assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
+
+
+def test_services_are_shown_with_what_is_wrong() -> None:
+    services: list[dict[str, Any]] = [
+        {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
+        {"service": "analyzer", "health": "UNREACHABLE", "problem": "UNAVAILABLE"},
+    ]
+    assert services_text(services).plain == (
+        "shuffler-1  SERVING  revoked keys and tokens: 3\nanalyzer    UNREACHABLE  UNAVAILABLE"
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        looks: asyncio.Queue[bool] = asyncio.Queue()
+
+        async def ticks() -> AsyncIterator[None]:
+            while await looks.get():
+                yield
+
+        seen = watch(at.operator, ticks())
+
+        async def look() -> dict[str, Any]:
+            looks.put_nowait(True)
+            return await anext(seen)
+
+        assert (await look())["rounds"] == []
+        terms = await at.operator.open_round(settings(min_batch_size=3))
+        (one,) = (await look())["rounds"]
+        assert (one["stage"], one["num_reports"]) == ("OPEN", 0)
+        assert one["terms"]["min_batch_size"] == 3
+        await at.submit(terms, [Participant(1, 1.0)] * 3)
+        (one,) = (await look())["rounds"]
+        assert (one["stage"], one["num_reports"]) == ("OPEN", 3)
+        await at.finish(terms)
+        await at.inside.stop("accountant")
+        gone = await look()
+        assert [service["health"] == "UNREACHABLE" for service in gone["services"]] == [False, True, False]
+        (one,) = gone["rounds"]
+        assert one["stage"] == "PUBLISHED"
+        assert list(one["states"]) == ["shuffler-1", "analyzer"]
+        looks.put_nowait(False)
+        assert await anext(seen, None) is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        place, transport = at.inside.directory, at.inside.transport
+        with pytest.raises(Refusal) as none:
+            await read_round(place, transport=transport)
+        assert none.value.code is Code.NO_OPEN_ROUND
+        terms = await at.operator.open_round(settings())
+        shown = await read_round(place, transport=transport)
+        assert shown == terms_json(terms) | {"state": "OPEN"}
+        assert await read_round(place, terms.round_id, transport) == shown
+        with pytest.raises(Refusal, match="no such round here"):
+            await read_round(place, "never", transport)
+
+        known: Known = {}
+        other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+        ours = at.operator.deployment
+        entries = [
+            one.model_copy(update={"identity": other}) if one.role == "analyzer" else one for one in ours.services
+        ]
+        at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
+        (one,) = (await overview(at.operator, known))["rounds"]
+        assert one["terms"] is None
+        assert "signature" in one["problems"]["terms"]
+        file = place / "deployment.toml"
+        analyzer = ours.analyzer.identity
+        file.write_text(file.read_text().replace(analyzer, other))
+        with pytest.raises(SignatureError):
+            await read_round(place, transport=transport)
