@@ -15,16 +15,17 @@ from accountant.budgets import Budgets
 from accountant.certification import LOCAL, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import Kind, kind_of, plain
+from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 
-__all__ = ["Explanation", "Section", "Statement", "explain"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
 _MOST_LINES = 20
-_TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+"""What an error says of a document that cannot be explained."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    kind = kind_of(found.assumptions)
+    kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
     unknown = document.get("unknown_budget_epsilon")
@@ -142,7 +143,7 @@ def _document(given: object) -> Mapping[str, Any]:
     """The certificate's own document, also inside that of a result."""
     document = given.get("certificate", given) if isinstance(given, Mapping) else given
     if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
-        raise ValueError(f"the document is no certificate; {_TAKEN}")
+        raise ValueError(f"the document is no certificate; {TAKEN}")
     if document.get("granted") is False:
         raise ValueError(f"the round was refused, so that nothing is certified: {'; '.join(document['refusals'])}")
     return document
@@ -154,7 +155,7 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         return Certificate.from_json(document)
     try:
         lines = document["assumptions"]
-        kind = kind_of(lines)
+        kind = stated_randomizer(lines)
         return Certificate.from_json(
             {
                 **document,
@@ -181,10 +182,10 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
             }
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the document is no certificate ({error!r}); {_TAKEN}") from error
+        raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
 
 
-def _randomizer(certificate: Certificate, kind: Kind) -> Randomizer | None:
+def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:
     """What people ran, where the certificate's name for it and its statement say all of it."""
     try:
         candidate = as_randomizer(certificate.randomizer)
@@ -213,7 +214,7 @@ def _listed(statements: list[Statement]) -> tuple[str, ...]:
 
 
 def _about_one_person(
-    certificate: Certificate, document: Mapping[str, Any], kind: Kind | None, tiers: list[Statement]
+    certificate: Certificate, document: Mapping[str, Any], kind: StatedRandomizer | None, tiers: list[Statement]
 ) -> Section:
     secret = "which of two answers a person gave" if kind is None else kind.secret
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""

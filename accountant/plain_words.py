@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Kind", "kind_of", "plain"]
+__all__ = ["StatedRandomizer", "plain", "stated_randomizer"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class StatedRandomizer:
     """What people run.
 
     Attributes:
         stated: matches what `Randomizer.statement` says of it; its groups are parameters.
         template: `Randomizer.name`, in which parameters of the statement are to be filled in.
         secret: what an observer may want to find out about a person.
-        plain: the statement in a plain sentence.
+        does: what the person's device does, after "The device"; {whose} is "your" or "the person's".
     """
 
     stated: str
     template: str
     secret: str
-    plain: str
+    does: str
 
     def parameters(self, assumptions: Iterable[str]) -> dict[str, str]:
         """Returns what the statement among the assumptions says of it."""
@@ -41,82 +41,91 @@ class Kind:
         return self.template.format(**self.parameters(assumptions))
 
 
-def kind_of(assumptions: Iterable[str]) -> Kind | None:
+def stated_randomizer(assumptions: Iterable[str]) -> StatedRandomizer | None:
     """Returns what people run by the assumptions of a certificate; None where that is not known here."""
     lines = list(assumptions)
-    return next((kind for kind in _KINDS if any(re.match(kind.stated, line) for line in lines)), None)
+    return next((kind for kind in _STATED if any(re.match(kind.stated, line) for line in lines)), None)
+
+
+def does(name: str, whose: str, **parameters: object) -> str | None:
+    """Returns what a device does to an answer, in words that follow "The device"; None where that is not known here.
+
+    Args:
+        name: the field of `Question.mechanism`.
+        whose: "your", or "the person's".
+        parameters: "records", of a person whose records are hidden one by one.
+    """
+    known = (kind.does for kind in _STATED if kind.template.split("(")[0] == name)
+    return next((words.format(whose=whose, **parameters) for words in known), None)
 
 
 def plain(assumption: str) -> str:
     """Returns one assumption in a plain sentence; one that is not known here as it is."""
     for stated, sentence in _SENTENCES:
         if match := re.match(stated, assumption):
-            return sentence.format(**match.groupdict())
+            return sentence.format(**match.groupdict(), whose="the person's")
     return assumption
 
 
 _NUMBERS = "which of two numbers a person gave, however far apart they are"
 _ANSWERS = "which of two answers a person gave"
 _LATTICE = r"(?:, both on multiples of 1/(?P<lattice>\d+))?"
-_KINDS = (
-    Kind(
+_STATED = (
+    StatedRandomizer(
         "every honest client runs binary randomised response",
         "rr",
         "whether a person answered yes or no",
-        "The device of every honest person sends the true answer with a probability that follows from the person's own "
-        "budget, and the opposite otherwise.",
+        "sends {whose} true answer with a probability that follows from {whose} budget, and the opposite otherwise",
     ),
-    Kind(
+    StatedRandomizer(
         r"every honest client runs (?P<k>\d+)-ary randomised response",
         "krr(k={k})",
         _ANSWERS,
-        "The device of every honest person sends the true one of {k} answers with a probability that follows from the "
-        "person's own budget, and otherwise one of the others, all equally likely.",
+        "sends {whose} true answer with a probability that follows from {whose} budget, and otherwise one of "
+        "the others, all equally likely",
     ),
-    Kind(
+    StatedRandomizer(
         "every honest client clips its value, rounds it at random to one bit",
         "onebit",
         _NUMBERS,
-        "The device of every honest person rounds the number at random to one end of the range, and sends that end "
-        "with a probability that follows from the person's own budget, and the other end otherwise.",
+        "rounds {whose} number at random to one end of the range, and sends that end with a probability that "
+        "follows from {whose} budget, and the other end otherwise",
     ),
-    Kind(
+    StatedRandomizer(
         rf"every honest client adds Laplace noise of scale .* to a value in \[0, 1\]{_LATTICE}$",
         "laplace",
         _NUMBERS,
-        "The device of every honest person adds random (Laplace) noise to the number: the smaller the person's own "
-        "budget, the more.",
+        "adds random (Laplace) noise to {whose} number: the smaller {whose} budget, the more",
     ),
-    Kind(
+    StatedRandomizer(
         rf"every honest client adds Gaussian noise to a value in \[0, 1\]{_LATTICE}",
         "gaussian",
         _NUMBERS,
-        "The device of every honest person adds random (Gaussian) noise to the number: the smaller the person's own "
-        "budget, the more.",
+        "adds random (Gaussian) noise to {whose} number: the smaller {whose} budget, the more",
     ),
-    Kind(
+    StatedRandomizer(
         "every honest client reports a uniform point of the half sphere",
         "hemisphere(d=2)",  # the certificate is the same in every dimension
         "which of two contributions a person made",
-        "The device of every honest person sends a random direction: with a probability that follows from the person's "
-        "own budget on the side of the person's own direction, and otherwise on the opposite one.",
+        "sends a random direction: with a probability that follows from {whose} budget on the side of {whose} "
+        "own, and otherwise on the opposite one",
     ),
-    Kind(
+    StatedRandomizer(
         r"every honest client clips the vector of each of its records, of which it has at least (?P<records>\d+)",
         "gaussian_vector(d=1, records={records})",
         "which of two values ONE RECORD of a person had",
-        "The device of every honest person cuts every record's vector to a fixed length and adds random (Gaussian) "
-        "noise to their mean, enough to hide one record among {records}.",
+        "cuts what it computes from each of {whose} records to a fixed length, and adds random (Gaussian) "
+        "noise to the mean, enough to hide ONE RECORD among {records}, and not all of them",
     ),
-    Kind(
+    StatedRandomizer(
         r"every honest client draws its report from the declared table (?P<label>.*) of its own",
         "{label}",
         _ANSWERS,
-        "The device of every honest person draws what it sends from the declared table {label}.",
+        "draws what it sends from the declared table {label}",
     ),
 )
 _SENTENCES = (
-    *((kind.stated, kind.plain) for kind in _KINDS),
+    *((kind.stated, f"The device of every honest person {kind.does}.") for kind in _STATED),
     (
         "neighbouring data sets differ in the value of one user",
         "A person is in it with one answer. The promise is about that answer, while those of all others stay as they "
@@ -181,7 +190,7 @@ _SENTENCES = (
     ),
     (
         "no one who learns the answers watches the clients' connections",
-        "Nobody who learns the answers watches people's network connections, which show who is asked, and when.",
+        "No one who learns the answers watches people's network connections, which show who is asked, and when.",
     ),
     (
         r"an answer is passed on (?P<ms>\d+) ms after",

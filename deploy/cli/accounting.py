@@ -119,7 +119,7 @@ def _certificate_tables(result: Certificate, document: dict[str, Any], compare: 
 
 def explain(
     certificate: Annotated[
-        typer.FileText,
+        Path,
         typer.Argument(help="What 'certify --json' or 'round result --json' has printed; - for standard input."),
     ],
     as_json: Json = False,
@@ -127,17 +127,20 @@ def explain(
     """Say in plain language what a certificate promises, what that rests on, and what would make it better."""
     with plain_errors():
         import json
+        import sys
 
-        import accountant
+        from accountant.explanation import TAKEN
+        from accountant.explanation import explain as explained
         from deploy.show.text import sections_text
 
+        typed = certificate == Path("-")
+        printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
         try:
-            document = json.load(certificate)
+            document = json.loads(printed)
         except ValueError as error:
-            taken = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
-            raise ValueError(f"{certificate.name} cannot be read ({error}); {taken}") from error
-        explained = accountant.explain(document).to_json()
-        show(as_json, explained, sections_text(explained["sections"]))
+            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
+        said = explained(document).to_json()
+        show(as_json, said, sections_text(said["sections"]))
 
 
 def curve(

@@ -147,9 +147,7 @@ def _submit_one(
 def _way_out(code: str, *, has_key: bool) -> str:
     """Returns what a person can do who was not admitted."""
     if code == "UNKNOWN_CLIENT" and not has_key:
-        return (
-            "; without --key a new one was made, which nobody knows: give the key that is registered, or a --token-file"
-        )
+        return "; without --key a new one was made: give the key that is registered, or a --token-file"
     if code == "UNKNOWN_CLIENT":
         return "; send the operator the public key that 'croupier keygen --client' printed, or ask for a one-use token"
     return "; ask the operator for a new one" if code in ("UNKNOWN_TOKEN", "TOKEN_USED") else ""

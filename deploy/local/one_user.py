@@ -123,8 +123,7 @@ async def submit_one(
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
     deployment = read_deployment(directory)
-    if enrol:
-        Operator(directory, transport)  # before anything counts as spent: are its keys here?
+    operator = Operator(directory, transport) if enrol else None  # without its keys it ends here, with nothing spent
     private_key = await asyncio.to_thread(_read_key, key_file)
     public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     limits = await asyncio.to_thread(read_limits, _limits_file(directory))
@@ -150,8 +149,8 @@ async def submit_one(
             epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
             limits.check_round(terms, epsilon)
             outbox.begin(terms.round_id, user, epsilon, limits)
-            if enrol:
-                async with Operator(directory, transport) as operator:
+            if operator:
+                async with operator:
                     await operator.enrol([public_key])
             sealed, refused = await seal_with_tickets(accountant, terms, {user: participant})
             outbox.keep(terms.round_id, sealed)
@@ -168,8 +167,8 @@ async def submit_one(
                 raise ValueError(
                     f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent"
                 )
-            if enrol and sealed_before:
-                async with Operator(directory, transport) as operator:
+            if operator and sealed_before:
+                async with operator:
                     await operator.enrol([pb.Submission.FromString(kept).client_key])
             sent = (await send(channel, terms.round_id, {user: kept}))[user]
             if sent == pb.SUBMISSION_CODE_ACCEPTED:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
+from accountant.plain_words import does
 from accountant.results import percent, round_down, round_up
 from deploy.show.tables import counted
 from deploy.show.text import GLUE, sections_text, wrapped
@@ -109,25 +110,13 @@ _VALUES = {
     "hemisphere": "{dimension} numbers, computed from the person's data for the model {model}",
     "gaussian_vector": "{dimension} numbers, computed from the person's data for the model {model}",
 }
-_DOES = {
-    "rr": "sends your true answer with a probability that follows from your budget, and the opposite otherwise",
-    "krr": "sends your true answer with a probability that follows from your budget, and otherwise one of the others, "
-    "all equally likely",
-    "onebit": "rounds your number at random to one end of the range, and sends that end with a probability that "
-    "follows from your budget, and the other end otherwise",
-    "laplace": "adds random (Laplace) noise to your number: the smaller your budget, the more",
-    "gaussian": "adds random (Gaussian) noise to your number: the smaller your budget, the more",
-    "hemisphere": "sends a random direction: with a probability that follows from your budget on the side of your own, "
-    "and otherwise on the opposite one",
-    "gaussian_vector": "cuts what it computes from each of your records to a fixed length, and adds random (Gaussian) "
-    "noise to the mean, enough to hide ONE RECORD among {records_per_client}, and not all of yours",
-}
 
 
 def _does(terms: dict[str, Any]) -> str:
     """What happens to an answer before it leaves the device."""
     kind = terms["randomizer"]
-    return _DOES.get(kind, f"randomizes your answer ({kind}) with your budget").format(**terms["parameters"])
+    found = does(kind, "your", records=terms["parameters"].get("records_per_client"))
+    return found or f"randomizes your answer ({kind}) with your budget"
 
 
 def _values(terms: dict[str, Any]) -> str:
@@ -193,8 +182,9 @@ def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
         "Your budget",
         "You say how much you are ready to spend, and the largest of these budgets up to that is used. Smaller is more "
         f"noise. Suppose someone wants to tell which of two values {unit} had, both equally likely beforehand; "
-        "guessing is right 50 % of the time. If the round is released they are not right more often than this, and "
-        "afterwards the certificate says how much less it is for those who took part:",
+        "guessing is right 50 % of the time. If the round is released, they are not right more often than this; what "
+        "that rests on is the last line of 'Who may see what'. The certificate then says how much less it is for those "
+        "who took part:",
         points=points,
     )
 
@@ -251,6 +241,7 @@ def _sights(terms: dict[str, Any]) -> list[str]:
         "The accountant sees that you take part, and which budgets were used, but not by whom. It sees no answer.",
         "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
         f"Everybody sees the certificate, with how many people used each budget{rare}, {result}.",
-        f"This holds if {secret} secret in which order it passes messages on, and the accountant follows the rules. "
+        f"This, and the percentages of a released round, hold if {secret} secret in which order it passes messages on, "
+        "the accountant follows the rules, and no more of the other people are dishonest than it takes to be. "
         "Otherwise your own noise is left.",
     ]

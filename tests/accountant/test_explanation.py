@@ -17,7 +17,7 @@ from accountant.explanation import Explanation, explain
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import kind_of, plain
+from accountant.plain_words import plain, stated_randomizer
 from accountant.results import Certificate, percent, right_at_most, round_down, round_up
 from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
@@ -99,7 +99,7 @@ def test_every_assumption_has_a_plain_sentence(randomizer: Randomizer) -> None:
             assert sentence != line
             assert sentence.endswith(".")
             assert "{" not in sentence
-    kind = kind_of(certificates[0].assumptions)
+    kind = stated_randomizer(certificates[0].assumptions)
     assert kind is not None
     assert as_randomizer(kind.name(certificates[0].assumptions)).kind == randomizer.kind
 
