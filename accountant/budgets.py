@@ -57,20 +57,22 @@ class Budgets:
         if self.count.size == 0:
             raise ValueError("budgets are empty (0 users); they must hold at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)
-        total = sum(self.count.tolist())
+        small = int(self.count.max()) * self.count.size < 1 << 63
+        total = int(self.count.sum()) if small else sum(self.count.tolist())
         if total > MAX_USERS:
             raise ValueError(f"budgets hold {total} users; they must hold at most {MAX_USERS}")
-        if (self.local_delta == self.local_delta[0]).all():
-            order = np.argsort(self.local_epsilon)
+        if _all_equal(self.local_delta) and _all_equal(self.count):  # a million numbers are sorted faster by themselves
+            eps, delta, count = np.sort(self.local_epsilon), self.local_delta.copy(), self.count.copy()
         else:
             order = np.lexsort((self.local_delta, self.local_epsilon))
-        eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
+            eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
         new = np.empty(eps.size, dtype=bool)
         new[0] = True
         new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
-        starts = np.flatnonzero(new)
-        merged = np.add.reduceat(count, starts)
-        for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
+        if not new.all():
+            starts = np.flatnonzero(new)
+            eps, delta, count = eps[starts], delta[starts], np.add.reduceat(count, starts)
+        for name, value in (("local_epsilon", eps), ("local_delta", delta), ("count", count)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
 
@@ -240,6 +242,10 @@ def _check_row(local_epsilon: float, local_delta: float, count: int, where: str)
         raise ValueError(f"{where}: local delta is {local_delta!r}; it must be 0 <= delta < 1")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_USERS:
         raise ValueError(f"{where}: count is {count!r}; it must be an integer, 1 <= count <= {MAX_USERS}")
+
+
+def _all_equal(values: NDArray[Any]) -> bool:
+    return bool((values == values[0]).all())
 
 
 def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
