@@ -137,9 +137,9 @@ def privacy_loss_distribution(
     if not (math.isfinite(value_discretization_interval) and value_discretization_interval > 0):
         raise outside("value_discretization_interval", value_discretization_interval, "a finite number > 0")
     target = max(certificate.delta * 1e-3, LEAST_DELTA) if delta is None else delta
-    law, slack = ComposedProfile([_round(certificate)], target, value_discretization_interval).losses
-    lost = min(1.0, law.infinite + slack)
-    return PrivacyLossDistribution(DensePLDPmf(law.step, law.first, law.mass, lost, True))
+    pmf, slack = ComposedProfile([_round(certificate)], target, value_discretization_interval).losses
+    lost = min(1.0, pmf._infinity_mass + slack)
+    return PrivacyLossDistribution(DensePLDPmf(pmf._discretization, pmf._lower_loss, pmf._probs, lost, True))
 
 
 def _check(certificates: Sequence[Certificate]) -> None:

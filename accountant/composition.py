@@ -1,7 +1,7 @@
-"""Many rounds: the privacy profile of one round, composed by privacy loss distributions.
+"""Many rounds: the privacy profile of one round, composed by dp-accounting's privacy loss distributions.
 
 A profile bounds the hockey-stick divergence of one round in both directions. It is made into a dominating pair
-(pessimistic connect-the-dots), whose losses are added up. What is cut or rounded on the way is added. Proofs are in
+(pessimistic connect-the-dots), and the library composes that. What is cut or rounded on the way is added. Proofs are in
 docs/accounting.md, section 5. Which of two composed guarantees is the smaller is left to `certify`; what a client has
 spent over its life is left to the ledger.
 """
@@ -18,7 +18,6 @@ import numpy as np
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.numerics.binomial import Floats
 from accountant.numerics.fourier import STAGE
-from accountant.numerics.loss_law import LossLaw
 from accountant.ranges import check_count, check_epsilon, outside
 from accountant.results import round_up
 
@@ -31,7 +30,7 @@ POINTS = 128
 MAX_POINTS = 1 << 19
 """Rounds whose losses are very different share one grid, of at most about so many steps to the end of the largest."""
 TRUNCATION = 1e-15
-"""Mass that may be cut per composition: it is added to the mass at infinity, and once more for the rounding there."""
+"""Mass the library may cut per composition; it adds it to the mass at infinity itself, once, and we do once more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ class ComposedProfile:
     rounds: Sequence[Round]
     target: float
     step: float | None = None
-    _composed: LossLaw = field(init=False, repr=False)
+    _composed: Any = field(init=False, repr=False)
     _slack: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,14 +116,13 @@ class ComposedProfile:
         step = max(min(reach) / POINTS, longest / MAX_POINTS) if self.step is None else self.step
         if longest / step > 16 * MAX_POINTS:
             raise outside("step", step, f"at least {round_up(longest / (16 * MAX_POINTS), 3)} for these rounds")
-        composed: LossLaw | None = None
-        slack = 0.0
+        composed, slack = None, 0.0
         for part, far in zip(self.rounds, reach, strict=True):
             stride = max(1, round(far / step / POINTS))
-            law, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
-            composed = law if composed is None else composed.plus(law)
+            pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
+            composed = pmf if composed is None else composed.compose(pmf)
             slack += lost
-        if composed is not None and len(self.rounds) > 1:
+        if len(self.rounds) > 1:
             slack += _round_off(composed, len(self.rounds))
         object.__setattr__(self, "_composed", composed)
         object.__setattr__(self, "_slack", slack)
@@ -135,16 +133,25 @@ class ComposedProfile:
         return max(found.epsilon, 1e-9)
 
     @staticmethod
-    def _several(part: Round, step: float, points: int, stride: int) -> tuple[LossLaw, float]:
-        before = LossLaw.through(step, *profile_nodes(part.profile, step, points, stride))
+    def _several(part: Round, step: float, points: int, stride: int) -> tuple[Any, float]:
+        from dp_accounting.pld.pld_pmf import DensePLDPmf, create_pmf_pessimistic_connect_dots
+
+        multiples, values = profile_nodes(part.profile, step, points, stride)
+        sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
+        # As its to_dense_pmf, which asks a dictionary for every one of what may be a million points.
+        first = min(sparse._loss_probs)
+        dense = np.zeros(max(sparse._loss_probs) - first + 1)
+        dense[np.array([*sparse._loss_probs]) - first] = [*sparse._loss_probs.values()]
+        pmf = DensePLDPmf(step, first, dense, sparse._infinity_mass, pessimistic_estimate=True)
         if part.count == 1:
-            return before, 0.0
-        after = before.times(part.count, TRUNCATION)
+            return pmf, 0.0
+        before = pmf
+        after = pmf.self_compose(part.count, TRUNCATION)
         return after, TRUNCATION + max(_round_off(before, part.count + 1), _round_off(after, part.count + 1))
 
     @property
-    def losses(self) -> tuple[LossLaw, float]:
-        """The pessimistic law of the privacy loss, and what is to be added to every delta."""
+    def losses(self) -> tuple[Any, float]:
+        """The pessimistic law of the privacy loss, as dp-accounting has it, and what is to be added to every delta."""
         return self._composed, self._slack
 
     @property
@@ -157,7 +164,7 @@ class ComposedProfile:
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
-        value = self._composed.delta(epsilon)
+        value = float(self._composed.get_delta_for_epsilon(epsilon))
         return Bounded(min(1.0, max(0.0, value) + self._slack), min(1.0, self._slack))
 
     def guess(self, delta: float) -> float:
@@ -169,16 +176,17 @@ class ComposedProfile:
         lines = [line for part in self.rounds for line in part.profile.explain()]
         total = sum(part.count for part in self.rounds)
         lines.append(
-            f"{total} rounds composed: loss distribution of {self._composed.mass.size} points, "
-            f"mass at infinity {self._composed.infinite:.3g}, added for rounding {self._slack:.3g}"
+            f"{total} rounds composed: loss distribution of {self._composed.size} points, "
+            f"mass at infinity {self._composed._infinity_mass:.3g}, added for rounding {self._slack:.3g}"
         )
         return tuple(lines)
 
 
-def _round_off(law: LossLaw, transforms: int) -> float:
+def _round_off(pmf: Any, transforms: int) -> float:
     """A bound on the 1-norm of the error of `transforms` Fourier products: root of the length times the 2-norm.
 
     scipy chooses a length without prime factors above 11, to which STAGE applies (docs/accounting.md, section 3.1).
     """
-    length = 2 * law.mass.size + 2
-    return transforms * STAGE * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(law.mass))
+    probabilities = np.asarray(pmf._probs)
+    length = 2 * probabilities.size + 2
+    return transforms * STAGE * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(probabilities))
