@@ -94,6 +94,7 @@ class Code(enum.Enum):
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
+    CLUSTER_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service's cluster cannot do its work now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
 
