@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import pickle
 import ssl
 import threading
 import uuid
@@ -78,15 +79,18 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """One call as it travels.
+    """One call as it travels: function and arguments pickled, so that the scheduler passes them on as they are.
 
     Dask logs and keeps the arguments of a task that fails. This one shows none, and an error is an answer to it.
     """
 
     sources: Sources
     digest: str
-    work: Callable[..., Any]
-    args: tuple[Any, ...]
+    call: bytes
+
+    @classmethod
+    def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> _Job:
+        return cls(sources, sources.digest(), pickle.dumps((work, args)))
 
     def __repr__(self) -> str:
         return "<work of croupier>"
@@ -101,7 +105,8 @@ class _Job:
                 refusal="a worker would write to its disk; 'croupier cluster worker' starts one that does not"
             )
         try:
-            return _Answer(self.work(*self.args))
+            work, args = pickle.loads(self.call)  # noqa: S301 (from a side that has shown its certificate)
+            return _Answer(work(*args))
         except Exception as error:  # noqa: BLE001 (whatever it was, its place is with the caller)
             return _Answer(error=error)
 
@@ -185,7 +190,7 @@ class ClusterExecutor(Executor):
         return future
 
     async def _run(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        job = _Job(self._sources, self._sources.digest(), work, args)
+        job = _Job.of(self._sources, work, args)
         client = await self._connected()
         try:
             answer: _Answer = await client.submit(job, key=f"croupier-{uuid.uuid4().hex}", pure=False)

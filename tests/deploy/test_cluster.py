@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.bench.cluster import _envelopes, _on
 from deploy.local.cluster import LocalCluster, local_cluster
 from deploy.operator.keys import make_cluster_keys
 from protocol.errors import Code, Refusal
@@ -81,6 +82,16 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
     assert there == here
     kept = {room: sorted(one.name for one in (tmp_path / room / "points").iterdir()) for room in ("there", "here")}
     assert kept["there"] == kept["here"]
+
+
+def test_what_an_envelope_costs_is_measured_where_it_is_spent(cluster: LocalCluster) -> None:
+    work, envelopes = _envelopes(1500)
+    found = asyncio.run(_on(cluster, work, envelopes))
+    assert all(cost > 0 for name, cost in found.items() if not name.startswith("scheduler"))  # that has 10 ms steps
+    assert found["workers_cpu_s_per_item"] > found["own_cpu_s_per_item"]
+    assert "must be at least 1" in refused("lab", "bench-cluster", "--workers", "2,0")
+    assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")
+    assert "whole numbers" in refused("lab", "bench-cluster", "--workers", "many")
 
 
 def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(

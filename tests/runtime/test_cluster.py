@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from deploy.node.cluster import run_scheduler, run_workers
 from deploy.node.extras import missing_library
 from deploy.operator.keys import make_cluster_keys
+from deploy.operator.rounds import Operator
+from protocol.v1 import services_pb2 as rpc
 from runtime.cluster import _KEPT_IN_MEMORY, Cluster, Sources, _Job
+from tests.support import BIT, settings
+from tests.support.rounds import WAIT_S, people, table
 
 KEY = b"a round's private key, 32 bytes."
 SOURCES = Sources()
@@ -30,7 +36,7 @@ def fails(key: bytes) -> None:
 
 def test_neither_a_call_nor_its_error_shows_what_it_was_called_with() -> None:
     """Dask logs the task that has failed, arguments and all; so no task fails, and none shows its arguments."""
-    job = pickle.loads(pickle.dumps(_Job(SOURCES, SOURCES.digest(), fails, (KEY,))))
+    job = pickle.loads(pickle.dumps(_Job.of(SOURCES, fails, (KEY,))))
     assert repr(job) == str(job) == "<work of croupier>"
     with dask.config.set(IN_MEMORY):
         answer = job()
@@ -38,16 +44,16 @@ def test_neither_a_call_nor_its_error_shows_what_it_was_called_with() -> None:
     assert KEY.decode() not in repr(answer)
 
 
-def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing() -> None:
-    done: list[int] = []
+def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing(tmp_path: Path) -> None:
+    job = _Job.of(SOURCES, Path.touch, (tmp_path / "done",))
     with dask.config.set(IN_MEMORY):
-        assert "another version" in _Job(SOURCES, "0" * 64, done.append, (1,))().refusal
+        assert "another version" in replace(job, digest="0" * 64)().refusal
         for setting in _KEPT_IN_MEMORY:
             with dask.config.set({setting: 0.6}):
-                assert "write to its disk" in _Job(SOURCES, SOURCES.digest(), done.append, (1,))().refusal
-        assert not done
-        assert _Job(SOURCES, SOURCES.digest(), done.append, (1,))() == (None, None, "")
-    assert done == [1]
+                assert "write to its disk" in job().refusal
+        assert not (tmp_path / "done").exists()
+        assert job() == (None, None, "")
+    assert (tmp_path / "done").exists()
 
 
 def test_the_digest_is_of_all_sources_and_libraries() -> None:
@@ -92,8 +98,10 @@ def test_what_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path)
 def test_an_executor_takes_nothing_after_it_is_shut_down(tmp_path: Path) -> None:
     make_cluster_keys(tmp_path)
     executor = Cluster.of("tls://127.0.0.1:1", tmp_path).executor()
+    waiting = executor.submit(len, b"")
+    executor.shutdown(cancel_futures=True)
     executor.shutdown()
-    executor.shutdown()
+    assert waiting.cancelled()
     with pytest.raises(RuntimeError, match="until it is shut down"):
         executor.submit(len, b"")
 
@@ -110,3 +118,31 @@ def test_a_service_without_a_cluster_does_not_load_it() -> None:
     program = "import sys, deploy.node.serve, shuffler.service; print({'dask', 'distributed'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.asyncio
+async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.05)
+
+    def settings_of(name: str) -> str:
+        make_cluster_keys(tmp_path / "deployment" / name / "cluster")
+        return 'scheduler = "tls://127.0.0.1:1"\n' if name == "shuffler-1" else ""
+
+    async with table(tmp_path, 1, settings_of=settings_of) as laid:
+        terms = await laid.operator.open_round(settings())
+        report = await laid.submit(terms, people(BIT, 20, seed=1))
+        assert report.accepted == 20
+        await laid.operator.close_round(terms.round_id)
+        said = ""
+        async with asyncio.timeout(WAIT_S):
+            while "tls://127.0.0.1:1 is out of reach" not in said:
+                await asyncio.sleep(0.02)
+                said = await problem(laid.operator, terms.round_id)
+
+
+async def problem(operator: Operator, round_id: str) -> str:
+    """What hop 1 says of a round."""
+    answers = [one for one in await operator.status(round_id) if isinstance(one, rpc.StatusResponse)]
+    return next(one.rounds[0].problem for one in answers if one.service == "shuffler-1")
