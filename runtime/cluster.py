@@ -210,6 +210,8 @@ class ClusterExecutor(Executor):
 
     async def _connected(self) -> Any:
         async with self._connecting:
+            if self._client is not None and self._client.status != "running":  # lost while there was nothing to do
+                await self._disconnect(self._client)
             if self._client is None:
                 self._client = await self._connect()
             return self._client

@@ -26,7 +26,7 @@ from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
-from runtime.cluster import Cluster
+from runtime.cluster import Cluster, Sources
 from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
@@ -56,6 +56,12 @@ def _role(setup: ServiceSetup) -> RoundService:
     from analyzer.service import AnalyzerService
 
     return AnalyzerService(setup)
+
+
+def _sources(role: str) -> Sources:
+    """Returns what a cluster of a role must have in common with the service."""
+    numeric = ("dp-accounting", "numpy", "scipy") if role == "accountant" else ()
+    return Sources(libraries=(*Sources().libraries, *numeric))
 
 
 class RunningService:
@@ -98,7 +104,7 @@ class RunningService:
             self._cluster = None
             if settings.scheduler:
                 there = Cluster.of(settings.scheduler, directory / name / CLUSTER_DIRECTORY)
-                self._cluster = WorkerPool(executor=there.executor())
+                self._cluster = WorkerPool(executor=there.executor(_sources(entry.role)))
                 undo.callback(self._cluster.close)
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)

@@ -22,7 +22,7 @@ from deploy.local.cluster import LocalCluster, local_cluster
 from deploy.operator.keys import make_cluster_keys
 from protocol.errors import Code, Refusal
 from runtime.cluster import Cluster
-from tests.deploy.killed_once import records_unless_first, wait_until
+from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.deploy.test_messages import refused
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process
@@ -84,7 +84,10 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
     assert kept["there"] == kept["here"]
 
 
-def test_what_an_envelope_costs_is_measured_where_it_is_spent(cluster: LocalCluster) -> None:
+def test_what_an_envelope_costs_is_measured_where_it_is_spent(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.bench.cluster._EMPTY_JOBS", 20)
     work, envelopes = _envelopes(1500)
     found = asyncio.run(_on(cluster, work, envelopes))
     assert all(cost > 0 for name, cost in found.items() if not name.startswith("scheduler"))  # that has 10 ms steps
@@ -98,10 +101,14 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.5)
-    with Cluster.of(cluster.address, cluster.certificates).executor() as executor:
-        assert executor.submit(len, b"abc").result(WAIT_S) == 3
+    there = Cluster.of(cluster.address, cluster.certificates)
+    with there.executor() as executor, there.executor() as idle:
+        assert executor.submit(len, b"abc").result(WAIT_S) == idle.submit(len, b"abc").result(WAIT_S) == 3
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 1, 0).result(WAIT_S)
+        with pytest.raises(Refusal) as own:
+            executor.submit(refuse, "a batch").result(WAIT_S)
+        assert (own.value.code, own.value.hint) == (Code.BAD_BATCH, "a batch")
         make_cluster_keys(tmp_path / "other")
         with (
             Cluster.of(cluster.address, tmp_path / "other").executor() as stranger,
@@ -117,6 +124,8 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
         assert lost.value.code.may_pass
         with pytest.raises(Refusal, match="is out of reach"):
             executor.submit(len, b"abc").result(WAIT_S)
+        with pytest.raises(Refusal, match=r"is out of reach|has been lost"):  # it may not have noticed yet
+            idle.submit(len, b"abc").result(WAIT_S)
         (tmp_path / "released").touch()
 
 

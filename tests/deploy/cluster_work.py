@@ -1,4 +1,4 @@
-"""Work that takes its worker along, once; in a file of its own, because workers import it."""
+"""Work that takes its worker along once, waits, or fails; in a file of its own, because workers import it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from protocol.errors import Code, Refusal
 from runtime.tasks import LaneWork, records_of
 
 
@@ -19,6 +20,10 @@ def records_unless_first(place: Path, lane_work: LaneWork, items: list[bytes]) -
         return records_of(lane_work, items)
     wait_until(place / "released")
     return []
+
+
+def refuse(hint: str) -> None:
+    raise Refusal(Code.BAD_BATCH, hint)
 
 
 def wait_until(file: Path) -> None:
