@@ -11,18 +11,19 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+
+from deploy.operator.keys import free_addresses
 
 __all__ = ["Server", "postgresql_server"]
 
@@ -74,13 +75,6 @@ def _other_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @contextmanager
 def postgresql_server() -> Iterator[Server]:
     """Yields a server; skips the test, with the reason, where there is none to be had."""
@@ -105,7 +99,7 @@ def postgresql_server() -> Iterator[Server]:
 
 @contextmanager
 def _running(binaries: Path, directory: Path, who: dict[str, Any]) -> Iterator[Server]:
-    password, port = secrets.token_hex(16), _free_port()
+    password, port = secrets.token_hex(16), free_addresses(1)[0].rpartition(":")[2]
     (directory / "password").write_text(password)
     data, log = directory / "data", directory / "log"
     settings = ["-E", "UTF8", "--locale", "C.UTF-8", "-U", "tester", "-A", "scram-sha-256", "--no-sync"]

@@ -12,8 +12,9 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+_PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -160,12 +162,21 @@ def make_collector_key(path: Path, suite: str) -> Path:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Returns loopback addresses with ports that were free a moment ago."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    """Returns loopback addresses with ports that were free a moment ago, and that no outgoing connection is given.
+
+    Raises:
+        RuntimeError: fewer than `count` of those ports are free.
+    """
+    found: list[str] = []
+    for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(found) == count:
+            break
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            found.append(f"127.0.0.1:{port}")
+    if len(found) < count:
+        raise RuntimeError(f"{count} free ports are needed, and of {_PORTS.start}–{_PORTS.stop - 1} {len(found)} are")
+    return found
 
 
 def write_secret(path: Path, content: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.directory import read_deployment
 from deploy.local.processes import LocalDeployment
-from deploy.operator.keys import make_deployment, write_deployment
+from deploy.operator.keys import free_addresses, make_deployment, write_deployment
 from protocol.errors import Refusal
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -76,6 +76,17 @@ def place(tmp_path: Path) -> Iterator[Path]:
     make_deployment(tmp_path / "d", "local", 1)
     yield tmp_path / "d"
     LocalDeployment(tmp_path / "d").down()
+
+
+def test_no_port_is_chosen_that_an_outgoing_connection_may_be_given() -> None:
+    """Reproduction: one was, between the choice and the start of the service, which then did not start."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text().split()[0]) if given.exists() else 49152
+    chosen = free_addresses(100)
+    assert len(set(chosen)) == 100
+    assert all(int(one.rpartition(":")[2]) < first for one in chosen)
+    with pytest.raises(RuntimeError, match="40000 free ports are needed"):
+        free_addresses(40_000)
 
 
 @pytest.mark.processes
