@@ -19,7 +19,7 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
-	@echo "make bench   how long certificates take; throughput against the number of users"
+	@echo "make bench   how long certificates take; throughput against the number of users; a cluster"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
 # then; pip would compile every file (of torch alone 22 s of CPU).
@@ -35,9 +35,11 @@ demo: $(VENV)/.installed-demo
 train: $(VENV)/.installed-sgd
 	$(BIN)/croupier train $(ARGS)
 
-bench: $(VENV)/.installed-demo
+bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-accountant
 	$(BIN)/croupier bench
+	$(BIN)/croupier lab bench-cluster
+	$(BIN)/croupier lab capacity
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)

@@ -235,7 +235,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
         work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
         async for page in self._accepted(terms):
-            yield await self.pool.map_chunks(work, [sealed for _, sealed in page])
+            yield await (self.cluster or self.pool).map_chunks(work, [sealed for _, sealed in page])
 
     # ------------------------------------------------------------- sequential rounds
 

@@ -13,7 +13,9 @@ peer may read is that message and the `hint`, which holds only the caller's own 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
@@ -94,6 +96,7 @@ class Code(enum.Enum):
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
+    CLUSTER_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service's cluster cannot do its work now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
 
@@ -122,6 +125,10 @@ class Refusal(CroupierError):
         self.hint = hint
         self.log_only = log_only
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Callable[..., Refusal], tuple[Code, str]]:
+        """A worker's refusal arrives as it was, with code and all."""
+        return partial(Refusal, log_only=self.log_only, retry_after_s=self.retry_after_s), (self.code, self.hint)
 
     def details(self) -> str:
         """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""

@@ -14,6 +14,8 @@ import abc
 import asyncio
 import logging
 import os
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
@@ -26,15 +28,18 @@ from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup, Stopwatch
+from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
 from runtime.tasks import HASH_BYTES, LaneWork, Record, records_of
 from runtime.transaction import Transaction
 
-__all__ = ["Opening"]
+__all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
 
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
-_ITEMS_AT_ONCE = 250
+ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 250, 1000
+"""So many are one job: 10 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
+_PAGES_ON_A_CLUSTER = 16
+"""So many pages of chunks are opened side by side there; one keeps the processes of this machine busy."""
 
 
 class _Shelf:
@@ -57,6 +62,8 @@ class Opening(RoundDriver):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
+        self._pages_at_once = 1 if setup.cluster is None else _PAGES_ON_A_CLUSTER
+        self._opened_until = 0.0
         self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
 
     @abc.abstractmethod
@@ -94,9 +101,21 @@ class Opening(RoundDriver):
 
     async def _open_behind(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None) -> None:
         """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
-        while page := await self._next_unopened(terms, lane, after):
-            await self._open_page(terms, lane, page)
-            after = page[-1][0]
+        under_way: deque[asyncio.Task[None]] = deque()
+        try:
+            while True:
+                page = await self._next_unopened(terms, lane, after)
+                if page:
+                    after = page[-1][0]
+                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                elif not under_way:
+                    return
+                if not page or len(under_way) == self._pages_at_once:
+                    await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _next_unopened(
         self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
@@ -104,7 +123,7 @@ class Opening(RoundDriver):
         return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
 
     async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
-        watch = Stopwatch()
+        started = time.perf_counter()
         keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:  # forgotten meanwhile
             return
@@ -112,7 +131,8 @@ class Opening(RoundDriver):
         shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
         chunks = [unpack(chunk, lane_work.arriving_size) for _, chunk in page]
         items = [item for chunk in chunks for item in chunk]
-        records, cpu_s = await self.pool.map_chunks(partial(records_of, lane_work), items, _ITEMS_AT_ONCE)
+        pool, at_once = (self.cluster, ITEMS_ON_A_CLUSTER) if self.cluster else (self.pool, ITEMS_AT_ONCE)
+        records, cpu_s = await pool.map_chunks(partial(records_of, lane_work), items, at_once)
         opened, start = [], 0
         for (index, _), chunk in zip(page, chunks, strict=True):
             opened.append((index, shelf.put(index, b"".join(records[start : start + len(chunk)]))))
@@ -121,10 +141,12 @@ class Opening(RoundDriver):
         def keep(tx: Transaction) -> None:
             for index, content in opened:
                 tx.put_opened(terms.round_id, lane, index, content)
-            tx.add_cost(terms.round_id, "open", watch.read()[0], cpu_s)
+            now = time.perf_counter()  # what was opened beside another page, or lane, took no time of its own
+            tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
+            self._opened_until = now
 
         await self.store.run("keep what was opened", keep)
-        self.metrics.stage("open", watch.read()[0])
+        self.metrics.stage("open", time.perf_counter() - started)
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, so many at a time."""

@@ -17,7 +17,7 @@ from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_lay
 __all__ = ["check_reports", "evaluate_both", "open_budgets"]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # for tickets that are given, few at a time; a worker that checks them forgets the key
 def _issuer(seed: bytes, lane: pb.Lane.ValueType) -> TicketIssuer:
     return TicketIssuer(seed, lane)
 
@@ -50,7 +50,7 @@ def open_budgets(
     ciphertexts: list[bytes],
 ) -> list[tuple[int, bytes]]:
     """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
-    issuer = _issuer(seed, pb.LANE_PARAMETER)
+    issuer = TicketIssuer(seed, pb.LANE_PARAMETER)
     found: list[tuple[int, bytes]] = []
     for status, plaintext in open_layer(suite, private_key, label, plain_size, ciphertexts):
         if status == OPENED:
@@ -64,7 +64,7 @@ def open_budgets(
 
 def check_reports(seed: bytes, manifest_hash: bytes, items: list[bytes]) -> list[tuple[int, bytes]]:
     """Returns for each item whether its ticket is valid, and the hash that it is about."""
-    issuer = _issuer(seed, pb.LANE_REPORT)
+    issuer = TicketIssuer(seed, pb.LANE_REPORT)
     found: list[tuple[int, bytes]] = []
     for item in items:
         name, ticket = item[:HASH_BYTES], item[HASH_BYTES:]

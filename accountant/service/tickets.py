@@ -7,12 +7,14 @@ opened here, and of the reports their hashes, which the analyzer hands in while 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from accountant.service.checking import check_reports, evaluate_both, open_budgets
+from protocol.batches import digest_of_hashes
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
@@ -55,13 +57,15 @@ class ReportsFound:
     """The reports of a round that have a ticket.
 
     Attributes:
-        hashes: SHA-256 of each report's ciphertext under the release key, sorted.
+        number: how many they are.
+        digest: names the multiset of their hashes, SHA-256 of each report's ciphertext under the release key.
         rejected: the hashes that the analyzer handed in and that have no ticket, sorted.
         num_items: how many items the analyzer handed in: one for everything that it received.
         dropped: how many of them were left out, by reason.
     """
 
-    hashes: list[bytes]
+    number: int
+    digest: bytes
     rejected: list[bytes]
     num_items: int
     dropped: dict[str, int]
@@ -227,7 +231,8 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
             _REASONS[NO_TICKET]: len(bad),
             _REPEATED: num_items - unopened - len(good) - len(bad),
         }
-        return ReportsFound(sorted(good), sorted(bad), num_items, dropped)
+        digest = await asyncio.to_thread(lambda: digest_of_hashes(sorted(good)))
+        return ReportsFound(len(good), digest, sorted(bad), num_items, dropped)
 
 
 def _seeds(keys: Mapping[str, KeyPair]) -> dict[pb.Lane.ValueType, bytes]:

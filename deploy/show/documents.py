@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "certificate_json",
+    "part_of_page",
     "plan_json",
     "publication_json",
     "round_json",
@@ -30,6 +31,7 @@ __all__ = [
     "status_json",
     "terms_json",
     "write_json",
+    "write_part",
 ]
 
 _MOST_BUDGETS = 1000
@@ -287,3 +289,23 @@ def write_json(file: Path, document: Any) -> None:
     """Writes a document to a file, whose directory is made if need be."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def part_of_page(page: Path, part: str) -> tuple[str, str, str]:
+    """Returns what stands in a Markdown page before, between and after the comments of a part.
+
+    Raises:
+        ValueError: the page does not have them.
+    """
+    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- {part} -->", f"<!-- end of {part} -->"
+    if begin not in text or end not in text:
+        raise ValueError(f"{page} must have {begin} and {end}; what is measured is written between them")
+    before, _, rest = text.partition(begin)
+    inside, _, after = rest.partition(end)
+    return before + begin, inside, end + after
+
+
+def write_part(page: Path, part: str, lines: Sequence[str]) -> None:
+    """Writes lines between the comments of a part."""
+    before, _, after = part_of_page(page, part)
+    page.write_text(f"{before}\n{chr(10).join(lines)}{after}", encoding="utf-8")

@@ -95,6 +95,7 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
         ('store = "mysql://x"', "store"),
         ('listen = "7001"', "listen"),
         ("workers = 0", "workers"),
+        ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
     ],
