@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from deploy.directory import DEPLOYMENT_FILE
 from protocol.collector import collector_key_lines
-from protocol.deployment import OPERATOR, Deployment
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from runtime.service_directory import seal_key
 
