@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test faults fuzz hunt check docs protos bench clean
+.PHONY: help demo train test faults fuzz hunt check docs protos vectors bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -19,6 +19,7 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
+	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make bench   how long certificates take; throughput against the number of users"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need.
@@ -65,6 +66,9 @@ docs: $(VENV)/.installed-docs
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh
+
+vectors: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.another_client
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -51,7 +51,7 @@ class ResultValue:
     """One number of a result.
 
     Attributes:
-        label: the category, for a histogram; else what the number is.
+        label: the category, for a histogram; empty for a share or mean.
         estimate: unbiased; may lie outside the possible range, where noise has carried it.
         projected: the nearest possible value.
         standard_error: of the estimate, by the noise alone.
