@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from accountant.results import Grade, Guarantee
+from accountant.results import Grade, Guarantee, round_up
+from accountant.rich_display import folded_list, html_table, paragraph
 from client.published import publication_json
 from protocol.errors import NotCertifiedError
 from protocol.v1 import messages_pb2 as pb
@@ -86,6 +87,40 @@ class RoundResult:
     guarantee: Guarantee
     sealed: bool
     document: dict[str, Any] = field(repr=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each value: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "label": one.label,
+                "estimate": one.estimate,
+                "standard_error": one.standard_error,
+                "low": one.confidence_interval[0],
+                "high": one.confidence_interval[1],
+            }
+            for one in self.values
+        ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the values as a table, and the guarantee with what it rests on."""
+        level = f"{100 * self.confidence_level:g} % interval"
+        rows = [
+            ({"": one.label} if one.label else {})
+            | {
+                "estimate": f"{one.estimate:.4g} ± {one.standard_error:.2g}",
+                level: f"{one.confidence_interval[0]:.4g} .. {one.confidence_interval[1]:.4g}",
+            }
+            for one in self.values
+        ]
+        told = self.guarantee
+        said = f"{told.grade} ε = {round_up(told.epsilon)} at δ = {round_up(told.delta)}, for the largest budget"
+        sealed = paragraph("The values are sealed to their collector.") if self.sealed else ""
+        return (
+            html_table(f"Round {self.round_id}: {self.num_reports:,} reports", rows)
+            + sealed
+            + paragraph(said)
+            + folded_list("This holds if", told.assumptions)
+        )
 
     @classmethod
     def read(cls, publication: pb.Publication, certificate: pb.Certificate) -> Self:
