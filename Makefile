@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test faults fuzz hunt check docs protos vectors bench clean
+.PHONY: help demo train test faults fuzz hunt check docs protos vectors node bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make vectors make the golden vectors for clients in other languages again"
+	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
 	@echo "make bench   how long certificates take; throughput against the number of users"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
@@ -79,6 +80,10 @@ protos: $(VENV)/.installed-dev
 
 vectors: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.another_client
+
+node: $(VENV)/.installed-dev
+	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m tests.another_client.node
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
