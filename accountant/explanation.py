@@ -18,6 +18,7 @@ from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
+from accountant.rich_display import html_sections
 
 __all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain"]
 
@@ -96,6 +97,10 @@ class Explanation:
                 for one in self.sections
             ],
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sections."""
+        return html_sections((one.title, one.paragraphs, one.points) for one in self.sections)
 
 
 def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:

@@ -41,12 +41,12 @@ async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_i
 
 
 async def fetch_round(
-    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = ""
+    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "", patience_s: float = _PATIENCE_S
 ) -> tuple[RoundTerms, pb.RoundState.ValueType]:
     """Returns the verified terms of a round, and the state that hop 1 says it is in; see `fetch_terms`."""
     stub = stubs.ShufflerStub(channel)
     request = rpc.GetRoundRequest(round_id=round_id)
-    answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+    answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=patience_s)
     terms = accept_manifest(answer.manifest, deployment)
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")

@@ -41,8 +41,8 @@ def keygen(
 ) -> None:
     """Make the keys of a deployment, or one client's or collector's key."""
     with plain_errors():
-        from deploy.directory import DEPLOYMENT_FILE
         from deploy.operator.keys import make_client_key, make_collector_key, make_deployment
+        from protocol.deployment import DEPLOYMENT_FILE
 
         if client is not None:
             public = make_client_key(client)
@@ -68,8 +68,8 @@ def rotate(
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
     with plain_errors():
-        from deploy.directory import DEPLOYMENT_FILE
         from deploy.operator import rotation
+        from protocol.deployment import DEPLOYMENT_FILE
 
         if activate and retire:
             raise ValueError("activate and retire are two steps; give one at a time")

@@ -231,8 +231,8 @@ def round_result(
     with plain_errors():
         import asyncio
 
+        from client.published import publication_json
         from deploy.operator.rounds import open_published, published_result
-        from deploy.show.documents import publication_json
         from deploy.show.tables import certificate_table, clamping_line, estimates_table, merging_line
 
         publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
 from deploy.local.population import ParticipantFile, guess_question, read_population
 from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
-from deploy.show.documents import publication_json
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question

@@ -10,11 +10,11 @@ import datetime
 import json
 import os
 import re
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from deploy.directory import DEPLOYMENT_FILE
 from protocol.collector import collector_key_lines
-from protocol.deployment import OPERATOR, Deployment
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from runtime.cluster import AUTHORITY_FILE, certificate_files
 from runtime.service_directory import seal_key
@@ -168,7 +167,8 @@ def free_addresses(count: int) -> list[str]:
         RuntimeError: fewer than `count` of those ports are free.
     """
     found: list[str] = []
-    for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+    start = secrets.randbelow(len(_PORTS))
+    for port in (*_PORTS[start:], *_PORTS[:start]):
         if len(found) == count:
             break
         with suppress(OSError), socket.socket() as one:

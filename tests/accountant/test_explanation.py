@@ -20,8 +20,8 @@ from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import plain, stated_randomizer
 from accountant.results import Certificate, percent, right_at_most, round_down, round_up
 from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
+from client.published import certificate_json
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
-from deploy.show.documents import certificate_json
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
 from protocol.questions import Question
