@@ -22,7 +22,7 @@ from deploy.operator.rounds import Operator
 from deploy.show.documents import state_name, terms_json
 from protocol.questions import choose_budget
 from protocol.v1 import messages_pb2 as pb
-from runtime.transport import TLS, Transport, public_channel
+from runtime.transport import TLS, Transport
 
 __all__ = ["ALREADY_ANSWERED", "Answered", "own_limits", "read_round", "submit_one", "verify_inclusion"]
 
@@ -200,7 +200,9 @@ def _name(code: pb.SubmissionCode.ValueType) -> str:
     return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
 
 
-async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:
+async def verify_inclusion(
+    directory: Path, round_id: str, transport: Transport = TLS
+) -> tuple[int, dict[str, list[str]]]:
     """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
 
     Raises:
@@ -215,7 +217,10 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[st
     if not hashes_of:
         kept = f"in the last {KEPT_DAYS} days"
         raise ValueError(f"nothing was submitted from {directory} in round {round_id!r} {kept}")
-    async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
+    async with (
+        transport.public_channel(deployment.shufflers[0]) as first,
+        transport.public_channel(deployment.analyzer) as analyzer,
+    ):
         terms = await fetch_terms(first, deployment, round_id)
         _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
         chain = certified_chain(certificate, terms, deployment)

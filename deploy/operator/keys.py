@@ -29,6 +29,7 @@ from protocol.envelope import MAX_HOPS
 from runtime.service_directory import seal_key
 
 __all__ = [
+    "VALID_BEFORE",
     "free_addresses",
     "make_client_key",
     "make_collector_key",
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+VALID_BEFORE = datetime.timedelta(days=1)
+"""So long before it is made a certificate is valid: clocks differ."""
 _PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
 _USAGE = x509.KeyUsage(  # of a leaf: it signs no other certificate
     digital_signature=True,
@@ -216,7 +219,7 @@ def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = ""
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_before(now - VALID_BEFORE)
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
