@@ -73,7 +73,7 @@ def demo(
                 show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
 
             if open_page:
-                serve_page(local.directory, work=play)
+                serve_page(local.directory, work=play, open_page=True)
             else:
                 asyncio.run(play())
 

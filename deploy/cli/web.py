@@ -55,7 +55,7 @@ def serve_page(
     *,
     key: Path | None = None,
     work: Callable[[], Awaitable[None]] | None = None,
-    open_page: bool = True,
+    open_page: bool = False,
     as_json: bool = False,
 ) -> None:
     """Serves the page of a deployment until Ctrl-C, on any free loopback port if not said where.

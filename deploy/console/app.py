@@ -238,9 +238,9 @@ class _Pages:
     async def answer(self, request: Request) -> Response:
         """The form, and what became of an answer."""
         round_id = request.path_params["round_id"]
-        terms = await self._source.terms(round_id)
         if not self._where.on_loopback:
             raise HTTPException(403, "answers are taken on the person's own machine alone: run croupier console there")
+        terms = await self._source.terms(round_id)
         if terms["randomizer"] not in _WRITTEN:
             raise HTTPException(404, "people do not write down an answer to this round; a program computes it")
         if request.method == "GET":
@@ -299,7 +299,7 @@ class _Pages:
         round_id = request.path_params["round_id"]
         try:
             async with asyncio.timeout(60.0):
-                sent, missing = await verify_inclusion(self._source.directory, round_id, self._source.transport)
+                sent, missing = await verify_inclusion(self._source.directory, round_id, self._source.transport, 1.0)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise

@@ -12,7 +12,7 @@ import uvicorn
 
 from deploy.console.app import make_app
 from deploy.console.guard import Listening
-from deploy.console.source import Source
+from deploy.console.source import EVERY_S, Source
 from runtime.transport import TLS, Transport, listening_at
 
 __all__ = ["ConsoleServer", "serve"]
@@ -21,13 +21,27 @@ __all__ = ["ConsoleServer", "serve"]
 class ConsoleServer(uvicorn.Server):
     """An HTTP server whose streams end with it. Nothing of a request is logged."""
 
-    def __init__(self, directory: Path, where: Listening, key: Path | None = None, transport: Transport = TLS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        where: Listening,
+        key: Path | None = None,
+        transport: Transport = TLS,
+        every_s: float = EVERY_S,
+    ) -> None:
         """Listens, and does not serve yet.
+
+        Args:
+            directory: of the deployment.
+            where: to listen.
+            key: see `make_app`.
+            transport: how services are reached.
+            every_s: see `Source`.
 
         Raises:
             ValueError: the directory has no deployment, or nothing can listen there.
         """
-        self._source = Source(directory, transport)
+        self._source = Source(directory, transport, every_s)
         secured = {"ssl_certfile": where.certificate, "ssl_keyfile": where.key} if not where.on_loopback else {}
         super().__init__(
             uvicorn.Config(

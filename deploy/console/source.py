@@ -27,9 +27,9 @@ from deploy.show.documents import publication_json
 from protocol.deployment import OPERATOR, ServiceEntry
 from runtime.transport import TLS, Transport
 
-__all__ = ["FinishedRound", "Source"]
+__all__ = ["EVERY_S", "FinishedRound", "Source"]
 
-_EVERY_S = 1.0
+EVERY_S = 1.0
 _LOOKS = 12
 """Rates are those since so many looks ago."""
 _PATIENCE_S, _FOR_A_RESULT_S = 5.0, 1.0
@@ -52,7 +52,7 @@ class FinishedRound:
 class Source:
     """A deployment that is looked at. Use as an async context manager."""
 
-    def __init__(self, directory: Path, transport: Transport = TLS, every_s: float = _EVERY_S) -> None:
+    def __init__(self, directory: Path, transport: Transport = TLS, every_s: float = EVERY_S) -> None:
         """Reads the deployment, and the operator's secrets where they are.
 
         Args:

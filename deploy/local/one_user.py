@@ -201,9 +201,15 @@ def _name(code: pb.SubmissionCode.ValueType) -> str:
 
 
 async def verify_inclusion(
-    directory: Path, round_id: str, transport: Transport = TLS
+    directory: Path, round_id: str, transport: Transport = TLS, patience_s: float = 20.0
 ) -> tuple[int, dict[str, list[str]]]:
     """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
+
+    Args:
+        directory: of the deployment.
+        round_id: of the round.
+        transport: how the services are reached.
+        patience_s: how long to wait for the certificate.
 
     Raises:
         ValueError: no submission from here was acknowledged.
@@ -222,7 +228,7 @@ async def verify_inclusion(
         transport.public_channel(deployment.analyzer) as analyzer,
     ):
         terms = await fetch_terms(first, deployment, round_id)
-        _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
+        _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s)
         chain = certified_chain(certificate, terms, deployment)
         names = [entry.name for entry in deployment.shufflers]
         lost = [await missing_at_hop(first, terms, chain, hop, hashes_of) for hop in range(1, len(names) + 1)]
