@@ -1,4 +1,4 @@
-"""How far a round is, stage by stage: counts, rates since an earlier look, and the time that is left at that rate."""
+"""How far a round is: answers and their rate since an earlier look, every stage with its rate, and the time left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from deploy.show.tables import counted
 
 __all__ = ["Counts", "counts_of", "with_progress"]
 
-Counts = dict[tuple[str, str], int]
-"""By service and round: clients at hop 1, ciphertexts received elsewhere."""
+Counts = dict[str, int]
+"""How many have answered, by round."""
 
 _SAYS = {
     "PREPARED": "has made its keys",
@@ -26,15 +26,12 @@ _SAYS = {
     "REFUSED": "has refused it",
     "DISPOSED": "has deleted it",
 }
+_OF_REPORTS = ("mix", "deliver", "analyze")
 
 
 def counts_of(seen: dict[str, Any]) -> Counts:
     """Returns the counts of an overview."""
-    return {
-        (service["service"], one["round_id"]): one["num_items"]
-        for service in seen["services"]
-        for one in service["rounds"]
-    }
+    return {one["round_id"]: one["num_reports"] for one in seen["rounds"]}
 
 
 def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, seconds: float) -> dict[str, Any]:
@@ -46,42 +43,40 @@ def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, sec
         before: the counts of an earlier one.
         seconds: how long ago that was.
     """
-    round_id, total = one["round_id"], one["num_reports"]
+    round_id, count = one["round_id"], one["num_reports"]
     steps = []
     for place, service in enumerate(seen["services"]):
         mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)
         if mine is None:
             continue
-        name, count = service["service"], mine["num_items"]
-        rate = (count - before.get((name, round_id), count)) / seconds if seconds > 0 else 0.0
+        taking = mine["state"] == "OPEN" and not place
         steps.append(
             {
-                "service": name,
+                "service": service["service"],
                 "state": mine["state"],
-                "says": "takes answers" if mine["state"] == "OPEN" and not place else _SAYS.get(mine["state"], ""),
-                "count": count,
-                "of": total if place else None,
-                "rate": rate,
-                "costs": ", ".join(f"{stage} {cost['wall_s']:.2f} s" for stage, cost in mine["stages"].items()),
-                "left_s": (total - count) / rate if place and rate > 0 and count < total else None,
+                "says": "takes answers" if taking else _SAYS.get(mine["state"], ""),
+                "costs": [_cost(stage, cost["wall_s"], count) for stage, cost in mine["stages"].items()],
             }
         )
-    return one | {"steps": steps, "left": _left(one, steps)}
+    rate = (count - before.get(round_id, count)) / seconds if seconds > 0 else 0.0
+    return one | {"steps": steps, "left": _left(one, rate)}
 
 
-def _left(one: dict[str, Any], steps: list[dict[str, Any]]) -> list[str]:
-    """How much longer it takes, in words: until it closes, and until enough have answered or a stage is through."""
-    terms, lines = one["terms"], []
-    if terms is None or not steps:
+def _cost(stage: str, seconds: float, count: int) -> str:
+    """What a stage has taken, and how fast it was, if it is about one report after the other."""
+    rate = f", {count / seconds:,.0f} reports/s" if stage in _OF_REPORTS and seconds > 0 and count else ""
+    return f"{stage}: {seconds:.2f} s{rate}"
+
+
+def _left(one: dict[str, Any], rate: float) -> list[str]:
+    """How much longer it takes answers, in words."""
+    terms = one["terms"]
+    if terms is None or one["stage"] != "OPEN":
         return []
-    if one["stage"] == "OPEN":
-        missing, rate = terms["min_batch_size"] - one["num_reports"], steps[0]["rate"]
-        if missing > 0:
-            lines.append(f"{counted(missing, 'more answer')} needed before anything is read")
-            if rate > 0:
-                lines.append(f"at {rate:.3g}/s, in about {duration(missing / rate)}")
-        else:
-            lines.append("enough have answered")
-        lines.append(deadline(terms["close_deadline_unix_s"], time.time()))
-    lines += [f"{step['service']}: about {duration(step['left_s'])} left" for step in steps if step["left_s"]]
-    return lines
+    missing = terms["min_batch_size"] - one["num_reports"]
+    speed = f"{rate:.3g} answers/s" if rate > 0 else ""
+    lines = ["enough have answered"]
+    if missing > 0:
+        lines = [f"{counted(missing, 'more answer')} needed before anything is read"]
+        speed += f": enough in about {duration(missing / rate)}" if speed else ""
+    return [*lines, *([speed] if speed else []), deadline(terms["close_deadline_unix_s"], time.time())]

@@ -31,7 +31,7 @@ __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
 EVERY_S = 1.0
 _LOOKS = 12
-"""Rates are those since so many looks ago."""
+"""Rates are those of so many looks."""
 _PATIENCE_S, _FOR_A_RESULT_S = 5.0, 1.0
 _MOST_KEPT = 50
 
@@ -70,7 +70,7 @@ class Source:
         self.operator = Operator(directory, transport) if is_operator else None
         self._every_s = every_s
         self._known: Known = {}
-        self._looks: deque[tuple[float, Counts]] = deque(maxlen=_LOOKS)
+        self._looks: deque[tuple[float, Counts]] = deque()
         self._seen: dict[str, Any] = {}
         self._looking = asyncio.Lock()
         self._ended = asyncio.Event()
@@ -106,12 +106,14 @@ class Source:
             if not self._looks or now - self._looks[-1][0] >= self._every_s / 2:
                 seen = await overview(self.operator, self._known)
                 counts = counts_of(seen)
-                before = self._looks[0] if self._looks else (now, counts)
+                while self._looks and now - self._looks[0][0] > _LOOKS * self._every_s:
+                    self._looks.popleft()
                 self._looks.append((now, counts))
+                then, before = self._looks[0]
                 self.deployment = read_deployment(self.directory)  # keys may have been rotated
                 for service in seen["services"]:
                     service["keys"] = _keys(self.deployment.service(service["service"]), time.time())
-                seen["rounds"] = [with_progress(one, seen, before[1], now - before[0]) for one in seen["rounds"]]
+                seen["rounds"] = [with_progress(one, seen, before, now - then) for one in seen["rounds"]]
                 self._seen = seen
             return self._seen
 

@@ -126,9 +126,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     )
     (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     (directory / "tls.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return directory / "tls.crt", directory / "tls.key"
 
@@ -138,7 +136,17 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
     certificate, key = make_certificate(tmp_path)
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
-    command = [sys.executable, "-m", "deploy.cli", "console", "--json", "--dir", tmp_path / "d", "--listen", "0.0.0.0:0"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "deploy.cli",
+        "console",
+        "--json",
+        "--dir",
+        tmp_path / "d",
+        "--listen",
+        "0.0.0.0:0",
+    ]
     command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False

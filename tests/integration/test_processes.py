@@ -54,8 +54,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def watched(*arguments: str | Path, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Yields the address of the page that a command serves, and ends the command with Ctrl-C."""
     command = [sys.executable, "-m", "deploy.cli", *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env={**os.environ, **more}, **pipes) as process:
+    with subprocess.Popen(
+        command, text=True, env={**os.environ, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stderr is not None
         said: list[str] = []
         while not said or not said[-1].startswith("page: "):
