@@ -21,11 +21,12 @@ help:
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make bench   how long certificates take; throughput against the number of users"
 
-# A stamp per extra, so that 'make demo' does not install what only tests need.
+# A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
+# then; pip would compile every file (of torch alone 22 s of CPU).
 $(VENV)/.installed-%: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing croupier[$*] into $(VENV) ..."
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[$*]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 demo: $(VENV)/.installed-demo
@@ -52,13 +53,22 @@ fuzz: $(VENV)/.installed-dev
 hunt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.accountant $(ARGS)
 
+CHECKS := check-types check-documentation check-lint check-architecture check-drift
+.PHONY: $(CHECKS)
 check: $(VENV)/.installed-dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS)
+
+check-types:
+	$(BIN)/python -m mypy
+check-documentation:
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+check-lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m mypy
+check-architecture:
 	$(BIN)/lint-imports
+check-drift:
 	PYTHON=$(BIN)/python sh proto/generate.sh --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -35,10 +35,12 @@ from runtime.transaction import RoundRow, Transaction
 from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
-__all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
+__all__ = ["ENVELOPE_KEY", "RoundDriver", "ServiceSetup", "Stopwatch"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+ENVELOPE_KEY = "envelope"
+"""The purpose of the key pair that a service opens what arrives with."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _MAX_TERMS = 32
 _RETENTION_EVERY_S = 600.0

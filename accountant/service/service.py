@@ -84,18 +84,16 @@ class AccountantService(TicketService):
     async def _certify(self, terms: RoundTerms) -> bool:
         """Certifies the round once both lanes are here; returns False until then."""
         watch = Stopwatch()
-        checked = await self.reports_with_tickets(terms)
-        if checked is None:
+        await self.open_all(terms, pb.LANE_PARAMETER)
+        reports = await self.reports_with_tickets(terms)
+        if reports is None:
             return False
-        reports, cpu_s = checked
-        watch.workers_cpu_s += cpu_s
         handover = await self.store.run(
             "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
-        budgets, cpu_s = await self.budgets_with_tickets(terms)
-        watch.workers_cpu_s += cpu_s
+        budgets = await self.budgets_with_tickets(terms)
         num_tickets = await self.num_tickets(terms)
         certificate, entries = await asyncio.to_thread(certify_round, terms, chain, budgets, reports, num_tickets)
         if terms.question.sequential is not None and certificate.granted:

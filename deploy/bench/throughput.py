@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
 
@@ -31,7 +32,7 @@ from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_
 from protocol.v1 import messages_pb2 as pb
 from runtime.workers import WorkerPool, peak_memory_bytes
 
-__all__ = ["measure_throughput"]
+__all__ = ["conditions", "kept_rows", "measure_throughput", "seconds_left"]
 
 _SUITE = "x25519-sha256-chacha20poly1305"
 _PART = 250
@@ -102,21 +103,68 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
     return wall_s, {"client": clients, "accountant": accountant}
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float]) -> dict[str, Any]:
+def _cpu_s(pid: int) -> float:
+    """Returns the CPU seconds of a process and its workers so far (Linux; else 0)."""
+    ticks = 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if pid in (int(status.parent.name), int(fields[1])):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def _cpu_by_process(operator: Operator) -> dict[str, float]:
+    answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
+    return {one.service: _cpu_s(one.pid) for one in answers} | {"fleet": _cpu_s(os.getpid())}
+
+
+def _disks(directory: Path, operator: Operator) -> int:
+    """Returns the size of all services' databases: SQLite gives nothing back, so each is the largest that it was."""
+    return sum((directory / name / "rounds.db").stat().st_size for name in operator.deployment.chain)
+
+
+def _row(
+    users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float], cpu_s: dict[str, float], disk: int
+) -> dict[str, Any]:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     return {
         "users": users,
         "wall_s": outcome.wall_s,
+        "close_s": outcome.close_s,
         "users_per_s": users / outcome.wall_s,
         "floor_s": floor_s,
         "ratio_to_floor": floor_s / outcome.wall_s,
         "ticket_cpu_s_per_user": tickets,
         "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in outcome.stages()},
+        "cpu_s": cpu_s,
+        "disk_bytes_per_user": disk / users,
         "wire_bytes_per_user": outcome.wire_bytes() / users,
         "peak_memory_bytes": {**peaks, "fleet": peak_memory_bytes()},
         "epsilon": outcome.certificate.epsilon,
         "grade": outcome.certificate.grade,
     }
+
+
+def conditions(hops: int) -> dict[str, Any]:
+    """Returns what rows have in common that stand in one table."""
+    return {"hops": hops, "cores": os.cpu_count(), "suite": _SUITE}
+
+
+def kept_rows(document: dict[str, Any], sizes: Sequence[int], hops: int) -> list[dict[str, Any]]:
+    """Returns the rows of an earlier document that need not be measured again; none under other conditions."""
+    if {name: document[name] for name in conditions(hops)} != conditions(hops):
+        return []
+    return [row for row in document["rows"] if row["users"] in sizes]
+
+
+def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
+    """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
+    done = {row["users"] for row in rows}
+    cost: float = (rows[-1]["wall_s"] + rows[-1]["floor_s"]) / rows[-1]["users"]
+    return cost * sum(size for size in sizes if size not in done)
 
 
 def measure_throughput(
@@ -150,10 +198,14 @@ async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
             floor_s, tickets = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
+            before = await _cpu_by_process(operator)
+            on_disk = _disks(directory, operator)
             outcome = await play(settings, drawn)
+            after = await _cpu_by_process(operator)
+            cpu_s = {name: after[name] - before.get(name, 0.0) for name in after}
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
-            rows.append(_row(users, outcome, floor_s, tickets))
+            rows.append(_row(users, outcome, floor_s, tickets, cpu_s, _disks(directory, operator) - on_disk))
             report(rows[-1])
     pool.close()
-    return {"hops": hops, "cores": os.cpu_count(), "suite": _SUITE, "rows": rows}
+    return {**conditions(hops), "rows": rows}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -82,11 +83,14 @@ def bench(
     users: Annotated[str, typer.Option(help="Numbers of users, separated by commas.")] = "100,1000,10000,100000",
     hops: Hops = 2,
     out: Annotated[Path, typer.Option(help="Directory for bench.json and bench.png.")] = Path("out"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what bench.json has of these numbers, and measure the others.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure throughput against the number of users, beside the bare cryptography."""
     with plain_errors():
-        from deploy.bench.throughput import measure_throughput
+        from deploy.bench.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from deploy.show.documents import write_json
         from deploy.show.plots import plot_throughput
         from deploy.show.tables import throughput_table
@@ -95,13 +99,19 @@ def bench(
             sizes = [int(float(part)) for part in users.split(",")]
         except (ValueError, OverflowError) as error:
             raise ValueError(f"users is {users!r}; it must be whole numbers separated by commas") from error
-        result = measure_throughput(
-            sizes,
-            hops,
-            lambda row: note(
-                f"{row['users']:,} users: {row['wall_s']:.2f} s, {row['ratio_to_floor']:.2f} of the floor"
-            ),
-        )
-        plot_throughput(result["rows"], out / "bench.png")
-        write_json(out / "bench.json", result)
-        show(as_json, result, throughput_table(result["rows"]), f"{out / 'bench.json'}, {out / 'bench.png'}")
+        file = out / "bench.json"
+        rows = kept_rows(json.loads(file.read_text(encoding="utf-8")), sizes, hops) if resume and file.exists() else []
+        for row in rows:
+            note(f"{row['users']:,} users: kept from {file}")
+
+        def keep(row: dict[str, Any]) -> None:
+            rows.append(row)
+            write_json(file, {**conditions(hops), "rows": rows})
+            left = f"; about {seconds_left(rows, sizes) / 60:.0f} min left" if len(rows) < len(set(sizes)) else ""
+            note(f"{row['users']:,} users: {row['wall_s']:.2f} s, {row['ratio_to_floor']:.2f} of the floor{left}")
+
+        missing = [size for size in sizes if size not in {row["users"] for row in rows}]
+        if missing:
+            measure_throughput(missing, hops, keep)
+        plot_throughput(rows, out / "bench.png")
+        show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")
