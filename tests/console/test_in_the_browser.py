@@ -246,9 +246,7 @@ async def test_another_site_cannot_answer_for_the_reader(place: Place) -> None:
     assert first.rounds[0].num_items == 0  # type: ignore[union-attr]
 
 
-async def test_without_the_operators_keys_or_a_script_there_is_what_everybody_may_see(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_a_page_without_the_operators_keys_and_without_a_script(place: Place, tmp_path: Path) -> None:
     terms = await place.at.operator.open_round(settings())
     own = tmp_path / "participant"
     own.mkdir()
