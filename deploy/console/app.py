@@ -111,6 +111,7 @@ class _Pages:
             "version": version("croupier"),
             "counted": counted,
             "is_operator": source.operator is not None,
+            "may_answer": where.on_loopback,
             "values_of": values_of,
             "does": device_does,
             "right_at_most_line": right_at_most_line,
@@ -266,7 +267,7 @@ class _Pages:
         try:
             async with self._answering:
                 done = await send(given["answer"], float(given["epsilon"]))
-        except (CroupierError, ValueError, RuntimeError, TimeoutError, grpc.aio.AioRpcError) as error:
+        except (CroupierError, ValueError, RuntimeError, OSError, grpc.aio.AioRpcError) as error:
             return await self._form(terms, _told(error)[1], given)
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             return await self._form(terms, Code[done.code].message, given)

@@ -41,7 +41,7 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
         ends += [terms["parameters"]["low"], terms["parameters"]["high"]]
-    low, high = min(ends), max(ends)
+    low, high = min(ends, default=0.0), max(ends, default=1.0)  # none for a vector
 
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2) if high > low else 50.0

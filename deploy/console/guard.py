@@ -132,4 +132,5 @@ def _knows(token: str, authorization: str) -> bool:
 
 def from_own_page(headers: Headers) -> bool:
     """Returns whether a form was sent from a page of this very origin, and not from another site."""
-    return urlsplit(headers.get("origin", "")).netloc == headers.get("host", "")
+    origin = urlsplit(headers.get("origin", "")).netloc
+    return bool(origin) and origin == headers.get("host")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -89,22 +89,33 @@ def serve(
         work: what is done meanwhile; the page goes on when it is done.
 
     Raises:
-        ValueError: as `ConsoleServer`; and whatever the work raises.
+        ValueError: as `ConsoleServer`; and what the work raises.
+        KeyboardInterrupt: the work was not done.
     """
     server = ConsoleServer(directory, where, key)
     ready(server.url)
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(server, work))
+    finished = work is None
+
+    async def whole_work() -> None:
+        nonlocal finished
+        if work is not None:
+            await work()
+        finished = True
+
+    try:
+        asyncio.run(_serve(server, whole_work()))
+    except KeyboardInterrupt:
+        if not finished:
+            raise
 
 
-async def _serve(server: ConsoleServer, work: Callable[[], Awaitable[None]] | None) -> None:
-    serving = asyncio.create_task(server.run_until_stopped())
-    if work is not None:
-        working = asyncio.ensure_future(work())
-        await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-        elif working.exception() is not None:
-            server.should_exit = True
-        await asyncio.gather(serving, working)
-    await serving
+async def _serve(server: ConsoleServer, work: Coroutine[Any, Any, None]) -> None:
+    serving, working = asyncio.create_task(server.run_until_stopped()), asyncio.create_task(work)
+    await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        working.cancel()
+    elif working.exception() is not None:
+        server.should_exit = True
+    await asyncio.wait({serving, working})
+    working.result()
+    serving.result()

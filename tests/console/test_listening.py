@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
 import json
@@ -24,6 +25,7 @@ from starlette.responses import PlainTextResponse
 
 import deploy.console
 from deploy.console.guard import Guard, Listening
+from deploy.console.server import serve
 from deploy.node.extras import missing_library
 from tests.support.command_line import croupier
 
@@ -165,3 +167,21 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
         assert process.wait(30) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) -> None:
+    croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
+    shown: list[str] = []
+
+    async def fails() -> None:
+        raise ValueError("the file has no column 'age'")
+
+    async def is_interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="no column 'age'"):
+        serve(tmp_path / "d", Listening(), shown.append, work=fails)
+    with pytest.raises(KeyboardInterrupt):
+        serve(tmp_path / "d", Listening(), shown.append, work=is_interrupted)
+    assert [url.startswith("http://127.0.0.1:") for url in shown] == [True, True]
