@@ -65,7 +65,7 @@ def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, sec
 def _cost(stage: str, seconds: float, count: int) -> str:
     """What a stage has taken, and how fast it was, if it is about one report after the other."""
     rate = f", {count / seconds:,.0f} reports/s" if stage in _OF_REPORTS and seconds > 0 and count else ""
-    return f"{stage}: {seconds:.2f} s{rate}"
+    return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
 
 
 def _left(one: dict[str, Any], rate: float) -> list[str]:

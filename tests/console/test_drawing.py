@@ -36,7 +36,7 @@ def test_a_share_lies_between_nothing_and_all() -> None:
     )
 
 
-def test_an_impossible_estimate_is_drawn_where_it_is_beside_the_nearest_possible() -> None:
+def test_an_impossible_estimate_is_drawn_where_it_is() -> None:
     first, second = strips(result([-0.25, 1.0], [0.0, 1.0], [[0.0, 0.1], [0.9, 1.0]], ["a", "b"]), terms("krr"))
     assert (first["at"], first["from"], first["possible"]) == (0.0, 20.0, "0.0 %")
     assert (second["label"], second["at"]) == ("b", 100.0)
@@ -57,7 +57,7 @@ def test_the_bars_of_a_tier_share_one_scale_and_round_up() -> None:
     assert (row["people"], row["local"], row["central"]) == ("1,200", "2", "0.5001")
 
 
-def test_the_curve_is_drawn_through_what_is_certified_and_above_it_between() -> None:
+def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None:
     profile = privacy_profile({0.5: 30, 1.0: 20}, "rr", deltas=(1e-2, 1e-4, 1e-6))
     found = curve(profile)
     points = [tuple(map(float, point.split(","))) for point in found["certified"].split()]
