@@ -18,7 +18,7 @@ from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
 from deploy.show.documents import state_name, terms_json
 from protocol.errors import OtherPersonError
-from runtime.transport import TLS, Transport, public_channel
+from runtime.transport import TLS, Transport
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
@@ -148,8 +148,16 @@ async def read_round(directory: Path, round_id: str = "", transport: Transport =
     return terms_json(terms) | {"state": state_name(state)}
 
 
-async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:
+async def verify_inclusion(
+    directory: Path, round_id: str, transport: Transport = TLS, patience_s: float = 20.0
+) -> tuple[int, dict[str, list[str]]]:
     """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
+
+    Args:
+        directory: of the deployment.
+        round_id: of the round.
+        transport: how the services are reached.
+        patience_s: how long to wait for the certificate.
 
     Raises:
         ValueError: no submission from here was acknowledged.
@@ -163,6 +171,9 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[st
     if not hashes_of:
         kept = f"in the last {KEPT_DAYS} days"
         raise ValueError(f"nothing was submitted from {directory} in round {round_id!r} {kept}")
-    async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
+    async with (
+        transport.public_channel(deployment.shufflers[0]) as first,
+        transport.public_channel(deployment.analyzer) as analyzer,
+    ):
         terms = await fetch_terms(first, deployment, round_id)
-        return len(hashes_of), await missing_by_hop(first, analyzer, terms, deployment, hashes_of)
+        return len(hashes_of), await missing_by_hop(first, analyzer, terms, deployment, hashes_of, patience_s)

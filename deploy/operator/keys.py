@@ -29,6 +29,7 @@ from runtime.cluster import AUTHORITY_FILE, certificate_files
 from runtime.service_directory import seal_key
 
 __all__ = [
+    "VALID_BEFORE",
     "free_addresses",
     "make_client_key",
     "make_cluster_keys",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+VALID_BEFORE = datetime.timedelta(days=1)
+"""So long before it is made a certificate is valid: clocks differ."""
 _PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
 
 
@@ -267,7 +270,7 @@ def _certificate(
         .issuer_name(signer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_before(now - VALID_BEFORE)
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)

@@ -39,6 +39,7 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
     """Returns one service's state."""
     return {
         "service": answer.service,
+        "version": answer.version,
         "pid": answer.pid,
         "peak_memory_bytes": answer.peak_memory_bytes,
         "keep_days": answer.keep_days,
