@@ -188,6 +188,9 @@ class AsyncClientRound:
     terms: RoundTerms
     state: str
 
+    def __repr__(self) -> str:
+        return f"AsyncClientRound({self.id!r}, {self.question!r}, {self.state})"
+
     @property
     def id(self) -> str:
         """The round's name."""

@@ -117,6 +117,9 @@ class ClientRound:
     client: Client
     asked: AsyncClientRound
 
+    def __repr__(self) -> str:
+        return f"ClientRound({self.id!r}, {self.question!r}, {self.state})"
+
     @property
     def id(self) -> str:
         """The round's name."""

@@ -70,6 +70,7 @@ async def test_an_answer_from_submission_to_result(tmp_path: Path) -> None:
                 (0.5, 1.0, 2.0),
             )
             assert asked.closes_at is None
+            assert repr(asked) == f"AsyncClientRound({terms.round_id!r}, 'bit', OPEN)"
             receipt = await asked.submit(1, max_local_epsilon=1.7)
             assert receipt == croupier.Receipt(terms.round_id, "", 1.0, sealed_before=False)
             for verified in (asked.verify, asked.result):
