@@ -32,7 +32,7 @@ __all__ = ["EVERY_S", "FinishedRound", "Source"]
 EVERY_S = 1.0
 _LOOKS = 12
 """Rates are those of so many looks."""
-_PATIENCE_S, _FOR_A_RESULT_S = 5.0, 1.0
+_PATIENCE_S, _FOR_A_RESULT_S = 15.0, 1.0
 _MOST_KEPT = 50
 
 

@@ -43,6 +43,7 @@ LOOKS = [
     ("dark", 390, {"runOnly": ["color-contrast"]}),  # the other rules do not depend on the theme
 ]
 SECRET = 7.6543219
+expect.set_options(timeout=120_000)  # others may be using the machine; nothing waits this long unless it fails
 HOURS = Question("hours", OneBit(low=0.0, high=10.0))
 
 
@@ -58,6 +59,7 @@ class Place:
     async def page(self, path: str = "", **how: Any) -> AsyncIterator[Page]:
         """Yields a page; what the browser complains of fails the test, such as a violated policy."""
         page = await self.browser.new_page(**how)
+        page.set_default_timeout(120_000)
         said: list[str] = []
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
