@@ -104,9 +104,9 @@ def serve(
 
     try:
         asyncio.run(_serve(server, whole_work()))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):  # the latter where Python's own handler of Ctrl-C is not set
         if not finished:
-            raise
+            raise KeyboardInterrupt from None
 
 
 async def _serve(server: ConsoleServer, work: Coroutine[Any, Any, None]) -> None:

@@ -183,6 +183,11 @@ def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) ->
 
     with pytest.raises(ValueError, match="no column 'age'"):
         serve(tmp_path / "d", Listening(), shown.append, work=fails)
-    with pytest.raises(KeyboardInterrupt):
-        serve(tmp_path / "d", Listening(), shown.append, work=is_interrupted)
-    assert [url.startswith("http://127.0.0.1:") for url in shown] == [True, True]
+    for handler in (signal.default_int_handler, signal.SIG_IGN):
+        before = signal.signal(signal.SIGINT, handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                serve(tmp_path / "d", Listening(), shown.append, work=is_interrupted)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert [url.startswith("http://127.0.0.1:") for url in shown] == [True] * 3
