@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test faults fuzz hunt check docs protos bench clean
+.PHONY: help demo train test faults fuzz hunt check docs protos vectors node bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -19,6 +19,8 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
+	@echo "make vectors make the golden vectors for clients in other languages again"
+	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
@@ -42,7 +44,7 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab capacity
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 3 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev
@@ -77,6 +79,13 @@ docs: $(VENV)/.installed-docs
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh
+
+vectors: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.another_client
+
+node: $(VENV)/.installed-dev
+	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m tests.another_client.node
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

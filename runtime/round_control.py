@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib.metadata import version
 
 from protocol.deployment import OPERATOR
 from protocol.envelope import KeyPair, generate_key_pair
@@ -228,6 +229,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             keep_days=self.keep_days,
             kept_until_unix_s=kept_until,
             num_revoked=num_revoked,
+            version=version("croupier"),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, show
+from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
 
 __all__ = ["add_commands"]
@@ -34,25 +35,48 @@ def demo(
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
     plot: Annotated[Path, typer.Option(help="Where to save the plot.")] = Path("out/demo.png"),
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a whole deployment on loopback, and answer questions about the participants in a file."""
     with plain_errors():
+        import asyncio
+
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.demo import ask_about, run_demo
+        from deploy.local.processes import temporary_deployment
         from deploy.show.plots import plot_answers
         from deploy.show.tables import answers_table, counted, privacy_cost_table, remarks, stage_seconds_table
 
+        if open_page:
+            import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         file, questions = ask_about(csv, value_column, low, high, users)
         groups = parse_budget_groups(budgets)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
-        result = run_demo(
-            file, questions, groups, hops=hops, limit=users, delta=delta, clamp=not drop_outside, quiet=as_json
-        )
-        plot_answers(result, plot)
-        tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
-        show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
+        with temporary_deployment(hops) as local:
+
+            async def play() -> None:
+                result = await run_demo(
+                    local.directory,
+                    file,
+                    questions,
+                    groups,
+                    limit=users,
+                    delta=delta,
+                    clamp=not drop_outside,
+                    quiet=as_json,
+                )
+                plot_answers(result, plot)
+                tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
+                show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
+
+            if open_page:
+                serve_page(local.directory, work=play, open_page=True)
+            else:
+                asyncio.run(play())
 
 
 def bench(

@@ -10,11 +10,11 @@ import datetime
 import json
 import os
 import re
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from deploy.directory import DEPLOYMENT_FILE
 from protocol.collector import collector_key_lines
-from protocol.deployment import OPERATOR, Deployment
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
 from runtime.cluster import AUTHORITY_FILE, certificate_files
 from runtime.service_directory import seal_key
 
 __all__ = [
+    "VALID_BEFORE",
     "free_addresses",
     "make_client_key",
     "make_cluster_keys",
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+VALID_BEFORE = datetime.timedelta(days=1)
+"""So long before it is made a certificate is valid: clocks differ."""
 _PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
 
 
@@ -168,7 +170,8 @@ def free_addresses(count: int) -> list[str]:
         RuntimeError: fewer than `count` of those ports are free.
     """
     found: list[str] = []
-    for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+    start = secrets.randbelow(len(_PORTS))
+    for port in (*_PORTS[start:], *_PORTS[:start]):
         if len(found) == count:
             break
         with suppress(OSError), socket.socket() as one:
@@ -267,7 +270,7 @@ def _certificate(
         .issuer_name(signer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_before(now - VALID_BEFORE)
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)

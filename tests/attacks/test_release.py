@@ -293,19 +293,22 @@ def live_secrets(digests: set[bytes]) -> int:
     gc.collect()
     gc.unfreeze()  # what the first test found may hold what a later one has put there
     seen: set[int] = set()
-    stack: list[object] = list(gc.get_objects())
     found = 0
-    while stack:
-        one = stack.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        kind = type(one)  # not isinstance: some modules' objects answer for their class with a warning
-        if kind is bytes:
-            content = cast(bytes, one)
-            found += len(content) == 32 and hashlib.sha256(content).digest() in digests
-        elif kind not in (str, int, float) and one is not seen and one is not stack:
-            stack.extend(gc.get_referents(one))
+    holders: list[object] = gc.get_objects()
+    while holders:  # then those of them that the collector does not track, such as tuples of bytes
+        untracked: list[object] = []
+        for start in range(0, len(holders), 1000):
+            for one in gc.get_referents(*holders[start : start + 1000]):
+                kind = type(one)  # not isinstance: some modules' objects answer for their class with a warning
+                if kind is str or kind is int or gc.is_tracked(one) or id(one) in seen:
+                    continue
+                seen.add(id(one))
+                if kind is bytes:
+                    content = cast(bytes, one)
+                    found += len(content) == 32 and hashlib.sha256(content).digest() in digests
+                else:
+                    untracked.append(one)
+        holders = untracked
     gc.freeze()
     return found
 

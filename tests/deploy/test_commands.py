@@ -26,6 +26,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "submit",
         "limits",
         "verify",
+        "console",
         "demo",
         "bench",
         "train",

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
-from protocol.deployment import load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.service_directory import ServiceSettings, load_secrets, load_settings
 
 
