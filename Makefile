@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test faults fuzz hunt check docs protos bench clean
+.PHONY: help demo train test faults fuzz hunt check docs protos vectors node bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -19,13 +19,16 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
-	@echo "make bench   how long certificates take; throughput against the number of users"
+	@echo "make vectors make the golden vectors for clients in other languages again"
+	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
+	@echo "make bench   how long certificates take; throughput against the number of users; a cluster"
 
-# A stamp per extra, so that 'make demo' does not install what only tests need.
+# A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
+# then; pip would compile every file (of torch alone 22 s of CPU).
 $(VENV)/.installed-%: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing croupier[$*] into $(VENV) ..."
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[$*]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 demo: $(VENV)/.installed-demo
@@ -34,12 +37,14 @@ demo: $(VENV)/.installed-demo
 train: $(VENV)/.installed-sgd
 	$(BIN)/croupier train $(ARGS)
 
-bench: $(VENV)/.installed-demo
+bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-accountant
 	$(BIN)/croupier bench
+	$(BIN)/croupier lab bench-cluster
+	$(BIN)/croupier lab capacity
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 3 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev
@@ -52,19 +57,35 @@ fuzz: $(VENV)/.installed-dev
 hunt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.accountant $(ARGS)
 
+CHECKS := check-types check-documentation check-lint check-architecture check-drift
+.PHONY: $(CHECKS)
 check: $(VENV)/.installed-dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS)
+
+check-types:
+	$(BIN)/python -m mypy
+check-documentation:
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+check-lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m mypy
+check-architecture:
 	$(BIN)/lint-imports
+check-drift:
 	PYTHON=$(BIN)/python sh proto/generate.sh --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh
+
+vectors: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.another_client
+
+node: $(VENV)/.installed-dev
+	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m tests.another_client.node
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,20 +57,22 @@ class Budgets:
         if self.count.size == 0:
             raise ValueError("budgets are empty (0 users); they must hold at least one user")
         _check_arrays(self.local_epsilon, self.local_delta, self.count)
-        total = sum(self.count.tolist())
+        small = int(self.count.max()) * self.count.size < 1 << 63
+        total = int(self.count.sum()) if small else sum(self.count.tolist())
         if total > MAX_USERS:
             raise ValueError(f"budgets hold {total} users; they must hold at most {MAX_USERS}")
-        if (self.local_delta == self.local_delta[0]).all():
-            order = np.argsort(self.local_epsilon)
+        if _all_equal(self.local_delta) and _all_equal(self.count):  # a million numbers are sorted faster by themselves
+            eps, delta, count = np.sort(self.local_epsilon), self.local_delta.copy(), self.count.copy()
         else:
             order = np.lexsort((self.local_delta, self.local_epsilon))
-        eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
+            eps, delta, count = self.local_epsilon[order], self.local_delta[order], self.count[order]
         new = np.empty(eps.size, dtype=bool)
         new[0] = True
         new[1:] = (eps[1:] != eps[:-1]) | (delta[1:] != delta[:-1])
-        starts = np.flatnonzero(new)
-        merged = np.add.reduceat(count, starts)
-        for name, value in (("local_epsilon", eps[starts]), ("local_delta", delta[starts]), ("count", merged)):
+        if not new.all():
+            starts = np.flatnonzero(new)
+            eps, delta, count = eps[starts], delta[starts], np.add.reduceat(count, starts)
+        for name, value in (("local_epsilon", eps), ("local_delta", delta), ("count", count)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
 
@@ -95,6 +97,42 @@ class Budgets:
             np.array([row.count for row in rows], dtype=np.int64),
         )
 
+    @classmethod
+    def from_frame(cls, frame: Any) -> Budgets:
+        """From a data frame of pandas or polars: one row a tier, or a person.
+
+        Args:
+            frame: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent), as in a CSV file; where
+                there is a column `local_epsilon`, it and `local_delta` are taken instead. Other columns are ignored.
+
+        Raises:
+            ValueError: the column is missing, or holds a value outside its range, named with its position.
+        """
+        columns = [str(name) for name in frame.columns]
+        prefix = "local_" if "local_epsilon" in columns else ""
+        if f"{prefix}epsilon" not in columns:
+            raise ValueError(f"columns are {columns}; one of them must be 'epsilon' or 'local_epsilon'")
+        epsilon = _column(frame, f"{prefix}epsilon")
+        delta = _column(frame, f"{prefix}delta") if f"{prefix}delta" in columns else np.zeros(epsilon.size)
+        count = np.asarray(frame["count"]) if "count" in columns else np.ones(epsilon.size, dtype=np.int64)
+        return cls(epsilon, delta, count)
+
+    @classmethod
+    def from_opendp(cls, measurements: Iterable[tuple[Any, int]], *, d_in: float) -> Budgets:
+        """The budgets that OpenDP states for measurements that people run.
+
+        OpenDP does not say which mechanism a measurement is. A certificate of these budgets is for the randomizer that
+        `certify` is told, and only worth something if the measurements are that randomizer.
+
+        Args:
+            measurements: (measurement, people who run it).
+            d_in: the largest distance between two values of one person, in the measurements' input metric.
+
+        Raises:
+            ValueError: a measurement's privacy measure is another than MaxDivergence or its (ε, δ) curves.
+        """
+        return cls.from_tiers([_stated_by_opendp(one, count, d_in) for one, count in measurements])
+
     @property
     def num_users(self) -> int:
         """The number of users, n."""
@@ -112,7 +150,16 @@ class Budgets:
         return tuple(Tier(eps, count, delta) for eps, count, delta in rows)
 
 
-AnyBudgets = Budgets | Mapping[float, int] | Iterable[float] | Iterable[Tier | Sequence[Any]]
+class _Frame(Protocol):
+    """A data frame of pandas or polars."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+AnyBudgets = Budgets | _Frame | Mapping[float, int] | Iterable[float] | Iterable[Tier | Sequence[Any]]
 """Budgets in any form: see `as_budgets`."""
 
 
@@ -120,14 +167,16 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
     """Returns the multiset that is given in any form.
 
     Args:
-        budgets: a multiset; a mapping from local epsilon to users; `Tier`s or tuples, as `Budgets.from_tiers` takes
-            them; or local epsilons, one user each.
+        budgets: a multiset; a data frame, as `Budgets.from_frame` takes it; a mapping from local epsilon to users;
+            `Tier`s or tuples, as `Budgets.from_tiers` takes them; or local epsilons, one user each.
 
     Raises:
         ValueError: it is none of these, or holds a value outside its range.
     """
     if isinstance(budgets, Budgets):
         return budgets
+    if hasattr(budgets, "columns"):
+        return Budgets.from_frame(budgets)
     if isinstance(budgets, Mapping):
         return Budgets.from_tiers([*budgets.items()])
     if isinstance(budgets, np.ndarray):
@@ -224,6 +273,23 @@ def _integer(text: str, where: str) -> int:
         raise ValueError(f"{where}: count is {text!r}; it must be an integer >= 1") from None
 
 
+def _column(frame: Any, name: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(frame[name], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column {name!r} cannot be read ({error}); it must hold numbers") from error
+
+
+def _stated_by_opendp(measurement: Any, count: int, d_in: float) -> Tier:
+    measure, stated = str(measurement.output_measure), measurement.map(d_in)
+    if measure == "MaxDivergence":
+        return Tier(float(stated), count)
+    if measure == "Approximate(MaxDivergence)":
+        epsilon, delta = stated
+        return Tier(float(epsilon), count, float(delta))
+    raise ValueError(f"the measurement's privacy measure is {measure}; it must be MaxDivergence, ε-DP, or approximate")
+
+
 def _tier(row: Any) -> Tier:
     if not isinstance(row, Sequence) or isinstance(row, str) or len(row) not in (2, 3):
         raise ValueError(f"tier is {row!r}; it must be (local_epsilon, count) or (local_epsilon, count, local_delta)")
@@ -240,6 +306,10 @@ def _check_row(local_epsilon: float, local_delta: float, count: int, where: str)
         raise ValueError(f"{where}: local delta is {local_delta!r}; it must be 0 <= delta < 1")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_USERS:
         raise ValueError(f"{where}: count is {count!r}; it must be an integer, 1 <= count <= {MAX_USERS}")
+
+
+def _all_equal(values: NDArray[Any]) -> bool:
+    return bool((values == values[0]).all())
 
 
 def _check_arrays(epsilons: NDArray[np.float64], deltas: NDArray[np.float64], counts: NDArray[np.int64]) -> None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from typing import Any, Literal
 
 from accountant.budgets import AnyBudgets, as_budgets
@@ -19,7 +20,8 @@ from accountant.mechanisms.registry import as_randomizer
 from accountant.numerics.binomial import UNIT
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_delta, check_epsilon, outside
-from accountant.results import Certificate, LowerBound
+from accountant.results import Certificate, Grade, LowerBound, round_down, round_up
+from accountant.rich_display import html_table
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "privacy_profile"]
 
@@ -131,6 +133,37 @@ class CertifiedProfile:
         line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
         between = [(epsilon, self(epsilon)) for epsilon in (*line, last)]
         return draw_curve(self.randomizer, certified, between, attacks, axes)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "delta": one.delta,
+                "epsilon": one.epsilon,
+                "grade": str(one.certificate.grade),
+                "lower_bound": None if one.lower_bound is None else one.lower_bound.epsilon,
+            }
+            for one in self.points
+        ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the plot, where matplotlib is there, and the points as a table."""
+        rows = [
+            {
+                "δ": round_up(one.delta),
+                f"ε, {one.certificate.grade}": round_up(one.epsilon),
+                f"attack, {Grade.LOWER_BOUND}": round_down(one.lower_bound.epsilon) if one.lower_bound else "none",
+            }
+            for one in self.points
+        ]
+        table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
+        try:
+            figure = self.plot().figure
+        except ImportError:
+            return table
+        drawn = StringIO()
+        figure.savefig(drawn, format="svg")
+        return drawn.getvalue()[drawn.getvalue().index("<svg") :] + table
 
     @cached_property
     def _chords(self) -> Chords:

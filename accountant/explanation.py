@@ -13,13 +13,15 @@ from typing import Any
 
 from accountant.budgets import Budgets
 from accountant.certification import LOCAL, certify
+from accountant.certified_profile import DELTAS, CertifiedProfile, privacy_profile
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
+from accountant.rich_display import html_sections
 
-__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
@@ -97,6 +99,10 @@ class Explanation:
             ],
         }
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the sections."""
+        return html_sections((one.title, one.paragraphs, one.points) for one in self.sections)
+
 
 def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """Returns a certificate in plain language.
@@ -137,6 +143,38 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
             _what_would_help(found, better, why_not),
         ),
     )
+
+
+def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedProfile:
+    """Returns the privacy profile of what a certificate is about, certified anew, also at the certificate's own delta.
+
+    certificate: as `explain` takes it.
+
+    Raises:
+        ValueError: the certificate does not say all that this takes, or people were asked one after the other.
+    """
+    document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
+    found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    kind = stated_randomizer(found.assumptions)
+    randomizer = None if kind is None else _randomizer(found, kind)
+    why_not = _why_nothing_is_computed(found, document, randomizer)
+    honest_first = any(line.startswith("the first shuffler is honest") for line in found.assumptions)
+    if not why_not and (honest_first or _in_order(found)):
+        why_not = "people were asked one after the other"
+    if why_not or randomizer is None:
+        raise ValueError(f"the privacy profile is not computed: {why_not}")
+    return privacy_profile(
+        Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in found.tiers]),
+        randomizer,
+        deltas=sorted({*DELTAS, found.delta}),
+        dishonest=found.dishonest,
+        linkage=found.linkage,
+        rounds=found.rounds,
+    )
+
+
+def _in_order(certificate: Certificate) -> bool:
+    return any(line.startswith("clients answer in a secret") for line in certificate.assumptions)
 
 
 def _document(given: object) -> Mapping[str, Any]:
@@ -373,7 +411,7 @@ def _again(
         linkage=certificate.linkage,
         rounds=certificate.rounds,
         attack=False,
-        adaptive_order=any(line.startswith("clients answer in a secret") for line in certificate.assumptions),
+        adaptive_order=_in_order(certificate),
         seconds=SECONDS,
     )
 

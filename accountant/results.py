@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, Protocol, Self
 
 from accountant.ranges import check_count, check_delta, check_epsilon, outside
+from accountant.rich_display import folded_list, html_table, paragraph
 
 __all__ = [
     "Bounded",
@@ -311,6 +312,38 @@ class Certificate:
             self.grade,
             axes,
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "local_epsilon": tier.local_epsilon,
+                "local_delta": tier.local_delta,
+                "count": tier.count,
+                "epsilon": tier.epsilon,
+                "delta": tier.delta,
+                "grade": str(self.grade),
+                "right_at_most": right_at_most(tier.epsilon, tier.delta),
+            }
+            for tier in self.tiers
+        ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tiers as a table, and what the numbers rest on."""
+        rows = [
+            {
+                "local ε": f"{'up to ' if tier.grouped else ''}{round_up(tier.local_epsilon)}",
+                "users": f"{tier.count:,}",
+                f"central ε, {self.grade}": round_up(tier.epsilon),
+                "right at most": percent(right_at_most(tier.epsilon, tier.delta)),
+            }
+            for tier in self.tiers
+        ]
+        lower = self.lower_bound
+        attack = (
+            f"{Grade.LOWER_BOUND}: ε ≥ {round_down(lower.epsilon)}, {lower.attack}" if lower else "No attack was run."
+        )
+        return html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", self.assumptions)
 
     def to_json(self) -> dict[str, Any]:
         """The interface that other programs read: a dictionary of plain JSON values; `from_json` reads it back."""

@@ -64,13 +64,14 @@ def groups_of_victims(
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
     rates = randomizer.rates(budgets.local_epsilon, budgets.local_delta)
     groups = []
-    for index in np.unique(part):
-        members = np.flatnonzero(part == index)
+    starts = np.flatnonzero(np.diff(part, prepend=-1))  # increasing, as the budgets are
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), part.size], strict=True):
+        members = slice(start, end)
         # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
-        ends = [members[np.argmin(rates[members])], members[np.argmax(rates[members])]]
+        ends = [start + int(np.argmin(rates[members])), start + int(np.argmax(rates[members]))]
         hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
         most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
-        groups.append(Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others, members.size > 1))
+        groups.append(Group(Victim(*most, (hides, shows)), int(budgets.count[members].sum()), others, end - start > 1))
     return groups
 
 

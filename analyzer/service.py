@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from analyzer.estimators import Merged, decoder, estimate
-from protocol.batches import digest, drop_counts, unpack
+from protocol.batches import digest_of_hashes, drop_counts
 from protocol.collector import seal_result
 from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from protocol.errors import Code, Refusal, SignatureError
@@ -32,6 +32,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
+from runtime.tasks import OPENED, LaneWork, open_layer
 from runtime.tls import Context
 from runtime.transaction import RoundRow, Transaction
 
@@ -85,26 +86,29 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         kind = _LAST_CERTIFICATE if is_last else _CERTIFICATE
         return await self.store.run("read the certificate", lambda tx: tx.document(terms.round_id, kind))
 
+    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+        """See `Opening.lane_work`: the analyzer takes its own layer off, and holds ticket and sealed report."""
+        layer = Onion(terms).layer(lane, HOP_ANALYZER)
+        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
+        return LaneWork(layer.sealed_size, layer.plain_size, work)
+
     async def _open_own_layer(self, terms: RoundTerms) -> None:
-        """Keeps what is under its own layer of every report, and the item with its ticket for the accountant."""
+        """Keeps the item with its ticket of every report for the accountant; reports stay where they were opened to."""
         watch = Stopwatch()
-        keys = await self.store.run("read the keys to open the batch", lambda tx: tx.keys(terms.round_id))
-        layer = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER)
-        arrived = await self.lane_in(terms, pb.LANE_REPORT)
-        work = partial(open_many, terms.suite, keys[ENVELOPE_KEY].private, layer.label)
-        opened, watch.workers_cpu_s = await self.pool.map_chunks(work, arrived)
-        sealed = sorted({split_report(plaintext)[1] for plaintext in opened if plaintext is not None})
-        items = sorted(UNOPENED if plaintext is None else ticket_item(plaintext) for plaintext in opened)
+        await self.open_all(terms, pb.LANE_REPORT)
+        items = [
+            ticket_item(one.content) if one.status == OPENED else UNOPENED
+            async for records in self.records(terms, pb.LANE_REPORT)
+            for one in records
+        ]
+        items.sort()
 
         def keep(tx: Transaction) -> None:
-            if sealed:
-                self.put_output(tx, terms.round_id, pb.LANE_REPORT, sealed)
             self.put_output(tx, terms.round_id, pb.LANE_TICKET, items)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 
         await self.store.run("keep the opened batch", keep)
-        self.metrics.stage("open", watch.read()[0])
 
     def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
         """See `RoundDriver.withdrawable`; a sequential round also until its last certificate is here."""
@@ -179,7 +183,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         if certificate.granted and terms.question.sequential is not None:
             await self._answer_sequential(publication, terms, certificate)
         elif certificate.granted:
-            reports, unreadable, cpu_s = await self._open(terms, await self._checked_batch(terms, certificate))
+            await self._check_held(terms, certificate)
+            reports, unreadable, cpu_s = await self._open(terms)
             watch.workers_cpu_s += cpu_s
             drops.update(unreadable)
             publication.drops.extend(drop_counts(drops))
@@ -200,37 +205,45 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
 
-    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Certificate) -> list[bytes]:
-        """Returns the sealed reports that have a ticket, if the certificate is about them and the batch held here."""
-        arrived = await self.lane_in(terms, pb.LANE_REPORT)
-        if await asyncio.to_thread(digest, arrived) != certificate.batch_digest:
+    async def _check_held(self, terms: RoundTerms, certificate: pb.Certificate) -> None:
+        """Raises Refusal BAD_BATCH unless the certificate is about the batch and the reports that are held here."""
+        arrived = [one.name async for records in self.records(terms, pb.LANE_REPORT) for one in records]
+        if await asyncio.to_thread(_digest, arrived) != certificate.batch_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
-        packed, without_ticket = await self.store.run(
-            "read the opened batch",
-            lambda tx: (
-                tx.chunks(terms.round_id, "out", pb.LANE_REPORT),
-                tx.document(terms.round_id, _REJECTED) or b"",
-            ),
-        )
-        size = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).sealed_size
-        sealed = [ciphertext for chunk in packed or [] for ciphertext in unpack(chunk, size)]
-        rejected = {without_ticket[start : start + 32] for start in range(0, len(without_ticket), 32)}
-        accepted = [one for one in sealed if hashlib.sha256(one).digest() not in rejected]
-        if digest(accepted) != certificate.reports_digest:
+        del arrived
+        accepted = [name async for page in self._accepted(terms) for name, _ in page]
+        if await asyncio.to_thread(_digest, accepted) != certificate.reports_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for other reports than those held here")
-        return accepted
+
+    async def _accepted(self, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yields (hash, sealed report) of every report that has a ticket, each once, so many at a time."""
+        document = await self.store.run("read what has no ticket", lambda tx: tx.document(terms.round_id, _REJECTED))
+        without = document or b""
+        met = {without[start : start + 32] for start in range(0, len(without), 32)}
+        async for records in self.records(terms, pb.LANE_REPORT):
+            page = []
+            for sealed in (split_report(one.content)[1] for one in records if one.status == OPENED):
+                name = hashlib.sha256(sealed).digest()
+                if name not in met:
+                    met.add(name)
+                    page.append((name, sealed))
+            yield page
+
+    async def _released(self, terms: RoundTerms) -> AsyncIterator[tuple[list[bytes | None], float]]:
+        """Yields what is under the release key of the reports that have a ticket, and the workers' CPU seconds."""
+        keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
+        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
+        work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
+        async for page in self._accepted(terms):
+            yield await (self.cluster or self.pool).map_chunks(work, [sealed for _, sealed in page])
 
     # ------------------------------------------------------------- sequential rounds
 
     async def _begin_sequential(self, terms: RoundTerms, signed: pb.Signed) -> None:
         """Opens the keys that clients have submitted for their answers; from then on answers are learnt from."""
-        sealed = await self._checked_batch(terms, pb.Certificate.FromString(signed.payload))
-        keys = await self.store.run("read the keys to open answer keys", lambda tx: tx.keys(terms.round_id))
-        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-        opened, _ = await self.pool.map_chunks(
-            partial(open_many, terms.suite, keys[RELEASE_KEY].private, label), sealed
-        )
-        document = b"".join(sorted(key for key in opened if key is not None))
+        await self._check_held(terms, pb.Certificate.FromString(signed.payload))
+        opened = [key async for page, _ in self._released(terms) for key in page if key is not None]
+        document = b"".join(sorted(opened))
 
         def begin(tx: Transaction) -> None:
             tx.put_document(terms.round_id, _ANSWER_KEYS, document)
@@ -299,24 +312,26 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     # ------------------------------------------------------------- opening
 
-    async def _open(self, terms: RoundTerms, sealed: Sequence[bytes]) -> tuple[list[Any], dict[str, int], float]:
+    async def _open(self, terms: RoundTerms) -> tuple[list[Any], dict[str, int], float]:
         """Returns the decoded reports, the drops by reason, and the workers' CPU seconds."""
-        keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
-        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-        work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
-        opened, cpu_s = await self.pool.map_chunks(work, sealed)
         reports: list[Any] = []
         decode = decoder(terms.question, terms.budget_grid[0])
-        drops = {"does-not-open": 0, "malformed": 0}
-        for plaintext in opened:
-            if plaintext is None:
-                drops["does-not-open"] += 1
-                continue
-            try:
-                reports.append(decode(plaintext))
-            except ValueError:
-                drops["malformed"] += 1
+        drops, cpu_s = {"does-not-open": 0, "malformed": 0}, 0.0
+        async for opened, seconds in self._released(terms):
+            cpu_s += seconds
+            for plaintext in opened:
+                if plaintext is None:
+                    drops["does-not-open"] += 1
+                    continue
+                try:
+                    reports.append(decode(plaintext))
+                except ValueError:
+                    drops["malformed"] += 1
         return reports, drops, cpu_s
+
+
+def _digest(hashes: Sequence[bytes]) -> bytes:
+    return digest_of_hashes(sorted(hashes))
 
 
 def _open_answer(terms: RoundTerms, keys: Mapping[str, KeyPair], sealed: bytes) -> tuple[bytes, bytes]:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from protocol.errors import LimitError
 from protocol.manifest import RoundTerms
 from protocol.toml_file import read_toml
 
@@ -49,8 +50,14 @@ class Limits(BaseModel):
     epsilon_max: _Epsilon | None = None
     min_batch_size: Annotated[int, Field(ge=2)] | None = None
 
+    def stricter(self, other: Limits) -> Limits:
+        """Returns the limits that allow only what both allow."""
+        both = {name: (value, getattr(other, name)) for name, value in self}
+        given = {name: [one for one in pair if one is not None] for name, pair in both.items()}
+        return Limits(**{n: max(v) if n == "min_batch_size" else min(v) for n, v in given.items() if v})
+
     def check_round(self, terms: RoundTerms, local_epsilon: float) -> None:
-        """Raises ValueError, with value and limit, for a round that is not answered with this budget of its grid."""
+        """Raises LimitError, with value and limit, for a round that is not answered with this budget of its grid."""
         allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.manifest.min_batch_size
         if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
             raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
@@ -60,7 +67,7 @@ class Limits(BaseModel):
             raise _beyond("the round's min_batch_size is", smallest, "at least", self.min_batch_size)
 
     def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
-        """Raises ValueError, with value and limit, if one more answer would be too much."""
+        """Raises LimitError, with value and limit, if one more answer would be too much."""
         if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
             so_far = f"after {before.local_epsilon:g} in {before.rounds} other rounds, the local ε would add up to"
             raise _beyond(so_far, after.local_epsilon, "at most", self.lifetime_epsilon)
@@ -68,8 +75,8 @@ class Limits(BaseModel):
             raise _beyond("the number of rounds answered would be", after.rounds, "at most", self.max_rounds)
 
 
-def _beyond(what: str, value: float, bound: str, limit: float) -> ValueError:
-    return ValueError(f"{what} {value:g}; your own limit is {bound} {limit:g}; nothing was randomized or sent")
+def _beyond(what: str, value: float, bound: str, limit: float) -> LimitError:
+    return LimitError(f"{what} {value:g}; your own limit is {bound} {limit:g}; nothing was randomized or sent")
 
 
 def read_limits(path: Path) -> Limits:

@@ -119,7 +119,7 @@ class Outbox:
         """Counts an answer, durably, before it is randomized; a repeated call for the round counts once.
 
         Raises:
-            ValueError: it would go beyond the limits; it is not counted then.
+            LimitError: it would go beyond the limits; it is not counted then.
         """
         with self._engine.begin() as db:  # the write first: it locks out another process that begins at the same time
             more = insert(_begun).values(round_id=round_id, user=user, local_epsilon=local_epsilon)

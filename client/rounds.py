@@ -17,7 +17,14 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.retrying import retrying
 
-__all__ = ["accept_manifest", "fetch_publication", "fetch_round", "fetch_terms", "read_publication"]
+__all__ = [
+    "accept_manifest",
+    "fetch_publication",
+    "fetch_round",
+    "fetch_signed_result",
+    "fetch_terms",
+    "read_publication",
+]
 
 _PATIENCE_S = 30.0
 
@@ -41,24 +48,31 @@ async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_i
 
 
 async def fetch_round(
-    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = ""
+    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "", patience_s: float = _PATIENCE_S
 ) -> tuple[RoundTerms, pb.RoundState.ValueType]:
     """Returns the verified terms of a round, and the state that hop 1 says it is in; see `fetch_terms`."""
     stub = stubs.ShufflerStub(channel)
     request = rpc.GetRoundRequest(round_id=round_id)
-    answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+    answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=patience_s)
     terms = accept_manifest(answer.manifest, deployment)
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
     return terms, answer.state
 
 
-def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Publication, pb.Certificate]:
+def read_publication(
+    document: pb.Signed, deployment: Deployment, round_id: str = ""
+) -> tuple[pb.Publication, pb.Certificate]:
     """Returns a published result and its certificate after checking both signatures and that they belong together.
+
+    Args:
+        document: as the analyzer has signed it.
+        deployment: which pins the keys.
+        round_id: the round that the result must be of; "" for any.
 
     Raises:
         SignatureError: the analyzer's or the accountant's signature is missing or wrong.
-        Refusal: BAD_BATCH if the certificate is for another round.
+        Refusal: BAD_BATCH if result or certificate is of another round.
     """
     analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
     pinned = deployment.identities
@@ -66,7 +80,19 @@ def read_publication(document: pb.Signed, deployment: Deployment) -> tuple[pb.Pu
     certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, publication.certificate, pinned, [accountant])
     if (certificate.round_id, certificate.manifest_hash) != (publication.round_id, publication.manifest_hash):
         raise Refusal(Code.BAD_BATCH, "result and certificate are about different rounds")
+    if round_id and publication.round_id != round_id:
+        raise Refusal(Code.BAD_BATCH, f"asked for the result of {round_id!r}, got that of {publication.round_id!r}")
     return publication, certificate
+
+
+async def fetch_signed_result(channel: grpc.aio.Channel, round_id: str, patience_s: float) -> pb.Signed:
+    """Returns what the analyzer has signed as the result of a round, not verified: see `read_publication`."""
+    stub = stubs.AnalyzerStub(channel)
+    request = rpc.GetResultRequest(round_id=round_id)
+    answer = await retrying(
+        lambda: stub.GetResult(request, timeout=20.0), give_up_after_s=patience_s, longest_wait_s=0.25
+    )
+    return answer.publication
 
 
 async def fetch_publication(
@@ -78,12 +104,4 @@ async def fetch_publication(
         SignatureError: a signature is missing or wrong.
         Refusal: BAD_BATCH if the analyzer answers for another round.
     """
-    stub = stubs.AnalyzerStub(channel)
-    request = rpc.GetResultRequest(round_id=round_id)
-    answer = await retrying(
-        lambda: stub.GetResult(request, timeout=20.0), give_up_after_s=patience_s, longest_wait_s=0.25
-    )
-    publication, certificate = read_publication(answer.publication, deployment)
-    if publication.round_id != round_id:
-        raise Refusal(Code.BAD_BATCH, f"asked for the result of {round_id!r}, got that of {publication.round_id!r}")
-    return publication, certificate
+    return read_publication(await fetch_signed_result(channel, round_id, patience_s), deployment, round_id)

@@ -63,6 +63,11 @@ class Participant:
     private_key: bytes = b""
     token: bytes = b""
 
+    @property
+    def public_key(self) -> bytes:
+        """The public half of `private_key`, where there is one."""
+        return _public(self.private_key)
+
     def __repr__(self) -> str:
         return f"Participant(max_local_epsilon={self.max_local_epsilon})"
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from runtime.service_directory import ServiceSettings
 
-__all__ = ["DEPLOYMENT_FILE", "read_deployment", "store_url"]
-
-DEPLOYMENT_FILE = "deployment.toml"
+__all__ = ["read_deployment", "store_url"]
 
 
 def read_deployment(directory: Path) -> Deployment:

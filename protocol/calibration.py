@@ -23,11 +23,13 @@ __all__ = [
 ROUNDING = 1e-6
 """What rounding may add to the length of a clipped vector and to the sensitivity of a mean, as a share of either."""
 _MAX_SIGMA_STEPS = 1e6
-_MAX_UNIT_SIGMA = 1e9
-_FAR = 25.0
+MAX_UNIT_SIGMA = 1e9
+BRACKET = 1e-12
+"""The relative width at which a bisection stops."""
+FAR = 25.0
 """erfc(25) is 8e-274; epsilon is below 700 where upper, at least sqrt(epsilon), is below this."""
 _UNIT = 2.0**-52
-_UNDERFLOW = 1e-300
+UNDERFLOW = 1e-300
 """More than erfc loses where it underflows."""
 
 
@@ -44,7 +46,7 @@ def unit_delta(sigma: float, epsilon: float) -> float:
     a, b = epsilon * sigma, 1 / (2 * sigma)
     lower, upper = (a - b) / math.sqrt(2), (a + b) / math.sqrt(2)
     first = 0.5 * math.erfc(lower)
-    if upper < _FAR:
+    if upper < FAR:
         second, bend = 0.5 * math.exp(epsilon) * math.erfc(upper), upper
     else:  # e^epsilon e^(-upper^2) = e^(-lower^2)
         second = math.exp(-lower * lower) / (math.sqrt(math.pi) * (upper + math.sqrt(upper * upper + 2)))
@@ -52,7 +54,7 @@ def unit_delta(sigma: float, epsilon: float) -> float:
     moved = 2 * _UNIT * (a + b)
     error = first * (moved * (2 * max(lower, 0.0) + 1.5) + 16 * _UNIT)
     error += second * (moved * (2 * bend + 1.5) + 16 * _UNIT)
-    return min(1.0, max(0.0, first - second) + error + _UNDERFLOW)
+    return min(1.0, max(0.0, first - second) + error + UNDERFLOW)
 
 
 @lru_cache(maxsize=8192)
@@ -72,9 +74,9 @@ def unit_sigma(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while unit_delta(high, epsilon) > delta:
         low, high = high, 2 * high
-        if high > _MAX_UNIT_SIGMA:
+        if high > MAX_UNIT_SIGMA:
             raise ValueError(
-                f"local budget is ({epsilon}, {delta}); it must be one that noise of {_MAX_UNIT_SIGMA:g} times the "
+                f"local budget is ({epsilon}, {delta}); it must be one that noise of {MAX_UNIT_SIGMA:g} times the "
                 "sensitivity is enough for"
             )
     return _narrowed(lambda sigma: unit_delta(sigma, epsilon) <= delta, low, high)
@@ -97,8 +99,8 @@ def unit_epsilon(sigma: float, delta: float) -> float:
 
 
 def _narrowed(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Returns the upper end of a bracket of relative width 1e-12, where a monotone condition was seen to hold."""
-    while high - low > 1e-12 * high:
+    """Returns the upper end of a bracket of relative width BRACKET, where a monotone condition was seen to hold."""
+    while high - low > BRACKET * high:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from protocol.toml_file import read_toml
 
-__all__ = ["OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
+__all__ = ["DEPLOYMENT_FILE", "OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
 
 OPERATOR = "operator"
+DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

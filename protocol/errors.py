@@ -4,6 +4,11 @@
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
     ├── TicketError              a ticket that does not verify, or cannot be made
+    ├── UnreachableError         a service that did not answer in time; the same call may succeed later
+    ├── LimitError               an answer that the client's own limits do not allow (a ValueError, too)
+    ├── OtherPersonError         an answer from where another person has answered (a ValueError, too)
+    ├── NotCertifiedError        a round that the accountant has refused: it has no result
+    ├── NotIncludedError         a submission that a hop has acknowledged, or received, and not passed on
     └── Refusal                  an answer "no" that travels: has a code from `Code`
 
 A `Code` maps to one gRPC status and one public message; the codes of single submissions bear the same names. What a
@@ -13,7 +18,9 @@ peer may read is that message and the `hint`, which holds only the caller's own 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
@@ -22,9 +29,14 @@ __all__ = [
     "Code",
     "CroupierError",
     "EnvelopeError",
+    "LimitError",
+    "NotCertifiedError",
+    "NotIncludedError",
+    "OtherPersonError",
     "Refusal",
     "SignatureError",
     "TicketError",
+    "UnreachableError",
     "refusal_of",
 ]
 
@@ -58,6 +70,43 @@ class SignatureError(CroupierError):
 
 class TicketError(CroupierError):
     """A blinded message cannot be evaluated, or evaluations do not verify under the key of the manifest."""
+
+
+class UnreachableError(CroupierError):
+    """A service did not answer in time, or not with the certificate that the deployment file pins."""
+
+
+class LimitError(CroupierError, ValueError):
+    """The client's own limits do not allow an answer; nothing was randomized or sent."""
+
+
+class OtherPersonError(CroupierError, ValueError):
+    """Someone has answered here under another key or token; it may be the same person, who answers once."""
+
+
+class NotCertifiedError(CroupierError):
+    """The accountant has refused the round; its reports can never be read.
+
+    Attributes:
+        reasons: the accountant's, in its words.
+    """
+
+    def __init__(self, round_id: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"the accountant refused round {round_id!r}: {'; '.join(reasons)}")
+        self.reasons = reasons
+
+
+class NotIncludedError(CroupierError):
+    """Submissions that were acknowledged are not among what a hop has passed on.
+
+    Attributes:
+        missing: the names of their makers, by the name of the hop; of every hop that lacks some.
+    """
+
+    def __init__(self, missing: Mapping[str, Sequence[str]]) -> None:
+        counted = ", ".join(f"{hop} lacks {len(users)}" for hop, users in missing.items())
+        super().__init__(f"not everything that was acknowledged was passed on: {counted}")
+        self.missing = missing
 
 
 @dataclass(frozen=True)
@@ -94,6 +143,7 @@ class Code(enum.Enum):
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
+    CLUSTER_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service's cluster cannot do its work now; try again")
     STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
     INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
 
@@ -122,6 +172,10 @@ class Refusal(CroupierError):
         self.hint = hint
         self.log_only = log_only
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Callable[..., Refusal], tuple[Code, str]]:
+        """A worker's refusal arrives as it was, with code and all."""
+        return partial(Refusal, log_only=self.log_only, retry_after_s=self.retry_after_s), (self.code, self.hint)
 
     def details(self) -> str:
         """Returns what travels in the gRPC status details, which are a header: what is too long would not arrive."""

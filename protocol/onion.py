@@ -15,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
-from protocol.manifest import RoundTerms
 from protocol.tickets import TICKET_BYTES, ticket_message
 from protocol.v1.messages_pb2 import Lane
+
+if TYPE_CHECKING:  # worker processes import this module and read no manifest
+    from protocol.manifest import RoundTerms
 
 __all__ = [
     "BUDGET_BYTES",

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import Code, Refusal
-from protocol.identity import Purpose, has_small_order, submission_is_authentic
+from protocol.identity import Purpose, has_small_order
 from protocol.manifest import RoundTerms
-from protocol.tickets import are_blinded
 from protocol.v1 import messages_pb2 as pb
 from runtime.store import Store
+from runtime.tasks import faults_of
 from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 
@@ -25,19 +25,6 @@ __all__ = ["MAX_PER_CALL", "Admission"]
 
 _MAX_PENDING = 200_000
 MAX_PER_CALL = 2000
-
-
-def _faults(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[pb.SubmissionCode.ValueType]:
-    """Returns what is wrong with each submission by itself, UNSPECIFIED where nothing is."""
-    return [_fault(purpose, round_id, pb.Submission.FromString(raw)) for raw in submissions]
-
-
-def _fault(purpose: Purpose, round_id: str, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
-    if not submission_is_authentic(round_id, submission, purpose):
-        return pb.SUBMISSION_CODE_BAD_SIGNATURE
-    if purpose == "tickets" and not are_blinded(submission.envelope):
-        return pb.SUBMISSION_CODE_NOT_BLINDED
-    return pb.SUBMISSION_CODE_UNSPECIFIED
 
 
 def _hash(content: bytes) -> bytes:
@@ -101,12 +88,17 @@ class _Roster:
         return pb.SUBMISSION_CODE_UNSPECIFIED
 
 
+Keep = Callable[[Transaction, RoundTerms, Sequence[bytes]], None]
+"""Stores the envelopes that a transaction admits."""
+
+
 class _Group:
     """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
 
-    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms) -> None:
-        self._roster, self._admitted, self._terms = roster, admitted, terms
-        self.rows: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms, keep: Keep | None) -> None:
+        self._roster, self._admitted, self._terms, self._keep = roster, admitted, terms, keep
+        self.rows: dict[bytes, bytes] = {}
+        self.envelopes: list[bytes] = []
         self.spent: dict[bytes, tuple[bytes, str]] = {}
 
     def decide(self, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
@@ -115,7 +107,7 @@ class _Group:
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
         client, envelope_hash = submission.client_key, _hash(submission.envelope)
-        known = self._admitted.get(client) or (self.rows[client][1] if client in self.rows else None)
+        known = self._admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
         limit = self._terms.manifest.max_batch_size
@@ -126,7 +118,8 @@ class _Group:
             if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
                 return pb.SUBMISSION_CODE_TOKEN_USED
             self.spent[token_hash] = admits
-        self.rows[client] = (client, envelope_hash, submission.envelope)
+        self.rows[client] = envelope_hash
+        self.envelopes.append(submission.envelope)
         return pb.SUBMISSION_CODE_ACCEPTED
 
     def write(self, tx: Transaction) -> bool:
@@ -136,12 +129,14 @@ class _Group:
         for token_hash, (client, round_id) in self.spent.items():
             tx.spend_token(token_hash, client, round_id)
         if self.rows:
-            tx.add_submissions(self._terms.round_id, list(self.rows.values()))
+            tx.add_submissions(self._terms.round_id, list(self.rows.items()))
+            if self._keep is not None and self.envelopes:
+                self._keep(tx, self._terms, self.envelopes)
         return True
 
     def remember(self) -> None:
         """Takes the stored group into memory."""
-        self._admitted.update({client: row[1] for client, row in self.rows.items()})
+        self._admitted.update(self.rows)
         self._roster.tokens.update(self.spent)
 
 
@@ -152,11 +147,13 @@ class Admission:
         store: the service's.
         pool: checks the signatures.
         purpose: what clients sign their submissions for; a signature for another purpose is wrong.
+        keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept.
     """
 
-    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose) -> None:
+    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose, keep: Keep | None = None) -> None:
         self._store = store
         self._pool = pool
+        self._keep = keep
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
         self._admitted: dict[str, dict[bytes, bytes]] = {}
@@ -262,7 +259,7 @@ class Admission:
         # Signatures before the roster: without the key a caller learns nothing about it, not even by the time it takes.
         undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
         raw = [submissions[index].SerializeToString() for index in undecided]
-        faults, cpu_s = await self._pool.run(_faults, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
+        faults, cpu_s = await self._pool.run(faults_of, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
         roster = await self._roster()
         for index, fault in zip(undecided, faults, strict=True):
             codes[index] = fault or roster.refusal(submissions[index], terms.round_id)
@@ -305,7 +302,7 @@ class Admission:
         else:
             is_open, admitted = True, self._admitted[round_id]
         if is_open:
-            group = _Group(roster, admitted, terms)
+            group = _Group(roster, admitted, terms, self._keep)
             codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
             if await self._store.run("admit submissions", group.write):
                 group.remember()

@@ -27,7 +27,7 @@ __all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "open_d
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
 _LOCK_NOT_AVAILABLE = "55P03"
-_REWRITTEN = ("round_keys", "submissions", "chunks", "documents", "tokens")  # what something is taken out of
+_REWRITTEN = ("round_keys", "submissions", "chunks", "opened", "documents", "tokens")  # what something is taken out of
 _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 

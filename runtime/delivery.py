@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import hashlib
 from collections.abc import Collection, Sequence
 
-from protocol.batches import digest, read_commitments, unpack
+from protocol.batches import digest_of_hashes, read_commitments, unpack
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.round_driver import RoundDriver
+from runtime.opening import Opening
 from runtime.tls import Context
 from runtime.transaction import Transaction
 
@@ -29,7 +30,7 @@ _CHUNK_BYTES = 1024 * 1024
 _MOST_ITEMS = 100_000_000  # where the manifest names no maximum
 
 
-class Delivery(RoundDriver, stubs.DeliveryServicer):
+class Delivery(Opening, stubs.DeliveryServicer):
     """Both ends of a delivery, the same for every role."""
 
     lanes_in: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
@@ -52,39 +53,70 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
-        packed = await self.store.run("read a lane to send", lambda tx: tx.chunks(terms.round_id, "out", lane))
         sent = 0
-        for index, ciphertexts in enumerate(packed or []):
+        count = await self.count_chunks("measure a lane to send", terms, "out", lane) or 0
+        for index in range(count):
             request = pb.DeliverRequest(
                 round_id=terms.round_id,
                 lane=lane,
                 chunk_index=index,
-                chunk_count=len(packed or []),
-                ciphertexts=ciphertexts,
+                chunk_count=count,
+                ciphertexts=await self._chunk("read a lane to send", terms, "out", lane, index),
             )
             sent += request.ByteSize()
             await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Deliver, request)
         return sent
+
+    async def count_chunks(self, name: str, terms: RoundTerms, direction: str, lane: pb.Lane.ValueType) -> int | None:
+        """Returns `Transaction.num_chunks`."""
+        return await self.store.run(name, lambda tx: tx.num_chunks(terms.round_id, direction, lane))
+
+    async def _chunk(self, name: str, terms: RoundTerms, direction: str, lane: pb.Lane.ValueType, index: int) -> bytes:
+        return await self.store.run(name, lambda tx: tx.chunk(terms.round_id, direction, lane, index))
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
         request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
         await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).HandOver, request)
 
-    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
-        """Stores an output batch in the order in which it will be sent, in chunks that fit a message."""
-        per_chunk = max(1, _CHUNK_BYTES // len(ciphertexts[0]))
-        parts = [ciphertexts[start : start + per_chunk] for start in range(0, len(ciphertexts), per_chunk)]
-        for index, part in enumerate(parts):
-            tx.put_chunk(round_id, "out", lane, index, len(parts), b"".join(part))
+    def put_output(
+        self,
+        tx: Transaction,
+        round_id: str,
+        lane: pb.Lane.ValueType,
+        ciphertexts: Sequence[bytes],
+        start: int = 0,
+        total: int | None = None,
+    ) -> None:
+        """Stores an output batch, or the part of it from `start` on, in the order in which it will be sent.
 
-    async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
-        """Returns the ciphertexts of a complete incoming lane."""
-        packed = await self.store.run("read a lane that came", lambda tx: tx.chunks(terms.round_id, "in", lane))
-        if packed is None:
+        A part must begin at a multiple of `items_per_chunk`.
+        """
+        per_chunk = self.items_per_chunk(len(ciphertexts[0]))
+        count = -(-(total or len(ciphertexts)) // per_chunk)
+        for first in range(0, len(ciphertexts), per_chunk):
+            chunk = b"".join(ciphertexts[first : first + per_chunk])
+            tx.put_chunk(round_id, "out", lane, (start + first) // per_chunk, count, chunk)
+
+    def items_per_chunk(self, size: int) -> int:
+        """Returns how many items of a size are sent, and stored, together."""
+        return max(1, _CHUNK_BYTES // size)
+
+    async def hashes_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+        """Returns the SHA-256 of every ciphertext of a complete incoming lane, in the order of their arrival.
+
+        Raises:
+            Refusal: BAD_BATCH while something of it is missing.
+        """
+        count = await self.count_chunks("measure a lane that came", terms, "in", lane)
+        if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = Onion(terms).arriving_size(lane, self.hop(terms))
-        return [ciphertext for chunk in packed for ciphertext in unpack(chunk, size)]
+        hashes: list[bytes] = []
+        for index in range(count):
+            chunk = unpack(await self._chunk("read a lane that came", terms, "in", lane, index), size)
+            hashes += [hashlib.sha256(ciphertext).digest() for ciphertext in chunk]
+        return hashes
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
         """Takes one chunk of a lane; answers after it is durable. The same chunk again changes nothing.
@@ -120,6 +152,7 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
                 raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")
 
         await self.store.run("take a chunk", take)
+        self.open_soon(terms, request.lane)
         return pb.DeliverResponse()
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
@@ -185,12 +218,12 @@ class Delivery(RoundDriver, stubs.DeliveryServicer):
         hops = min(self.hop(terms) - 1, terms.num_hops)
         chain = read_commitments(request.commitments, terms, self.deployment.identities, hops)
         for lane in self.lanes_in:
-            ciphertexts = await self.lane_in(terms, lane)
+            hashes = await self.hashes_in(terms, lane)
             last = chain[lane][-1]
-            arrived = await asyncio.to_thread(digest, ciphertexts)
-            if (last.num_out, last.digest_out) != (len(ciphertexts), arrived):
+            arrived = await asyncio.to_thread(lambda: digest_of_hashes(sorted(hashes)))  # noqa: B023
+            if (last.num_out, last.digest_out) != (len(hashes), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
-            distinct = len(set(ciphertexts))
+            distinct = len(set(hashes))
             if distinct < terms.manifest.min_batch_size:
                 raise Refusal(
                     Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"

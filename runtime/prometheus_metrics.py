@@ -74,7 +74,7 @@ class PrometheusMetrics(Metrics):
                 self._drops.labels(_lane(lane), reason)
         for outcome in ("granted", "policy", "ledger"):
             self._certificates.labels(outcome)
-        for stage in ("admit", "mix", "deliver", "certify", "analyze"):
+        for stage in ("admit", "open", "mix", "deliver", "certify", "analyze"):
             self._stages.labels(stage)
         for state in pb.RoundState.values()[1:]:
             self._rounds.labels(_state(state))

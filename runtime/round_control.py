@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib.metadata import version
 
 from protocol.deployment import OPERATOR
 from protocol.envelope import KeyPair, generate_key_pair
@@ -13,17 +14,16 @@ from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.round_driver import RoundDriver
+from runtime.round_driver import ENVELOPE_KEY, RoundDriver
 from runtime.tls import Context
 from runtime.transaction import RoundRow, Transaction
 from runtime.workers import peak_memory_bytes
 
-__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "RoundControl"]
+__all__ = ["RELEASE_KEY", "RoundControl"]
 
 _log = logging.getLogger(__name__)
 
 
-ENVELOPE_KEY = "envelope"
 RELEASE_KEY = "release"
 _BEFORE_CERTIFICATE = (
     pb.ROUND_STATE_PREPARED,
@@ -229,6 +229,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             keep_days=self.keep_days,
             kept_until_unix_s=kept_until,
             num_revoked=num_revoked,
+            version=version("croupier"),
         )
 
 

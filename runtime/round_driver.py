@@ -35,10 +35,12 @@ from runtime.transaction import RoundRow, Transaction
 from runtime.transport import TLS, Transport
 from runtime.workers import WorkerPool
 
-__all__ = ["RoundDriver", "ServiceSetup", "Stopwatch"]
+__all__ = ["ENVELOPE_KEY", "RoundDriver", "ServiceSetup", "Stopwatch"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+ENVELOPE_KEY = "envelope"
+"""The purpose of the key pair that a service opens what arrives with."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 _MAX_TERMS = 32
 _RETENTION_EVERY_S = 600.0
@@ -53,7 +55,12 @@ _FINAL = (
 
 @dataclass(frozen=True)
 class ServiceSetup:
-    """Everything that a service is given from outside."""
+    """Everything that a service is given from outside.
+
+    Attributes:
+        pool: does what a client waits for, and all else where there is no cluster.
+        cluster: does what a batch waits for: opening layers, checking tickets, searching for bounds and attacks.
+    """
 
     entry: ServiceEntry
     deployment: Deployment
@@ -64,6 +71,7 @@ class ServiceSetup:
     metrics: Metrics = field(default_factory=Metrics)
     transport: Transport = TLS
     keep_days: int = 30
+    cluster: WorkerPool | None = None
 
 
 class Stopwatch:
@@ -91,6 +99,7 @@ class RoundDriver(abc.ABC):
         self.deployment = setup.deployment
         self.store = setup.store
         self.pool = setup.pool
+        self.cluster = setup.cluster
         self.clock = setup.clock
         self.metrics = setup.metrics
         self.identity = Identity(self.name, setup.secrets.identity_key)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from protocol.deployment import OPERATOR
 from protocol.identity import Purpose
+from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.admission import Admission
 from runtime.delivery import SEQUENTIAL_REPORT, Delivery
-from runtime.round_control import ENVELOPE_KEY, RELEASE_KEY, RoundControl
-from runtime.round_driver import ServiceSetup, Stopwatch
+from runtime.round_control import RELEASE_KEY, RoundControl
+from runtime.round_driver import ENVELOPE_KEY, ServiceSetup, Stopwatch
 from runtime.tls import Context
+from runtime.transaction import Transaction
 
 __all__ = [
     "ENVELOPE_KEY",
@@ -40,7 +43,10 @@ class AdmittingService(RoundService):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self.admission = Admission(setup.store, setup.pool, self.admits)
+        self.admission = Admission(setup.store, setup.pool, self.admits, self.keep_envelopes)
+
+    def keep_envelopes(self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+        """Stores what is admitted, in the same transaction; the hash of each is kept in any case."""
 
     @property
     def num_waiting_submissions(self) -> int:

@@ -4,6 +4,7 @@ DIR/<service>/service.toml    settings; every line may be missing
 DIR/<service>/identity.key    Ed25519, and tls.key: PKCS #8, encrypted under the storage key
 DIR/<service>/tls.crt         public
 DIR/<service>/storage.key     the storage key, unless the settings say that it comes from elsewhere
+DIR/<service>/cluster/        the certificates of its Dask cluster, if it has one
 
 The storage key also wraps round keys in the store. Keep it away from the disk that it protects: on another volume
 (`storage_key = "file:/run/secrets/croupier"`) or in the environment (`storage_key = "env:CROUPIER_STORAGE_KEY"`).
@@ -24,9 +25,18 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from protocol.toml_file import read_toml
 
-__all__ = ["SETTINGS_FILE", "Secrets", "ServiceSettings", "load_secrets", "load_settings", "seal_key"]
+__all__ = [
+    "CLUSTER_DIRECTORY",
+    "SETTINGS_FILE",
+    "Secrets",
+    "ServiceSettings",
+    "load_secrets",
+    "load_settings",
+    "seal_key",
+]
 
 SETTINGS_FILE = "service.toml"
+CLUSTER_DIRECTORY = "cluster"
 _Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 
 
@@ -39,6 +49,8 @@ class ServiceSettings(BaseModel):
         listen: where to listen for peers and the operator, if not at the advertised address.
         public_listen: where to listen for clients, if not at the advertised public address.
         workers: processes for the cryptography; all cores if not given.
+        scheduler: of a Dask cluster that does what no client waits for, "tls://HOST:PORT"; none if not given. Its
+            certificates are in `cluster/` in the service's directory.
         max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
         admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
@@ -54,6 +66,7 @@ class ServiceSettings(BaseModel):
     listen: _Address | None = None
     public_listen: _Address | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    scheduler: Annotated[str, StringConstraints(pattern=r"^tls://[^\s/]+:[0-9]{1,5}$")] | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
     admin_listen: _Address | None = None
     metrics_listen: _Address | None = None

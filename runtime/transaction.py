@@ -22,6 +22,9 @@ from protocol.v1 import messages_pb2 as pb
 __all__ = ["METADATA", "RoundRow", "Transaction"]
 
 _KEYS_AT_ONCE = 1000
+_PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
+_OPEN_END = 0
+"""The number of chunks of a lane that grows until it is closed."""
 METADATA = sa.MetaData()
 _rounds = sa.Table(
     "rounds",
@@ -57,7 +60,6 @@ _submissions = sa.Table(
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("client_key", sa.LargeBinary, primary_key=True),
     sa.Column("envelope_hash", sa.LargeBinary, nullable=False),
-    sa.Column("envelope", sa.LargeBinary),
 )
 _chunks = sa.Table(
     "chunks",
@@ -69,6 +71,14 @@ _chunks = sa.Table(
     sa.Column("chunk_count", sa.Integer, nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),
     sa.Column("ciphertexts", sa.LargeBinary),
+)
+_opened = sa.Table(
+    "opened",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("lane", sa.Integer, primary_key=True),
+    sa.Column("chunk_index", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
 )
 _documents = sa.Table(
     "documents",
@@ -265,14 +275,11 @@ class Transaction:
         if not changed.rowcount:
             raise Refusal(Code.TOKEN_USED)
 
-    def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
-        """Adds (client_key, envelope_hash, envelope) rows; a client that stands there already is an error."""
+    def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Adds (client_key, envelope_hash) rows; a client that stands there already is an error."""
         self._db.execute(
             _submissions.insert(),
-            [
-                {"round_id": round_id, "client_key": key, "envelope_hash": envelope_hash, "envelope": envelope}
-                for key, envelope_hash, envelope in rows
-            ],
+            [{"round_id": round_id, "client_key": key, "envelope_hash": name} for key, name in rows],
         )
 
     def submission_hashes(self, round_id: str, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
@@ -294,11 +301,6 @@ class Transaction:
         count = sa.select(sa.func.count()).select_from(_submissions).where(_submissions.c.round_id == round_id)
         return self._db.execute(count).scalar_one()
 
-    def envelopes(self, round_id: str) -> list[bytes]:
-        """Returns the joint envelopes in the order of their hashes, which does not depend on senders and times."""
-        here = sa.select(_submissions.c.envelope).where(_submissions.c.round_id == round_id)
-        return list(self._db.execute(here.order_by(_submissions.c.envelope_hash)).scalars())
-
     # ------------------------------------------------------------- batches
 
     def put_chunk(
@@ -309,7 +311,7 @@ class Transaction:
         Raises:
             Refusal: CONFLICT if the chunk exists with different content or the batch with a different length.
         """
-        here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
+        here = _of(round_id, direction, lane)
         counts = set(self._db.execute(sa.select(_chunks.c.chunk_count).where(here).limit(1)).scalars())
         known = self._db.execute(sa.select(_chunks.c.digest).where(here & (_chunks.c.chunk_index == chunk_index)))
         existing = known.scalar_one_or_none()
@@ -330,19 +332,84 @@ class Transaction:
             )
         return existing is None
 
+    def append_chunk(self, round_id: str, lane: int, ciphertexts: bytes) -> None:
+        """Adds a chunk behind the others of an incoming lane that grows until it is closed."""
+        last = sa.select(sa.func.max(_chunks.c.chunk_index)).where(_of(round_id, "in", lane))
+        newest = self._db.execute(last).scalar_one()
+        self._db.execute(
+            _chunks.insert().values(
+                round_id=round_id,
+                direction="in",
+                lane=lane,
+                chunk_index=0 if newest is None else newest + 1,
+                chunk_count=_OPEN_END,
+                digest=hashlib.sha256(ciphertexts).digest(),
+                ciphertexts=ciphertexts,
+            )
+        )
+
     def num_bytes(self, round_id: str, direction: str, lane: int) -> int:
         """Returns how much has come, or is to be sent, in a lane."""
-        here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
-        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(_chunks.c.ciphertexts)), 0)).where(here)
-        return int(self._db.execute(total).scalar_one())
+        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(_chunks.c.ciphertexts)), 0))
+        return int(self._db.execute(total.where(_of(round_id, direction, lane))).scalar_one())
 
-    def chunks(self, round_id: str, direction: str, lane: int) -> list[bytes] | None:
-        """Returns the chunks of a complete batch in order, or None while one is missing."""
-        here = (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)
-        rows = list(self._db.execute(sa.select(_chunks).where(here).order_by(_chunks.c.chunk_index)))
-        if not rows or len(rows) != rows[0].chunk_count or any(row.ciphertexts is None for row in rows):
-            return None
-        return [row.ciphertexts for row in rows]
+    def num_chunks(self, round_id: str, direction: str, lane: int) -> int | None:
+        """Returns how many chunks a complete batch has, or None while one is missing, and after it was forgotten."""
+        here = sa.select(sa.func.count(_chunks.c.ciphertexts), sa.func.max(_chunks.c.chunk_count))
+        present, expected = self._db.execute(here.where(_of(round_id, direction, lane))).one()
+        return present if present and present == expected else None
+
+    def chunk(self, round_id: str, direction: str, lane: int, chunk_index: int) -> bytes:
+        """Returns one chunk, empty if it is not there or was forgotten."""
+        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index)
+        return self._db.execute(sa.select(_chunks.c.ciphertexts).where(here)).scalar_one_or_none() or b""
+
+    def drop_output(self, round_id: str) -> None:
+        """Deletes what was to be sent, before anything of it has been."""
+        self._db.execute(_chunks.delete().where((_chunks.c.round_id == round_id) & (_chunks.c.direction == "out")))
+
+    # ------------------------------------------------------------- what has been opened
+
+    def unopened(self, round_id: str, lane: int, after: int | None) -> list[tuple[int, bytes]]:
+        """Returns (index, chunk) of the next incoming chunks that are not opened, in order, a page of them.
+
+        They are behind an index; with None behind the last that is opened, which is found at once in a long lane.
+        """
+        opened = (_opened.c.round_id == round_id) & (_opened.c.lane == lane)
+        if after is None:
+            last = self._db.execute(sa.select(sa.func.max(_opened.c.chunk_index)).where(opened)).scalar_one()
+            after = -1 if last is None else last
+        known = sa.exists().where(opened & (_opened.c.chunk_index == _chunks.c.chunk_index))
+        here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
+        return self._page(sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here), _chunks.c.chunk_index)
+
+    def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
+        """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index == chunk_index)
+        chunk = _of(round_id, "in", lane) & (_chunks.c.chunk_index == chunk_index) & _chunks.c.ciphertexts.is_not(None)
+        is_known, is_there = (self._db.execute(sa.select(sa.literal(1)).where(one)).first() for one in (here, chunk))
+        if is_there and not is_known:
+            self._db.execute(
+                _opened.insert().values(round_id=round_id, lane=lane, chunk_index=chunk_index, content=content)
+            )
+
+    def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
+        """Returns (index, content) of what was opened behind an index, in order, a page of them."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
+        return self._page(sa.select(_opened.c.chunk_index, _opened.c.content).where(here), _opened.c.chunk_index)
+
+    def _page(self, query: sa.Select[Any], index: sa.Column[int]) -> list[tuple[int, bytes]]:
+        """Returns the first rows of a query for (index, bytes) that come to a page, at least one of them."""
+        page: list[tuple[int, bytes]] = []
+        left = _PAGE_BYTES
+        ordered = query.order_by(index).limit(_ROWS_PER_PAGE).execution_options(stream_results=True)
+        with self._db.execute(ordered) as rows:
+            for number, content in rows:
+                page.append((number, content))
+                left -= len(content)
+                if left <= 0:
+                    break
+        return page
 
     # ------------------------------------------------------------- documents
 
@@ -380,7 +447,7 @@ class Transaction:
 
     def forget_ciphertexts(self, round_id: str) -> None:
         """The same of the ciphertexts alone."""
-        self._db.execute(_submissions.update().where(_submissions.c.round_id == round_id).values(envelope=None))
+        self._db.execute(_opened.delete().where(_opened.c.round_id == round_id))
         self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
 
     # ------------------------------------------------------------- retention
@@ -407,3 +474,7 @@ class Transaction:
         self._db.execute(_documents.delete().where(others))
         self._db.execute(_tokens.update().where(_tokens.c.round_id == round_id).values(client_key=b"", round_id=""))
         self.update_round(round_id, manifest=b"")
+
+
+def _of(round_id: str, direction: str, lane: int) -> sa.ColumnElement[bool]:
+    return (_chunks.c.round_id == round_id) & (_chunks.c.direction == direction) & (_chunks.c.lane == lane)

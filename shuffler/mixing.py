@@ -1,45 +1,93 @@
-"""Mixing: open one layer of a batch, leave out what does not belong, permute.
+"""Mixing: which items of a batch are passed on, in which order, and the part of the new order that is written next.
 
-Pure computation on a worker pool; what comes in, what goes out and what is signed is `shuffler.service`'s.
+Pure computation on hashes, places and one window of bodies; where bodies come from and go to, and what is signed, is
+`shuffler.service`'s. What grows with the batch is a hash, a flag and a place for each item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 
-from protocol.envelope import open_many
-from protocol.onion import Layer
-from protocol.randomness import RandomSource, uniform_permutation
-from runtime.workers import WorkerPool
+from protocol.batches import digest_of_hashes
+from protocol.randomness import SystemRandom, uniform_permutation
+from protocol.v1 import messages_pb2 as pb
+from runtime.tasks import OPENED, Record
 
-__all__ = ["Opened", "open_layer", "permute"]
+__all__ = ["OrderWindow", "Survey", "draw_orders"]
 
 DOES_NOT_OPEN = "does-not-open"
 REPEATED = "repeated"
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The plaintexts of a batch, in the batch's order, the drops by reason, and the workers' CPU seconds."""
+class Survey:
+    """What a batch comes to, from one look at all its records: repeats and what does not open are dropped and counted.
 
-    plaintexts: list[bytes]
-    drops: dict[str, int]
-    cpu_s: float
+    Attributes:
+        kept: for every item, in the order of arrival, whether it is passed on, 1 or 0.
+        drops: how many are not, by reason.
+        digest: the name of the batch as it arrived, once it is `close`d.
+    """
+
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.drops = {DOES_NOT_OPEN: 0, REPEATED: 0}
+        self.digest = b""
+        self._hashes: list[bytes] = []
+        self._seen: set[bytes] = set()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Goes on with the next records."""
+        for name, status, _ in records:
+            is_new, opens = self.is_new(name), status == OPENED
+            self._hashes.append(name)
+            self.kept.append(is_new and opens)
+            if not is_new:
+                self.drops[REPEATED] += 1
+            elif not opens:
+                self.drops[DOES_NOT_OPEN] += 1
+
+    def is_new(self, name: bytes) -> bool:
+        """Returns whether an item has not been met before, and remembers it."""
+        known = len(self._seen)
+        self._seen.add(name)
+        return len(self._seen) > known
+
+    def close(self) -> None:
+        """Ends the look, and lets go of the hashes."""
+        self._seen.clear()
+        self._hashes.sort()
+        self.digest = digest_of_hashes(self._hashes)
+        self._hashes = []
 
 
-async def open_layer(
-    pool: WorkerPool, suite: str, private_key: bytes, layer: Layer, ciphertexts: Sequence[bytes]
-) -> Opened:
-    """Opens one layer of every ciphertext; repeats and what does not open are dropped and counted."""
-    distinct = list(dict.fromkeys(ciphertexts))
-    opened, cpu_s = await pool.map_chunks(partial(open_many, suite, private_key, layer.label), distinct)
-    plaintexts = [plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size]
-    drops = {DOES_NOT_OPEN: len(distinct) - len(plaintexts), REPEATED: len(ciphertexts) - len(distinct)}
-    return Opened(plaintexts, drops, cpu_s)
+def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, Sequence[int]]:
+    """Returns for each lane which place each of so many items gets: a uniform permutation of its own."""
+    return {lane: array("q", uniform_permutation(count, SystemRandom())) for lane, count in counts.items()}
 
 
-def permute(batch: Sequence[bytes], source: RandomSource) -> list[bytes]:
-    """Returns the batch in a uniformly random order."""
-    return [batch[index] for index in uniform_permutation(len(batch), source)]
+class OrderWindow:
+    """The places `start` .. `stop` − 1 of a new order, filled in one pass over the batch in its old order.
+
+    Args:
+        kept: of the `Survey`.
+        order: of `draw_orders`: the place of each item that is kept.
+        start: the first place.
+        stop: the place behind the last.
+    """
+
+    def __init__(self, kept: bytearray, order: Sequence[int], start: int, stop: int) -> None:
+        self._kept, self._order, self._start, self._stop = kept, order, start, stop
+        self._item = self._next = 0
+        self.items = [b""] * (stop - start)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Goes on with the next records, and takes from them what has a place here."""
+        kept, order, start, stop = self._kept, self._order, self._start, self._stop
+        for record in records:
+            if kept[self._item]:
+                place = order[self._next]
+                self._next += 1
+                if start <= place < stop:
+                    self.items[place - start] = record.content
+            self._item += 1

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import grpc.aio
 
-from protocol.batches import ciphertext_hashes, digest, drop_counts
+from protocol.batches import ciphertext_hashes, digest_of_hashes, drop_counts
 from protocol.deployment import OPERATOR
+from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
@@ -28,10 +30,11 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from runtime.tasks import LaneWork, open_layer
 from runtime.tls import Context
 from runtime.transaction import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
-from shuffler.mixing import open_layer, permute
+from shuffler.mixing import OrderWindow, Survey, draw_orders
 from shuffler.sequential import SequentialHop
 from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 
@@ -40,6 +43,10 @@ __all__ = ["ShufflerService"]
 _log = logging.getLogger(__name__)
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 _LISTS_AT_ONCE = 4
+_GATHER_S = 0.1
+"""So long the first of several submissions waits for the others, to be opened and stored with them."""
+_WINDOW_BYTES = 64 * 1024 * 1024
+"""So much of a lane is in memory at once; for a larger one what has been opened is read several times."""
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -136,53 +143,100 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             self.dismiss(terms.round_id)
         return state, count
 
+    def keep_envelopes(self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+        """See `AdmittingService.keep_envelopes`: hop 1 has to mix them."""
+        per_chunk = self.items_per_chunk(len(envelopes[0]))
+        for start in range(0, len(envelopes), per_chunk):
+            tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes[start : start + per_chunk]))
+
+    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+        """See `Opening.lane_work`: a hop takes one layer off."""
+        layer = Onion(terms).layer(lane, self.hop(terms))
+        work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
+        return LaneWork(layer.sealed_size, layer.plain_size, work)
+
     async def _mix(self, terms: RoundTerms) -> None:
+        """Permutes what has been opened, window by window; an attempt that was cut short is begun anew.
+
+        Nothing of an order that is drawn here is sent before the state is MIXED, so a second attempt may draw another.
+        """
         watch = Stopwatch()
-        hop, onion = self.hop(terms), Onion(terms)
-        keys = await self.store.run("read the keys to mix", lambda tx: tx.keys(terms.round_id))
-        private_key = keys[ENVELOPE_KEY].private
-        if hop == 1:
-            envelopes = await self.store.run("read the envelopes", lambda tx: tx.envelopes(terms.round_id))
-            opened = await open_layer(self.pool, terms.suite, private_key, onion.joint, envelopes)
-            watch.workers_cpu_s += opened.cpu_s
-            pairs = [onion.split(plaintext) for plaintext in opened.plaintexts]
-            incoming = dict.fromkeys(_LANES, envelopes)
-            lanes = {pb.LANE_REPORT: [pair[0] for pair in pairs], pb.LANE_PARAMETER: [pair[1] for pair in pairs]}
-            drops = dict.fromkeys(_LANES, opened.drops)
-        else:
-            incoming, lanes, drops = {}, {}, {}
-            for lane in _LANES:
-                incoming[lane] = await self.lane_in(terms, lane)
-                layer = onion.layer(lane, hop)
-                opened = await open_layer(self.pool, terms.suite, private_key, layer, incoming[lane])
-                watch.workers_cpu_s += opened.cpu_s
-                lanes[lane], drops[lane] = opened.plaintexts, opened.drops
-        await asyncio.to_thread(_permute_all, lanes)
-        commitments = await asyncio.to_thread(self._commit, terms, incoming, lanes, drops)
+        surveys = await self._survey(terms)
+        counts = {lane: survey.kept.count(1) for lane, survey in surveys.items()}
+        num_in = len(surveys[pb.LANE_REPORT].kept)
+
+        def begin(tx: Transaction) -> None:
+            admitted = tx.num_submissions(terms.round_id)
+            if self.hop(terms) == 1 and num_in != admitted:  # nothing that was acknowledged is left out in silence
+                raise Refusal(Code.BAD_BATCH, f"{num_in} of {admitted} submissions are there")
+            tx.drop_output(terms.round_id)
+
+        await self.store.run("begin to mix", begin)
+        self._check_enough(terms, counts)
+        orders = await asyncio.to_thread(draw_orders, counts)
+        hashes = {
+            lane: await self._put_lane(terms, lane, survey.kept, orders[lane]) for lane, survey in surveys.items()
+        }
+        commitments = await asyncio.to_thread(self._commit, terms, surveys, hashes)
         earlier = await self._earlier_commitments(terms)
         handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
-        hashes = {lane: await asyncio.to_thread(ciphertext_hashes, batch) for lane, batch in lanes.items()}
-        problem = self._too_few(terms, lanes)
 
         def keep(tx: Transaction) -> None:
-            if problem:
-                raise Refusal(Code.SHORT_BATCH, problem)
-            for lane, batch in lanes.items():
-                self.put_output(tx, terms.round_id, lane, batch)
+            for lane in _LANES:
                 put_inclusion_list(tx, terms.round_id, lane, hashes[lane])
             tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
         await self.store.run("keep the mixed batch", keep)
-        for lane, reasons in drops.items() if hop > 1 else [(pb.LANE_JOINT, opened.drops)]:
-            self.metrics.drops(lane, reasons)
+        for lane in self._opened_lanes(terms):
+            self.metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self.metrics.stage("mix", watch.read()[0])
 
-    def _too_few(self, terms: RoundTerms, lanes: Mapping[pb.Lane.ValueType, Sequence[bytes]]) -> str:
-        fewest = min(len(batch) for batch in lanes.values())
-        needed = terms.manifest.min_batch_size
-        return f"{fewest} of them open; the round needs {needed}" if fewest < needed else ""
+    def _check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int]) -> None:
+        fewest, needed = min(counts.values()), terms.manifest.min_batch_size
+        if fewest < needed:
+            raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
+
+    def _opened_lanes(self, terms: RoundTerms) -> tuple[pb.Lane.ValueType, ...]:
+        return (pb.LANE_JOINT,) if self.hop(terms) == 1 else _LANES
+
+    async def _survey(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, Survey]:
+        """Opens what is left, and returns what has come for each lane; at hop 1 both come from the same envelopes."""
+        surveys = {}
+        for lane in self._opened_lanes(terms):
+            await self.open_all(terms, lane)
+            surveys[lane] = Survey()
+            async for records in self.records(terms, lane):
+                surveys[lane].add(records)
+            await asyncio.to_thread(surveys[lane].close)
+        return surveys if pb.LANE_JOINT not in surveys else dict.fromkeys(_LANES, surveys[pb.LANE_JOINT])
+
+    async def _put_lane(
+        self, terms: RoundTerms, lane: pb.Lane.ValueType, kept: bytearray, order: Sequence[int]
+    ) -> list[bytes]:
+        """Stores a lane in its new order, and returns the sorted hashes of what it consists of."""
+        onion, hop, which = Onion(terms), self.hop(terms), _LANES.index(lane)
+        source = pb.LANE_JOINT if hop == 1 else lane
+        size = onion.layer(source, hop).plain_size
+        if source == pb.LANE_JOINT:
+            size = len(onion.split(bytes(size))[which])
+        per_chunk = self.items_per_chunk(size)
+        per_window = per_chunk * max(1, _WINDOW_BYTES // (per_chunk * size))
+        hashes: list[bytes] = []
+        for start in range(0, len(order), per_window):
+            window = OrderWindow(kept, order, start, min(start + per_window, len(order)))
+            async for records in self.records(terms, source):
+                if source == pb.LANE_JOINT:
+                    records = [one._replace(content=onion.split(one.content)[which]) for one in records]
+                await asyncio.to_thread(window.add, records)
+            hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
+            await self.store.run(
+                "keep a part of the mixed batch",
+                lambda tx: self.put_output(tx, terms.round_id, lane, window.items, start, len(order)),  # noqa: B023
+            )
+        hashes.sort()
+        return hashes
 
     async def _earlier_commitments(self, terms: RoundTerms) -> Sequence[pb.Signed]:
         document = await self.store.run(
@@ -193,9 +247,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     def _commit(
         self,
         terms: RoundTerms,
-        incoming: Mapping[pb.Lane.ValueType, Sequence[bytes]],
-        outgoing: Mapping[pb.Lane.ValueType, Sequence[bytes]],
-        drops: Mapping[pb.Lane.ValueType, Mapping[str, int]],
+        surveys: Mapping[pb.Lane.ValueType, Survey],
+        hashes: Mapping[pb.Lane.ValueType, Sequence[bytes]],
     ) -> list[pb.Signed]:
         """Returns this hop's signed commitments, report lane first."""
         return [
@@ -207,11 +260,11 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
                         manifest_hash=terms.hash,
                         hop=self.hop(terms),
                         lane=lane,
-                        num_in=len(incoming[lane]),
-                        num_out=len(outgoing[lane]),
-                        drops=drop_counts(drops[lane]),
-                        digest_in=digest(incoming[lane]),
-                        digest_out=digest(outgoing[lane]),
+                        num_in=len(surveys[lane].kept),
+                        num_out=len(hashes[lane]),
+                        drops=drop_counts(surveys[lane].drops),
+                        digest_in=surveys[lane].digest,
+                        digest_out=digest_of_hashes(hashes[lane]),
                     )
                 ),
             )
@@ -295,6 +348,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         if self.admission.remembers(terms.round_id):
             wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
             self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
+        self.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
         self.metrics.submissions(codes)
         self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
@@ -360,9 +414,3 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         if state != pb.ROUND_STATE_OPEN:
             self.wake(terms.round_id)
         return rpc.CloseResponse(state=state, num_clients=count)
-
-
-def _permute_all(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
-    """Permutes each lane in place of its old order, with its own permutation."""
-    for lane, batch in lanes.items():
-        lanes[lane] = permute(batch, SystemRandom())

@@ -62,6 +62,7 @@ def test_names_of_tests_are_short() -> None:
 def test_a_client_loads_no_numeric_library() -> None:
     program = (
         "import sys, client.fleet, client.submission, client.verification, client.rounds, client.randomizers;"
+        "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
         "import deploy.cli;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )

@@ -73,10 +73,13 @@ class BinaryAttacks:
         ones = self._ones(data)
         decay = np.exp(-population.others_epsilon)
         flip = decay / (1 + decay)
-        held = ones > 0
-        probability = np.concatenate([flip, flip[held]])
-        count = np.concatenate([population.others_count - ones, ones[held]])
-        others, constant = poisson_binomial(probability, count, np.arange(probability.size) >= flip.size)
+        if any(data):
+            held = ones > 0
+            probability = np.concatenate([flip, flip[held]])
+            count = np.concatenate([population.others_count - ones, ones[held]])
+            others, constant = poisson_binomial(probability, count, np.arange(probability.size) >= flip.size)
+        else:
+            others, constant = poisson_binomial(flip, population.others_count)
         keep = keep_probability(population.local_epsilon)
         witness = CountTest(others, constant, keep, keep.of_complement()).best_of_both(target)
         total = int(ones.sum())

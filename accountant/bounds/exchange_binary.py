@@ -17,6 +17,7 @@ from accountant.bounds.exact_binary import bit_probabilities, shown_alone
 from accountant.bounds.exchange import FEW_STAGES, MANY_STAGES, ExchangeProfile, StagedProduct, horizon, stages
 from accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
 from accountant.numerics.binomial import UNIT, Floats, Ints
+from accountant.numerics.count_law import without_largest
 from accountant.numerics.gaussian import gaussian_epsilon
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
@@ -228,11 +229,8 @@ def _honest_anew(others: Others) -> tuple[Floats, Ints]:
 
 
 def _without_smallest(epsilons: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
-    order = np.argsort(epsilons, kind="stable")
-    epsilons, count = epsilons[order], count[order]
-    before = np.cumsum(count) - count
-    left = count - np.clip(remove - before, 0, count)
-    return epsilons[left > 0], left[left > 0]
+    negated, left = without_largest(-epsilons, count, remove)
+    return -negated, left
 
 
 def _merged(epsilons: Floats, count: Ints, tiers: int) -> tuple[Floats, Floats]:

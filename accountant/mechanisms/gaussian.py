@@ -9,10 +9,11 @@ import numpy as np
 
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
+from accountant.mechanisms.calibrated_gaussian import unit_sigmas
 from accountant.mechanisms.noisy_value import NoisyValue
 from accountant.numerics.binomial import Floats
 from accountant.ranges import check_count
-from protocol.calibration import gaussian_sigma_steps, unit_sigma
+from protocol.calibration import gaussian_sigma_steps
 
 __all__ = ["GaussianMechanism"]
 
@@ -54,14 +55,11 @@ class GaussianMechanism(NoisyValue):
 
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """1/(2 sigma^2): analytic calibration on the line, the deployment's own exact one on a lattice."""
-        rates = []
-        for epsilon, delta in zip(local_epsilon.tolist(), local_delta.tolist(), strict=True):
-            if self.lattice is None:
-                sigma = unit_sigma(epsilon, delta)
-            else:
-                sigma = gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice
-            rates.append(1 / (2 * sigma**2))
-        return np.array(rates)
+        if self.lattice is None:
+            return 1 / (2 * unit_sigmas(local_epsilon, local_delta) ** 2)
+        budgets = zip(local_epsilon.tolist(), local_delta.tolist(), strict=True)
+        sigmas = [gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice for epsilon, delta in budgets]
+        return 1 / (2 * np.array(sigmas) ** 2)
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
         """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""

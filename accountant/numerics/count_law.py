@@ -99,12 +99,14 @@ class _Node:
 
 def without_largest(gamma: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
     """The multiset (gamma, count) without its `remove` largest gammas; both results may be empty."""
-    order = np.argsort(-gamma, kind="stable")
-    gamma, count = gamma[order], count[order]
-    before = np.cumsum(count) - count
-    left = count - np.clip(remove - before, 0, count)
-    kept = left > 0
-    return gamma[kept], left[kept]
+    if (gamma[1:] > gamma[:-1]).any():
+        order = np.argsort(-gamma, kind="stable")
+        gamma, count = gamma[order], count[order]
+    reached = np.cumsum(count)
+    first = int(np.searchsorted(reached, remove, side="right"))  # of this one, some are left
+    if first == count.size:
+        return gamma[first:], count[first:]
+    return gamma[first:], np.concatenate([[reached[first] - remove], count[first + 1 :]])
 
 
 def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLaw:

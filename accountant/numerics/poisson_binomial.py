@@ -275,8 +275,10 @@ def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error
     single = (probability > 0.05) & (probability < 0.95)
     if int(single.sum()) <= MAX_SINGLE:
         label[single] = MAX_GROUPS + np.arange(int(single.sum()))
-    order = np.argsort(label.astype(np.int16), kind="stable")  # a radix sort
-    label, probability, count = label[order], probability[order], count[order]
+    falling = bool((label[1:] <= label[:-1]).all())  # as they are where the others are sorted by budget
+    if not falling:
+        order = np.argsort(label.astype(np.int16), kind="stable")  # a radix sort
+        label, probability, count, sign = label[order], probability[order], count[order], sign[order]
     starts = np.flatnonzero(np.diff(label, prepend=-1))
     members = np.diff(starts, append=label.size)
     total = np.add.reduceat(count, starts)
@@ -289,4 +291,7 @@ def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error
         power = power * distance
         moments.append(np.add.reduceat(power, starts))
     rounding = (int(members.max()) + 8) * UNIT
-    return PoissonBinomial(centre, total, sign[order][starts], np.array(moments), spread, rounding, probability_error)
+    sign, rows = sign[starts], np.array([centre, total, spread, *moments])
+    if falling:
+        sign, rows = sign[::-1].copy(), rows[:, ::-1].copy()
+    return PoissonBinomial(rows[0], rows[1], sign, rows[3:], rows[2], rounding, probability_error)

@@ -19,7 +19,7 @@ from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
 from accountant.service.small_tiers import merge_small_tiers
 from accountant.service.tickets import BudgetsFound, ReportsFound
-from protocol.batches import digest_of_hashes, drop_counts
+from protocol.batches import drop_counts
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
@@ -69,7 +69,7 @@ def certify_round(
 
     Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
-    manifest, num_reports = terms.manifest, len(reports.hashes)
+    manifest, num_reports = terms.manifest, reports.number
     last = chain[pb.LANE_REPORT][-1]
     num_users, off_grid = budgets.counts.total(), budgets.off_grid
     if reports.num_items != last.num_out:
@@ -89,7 +89,7 @@ def certify_round(
         invalid_budgets=off_grid,
         num_tickets=num_tickets,
         num_reports=num_reports,
-        reports_digest=digest_of_hashes(reports.hashes),
+        reports_digest=reports.digest,
         report_drops=drop_counts(reports.dropped),
         budget_drops=drop_counts(budgets.dropped),
         unknown_budgets=num_tickets - num_users - off_grid,

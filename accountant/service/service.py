@@ -11,8 +11,9 @@ report can be opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
@@ -34,6 +35,7 @@ from runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 
+T = TypeVar("T")
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _REJECTED = "rejected"
@@ -84,22 +86,20 @@ class AccountantService(TicketService):
     async def _certify(self, terms: RoundTerms) -> bool:
         """Certifies the round once both lanes are here; returns False until then."""
         watch = Stopwatch()
-        checked = await self.reports_with_tickets(terms)
-        if checked is None:
+        await self.open_all(terms, pb.LANE_PARAMETER)
+        reports = await self.reports_with_tickets(terms)
+        if reports is None:
             return False
-        reports, cpu_s = checked
-        watch.workers_cpu_s += cpu_s
         handover = await self.store.run(
             "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
-        budgets, cpu_s = await self.budgets_with_tickets(terms)
-        watch.workers_cpu_s += cpu_s
+        budgets = await self.budgets_with_tickets(terms)
         num_tickets = await self.num_tickets(terms)
-        certificate, entries = await asyncio.to_thread(certify_round, terms, chain, budgets, reports, num_tickets)
+        certificate, entries = await self._search(certify_round, terms, chain, budgets, reports, num_tickets)
         if terms.question.sequential is not None and certificate.granted:
-            entries = await asyncio.to_thread(reserved, terms, certificate)
+            entries = await self._search(reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
@@ -112,6 +112,12 @@ class AccountantService(TicketService):
         self.giving.pop(terms.round_id, None)
         self.admission.forget(terms.round_id)
         return True
+
+    async def _search(self, work: Callable[..., T], *args: Any) -> T:
+        """Returns what bounds and attacks come to, which may take seconds: on the cluster, or in a thread."""
+        if self.cluster is None:
+            return await asyncio.to_thread(work, *args)
+        return (await self.cluster.run(work, *args))[0]
 
     async def _enter(
         self,
@@ -224,7 +230,7 @@ class AccountantService(TicketService):
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
         """Returns the signed last certificate, which is durable; the ledger has what it says then."""
-        certificate, entries = await asyncio.to_thread(after_sequential, terms, first, report.num_answers)
+        certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
         limit = limit_of(terms)
         async with self._ledger_turn:
             if limit is not None:

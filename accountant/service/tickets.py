@@ -7,29 +7,32 @@ opened here, and of the reports their hashes, which the analyzer hands in while 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from functools import partial
 
-from protocol.batches import unpack
-from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair, open_many
+from accountant.service.checking import check_reports, evaluate_both, open_budgets
+from protocol.batches import digest_of_hashes
+from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.onion import UNOPENED, BudgetRecord, Onion, decode_budget, report_message
+from protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, Onion, decode_budget
 from protocol.randomness import SystemRandom
 from protocol.tickets import BLINDED_BYTES, TicketIssuer
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
 from runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
 _KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
-_HASH_BYTES = 32
+_REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
+_REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
 """What a code of admission is called where it is about tickets."""
 
@@ -54,13 +57,15 @@ class ReportsFound:
     """The reports of a round that have a ticket.
 
     Attributes:
-        hashes: SHA-256 of each report's ciphertext under the release key, sorted.
+        number: how many they are.
+        digest: names the multiset of their hashes, SHA-256 of each report's ciphertext under the release key.
         rejected: the hashes that the analyzer handed in and that have no ticket, sorted.
         num_items: how many items the analyzer handed in: one for everything that it received.
         dropped: how many of them were left out, by reason.
     """
 
-    hashes: list[bytes]
+    number: int
+    digest: bytes
     rejected: list[bytes]
     num_items: int
     dropped: dict[str, int]
@@ -145,7 +150,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
-        (reports, budgets), cpu_s = await self.pool.run(_evaluate_both, _seeds(keys), granted)
+        (reports, budgets), cpu_s = await self.pool.run(evaluate_both, _seeds(keys), granted)
         response.report_evaluations, response.parameter_evaluations = reports, budgets
         watch.workers_cpu_s += cpu_s
         spent = watch.read()
@@ -168,91 +173,67 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
 
     # ------------------------------------------------------------- checking
 
-    async def budgets_with_tickets(self, terms: RoundTerms) -> tuple[BudgetsFound, float]:
-        """Opens the parameter lane; returns the budgets that have a ticket and the workers' CPU seconds."""
+    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
+        """See `Opening.open_soon`; no budget is opened before its batch is handed over and found complete."""
+        if lane != pb.LANE_PARAMETER:
+            super().open_soon(terms, lane, in_s)
+
+    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+        """See `Opening.lane_work`: budgets are opened, and the tickets of both lanes checked."""
+        if lane == pb.LANE_TICKET:
+            check = partial(check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
+            return LaneWork(len(UNOPENED), HASH_BYTES, check)
         layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        keys = await self.store.run("read the keys to open budgets", lambda tx: tx.keys(terms.round_id))
-        arrived = await self.lane_in(terms, pb.LANE_PARAMETER)
-        ciphertexts = list(dict.fromkeys(arrived))
-        check = partial(
-            _open_budgets,
-            terms.suite,
-            keys[ENVELOPE_KEY].private,
-            layer,
-            keys[_KEYS[pb.LANE_PARAMETER]].private,
-            terms.hash,
+        seed = keys[_KEYS[pb.LANE_PARAMETER]].private
+        work = partial(
+            open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash
         )
-        found, cpu_s = await self.pool.map_chunks(check, ciphertexts)
-        dropped = Counter({"repeated": len(arrived) - len(ciphertexts)})
-        records: set[BudgetRecord] = set()
-        for record in found:
-            if isinstance(record, str):
-                dropped[record] += 1
-            elif record in records:
-                dropped["repeated"] += 1
-            else:
-                records.add(record)
+        return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
+
+    async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
+        """Returns the budgets of the parameter lane that have a ticket."""
         grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
-        decoded = [decode_budget(record.budget) for record in records]
-        counts = Counter(budget[0] for budget in decoded if budget in grid)
-        return BudgetsFound(counts, len(decoded) - counts.total(), dict(dropped)), cpu_s
+        counts: Counter[float] = Counter()
+        dropped = Counter({_REPEATED: 0})
+        off_grid = 0
+        met: set[bytes] = set()  # status and record of what has a ticket, status and hash of the rest
+        async for records in self.records(terms, pb.LANE_PARAMETER):
+            for name, status, record in records:
+                one = bytes([status]) + (record if status == OPENED else name)
+                if one in met:
+                    dropped[_REPEATED] += 1
+                    continue
+                met.add(one)
+                if status != OPENED:
+                    dropped[_REASONS[status]] += 1
+                elif (budget := decode_budget(record[:BUDGET_BYTES])) in grid:
+                    counts[budget[0]] += 1
+                else:
+                    off_grid += 1
+        return BudgetsFound(counts, off_grid, dict(dropped))
 
-    async def reports_with_tickets(self, terms: RoundTerms) -> tuple[ReportsFound, float] | None:
-        """Returns the reports that have a ticket and the workers' CPU seconds; None until all are handed in."""
-        packed = await self.store.run(
-            "read the tickets of the reports", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_TICKET)
-        )
-        if packed is None:
+    async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
+        """Returns the reports that have a ticket; None until all are handed in."""
+        if await self.count_chunks("measure the tickets of the reports", terms, "in", pb.LANE_TICKET) is None:
             return None
-        items = [item for chunk in packed for item in unpack(chunk, len(UNOPENED))]
-        present = [item for item in items if item != UNOPENED]
-        distinct = list(dict.fromkeys(present))
-        keys = await self.store.run("read the keys to check tickets", lambda tx: tx.keys(terms.round_id))
-        check = partial(_check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
-        valid, cpu_s = await self.pool.map_chunks(check, distinct)
-        good = {item[:_HASH_BYTES] for item, is_valid in zip(distinct, valid, strict=True) if is_valid}
-        bad = {item[:_HASH_BYTES] for item in distinct} - good
+        await self.open_all(terms, pb.LANE_TICKET)
+        good: set[bytes] = set()
+        bad: set[bytes] = set()
+        num_items = unopened = 0
+        async for records in self.records(terms, pb.LANE_TICKET):
+            num_items += len(records)
+            unopened += sum(one.status == DOES_NOT_OPEN for one in records)
+            good.update(one.content for one in records if one.status == OPENED)
+            bad.update(one.content for one in records if one.status == NO_TICKET)
+        bad -= good
         dropped = {
-            "does-not-open": len(items) - len(present),
-            "no-ticket": len(bad),
-            "repeated": len(present) - len(good) - len(bad),
+            _REASONS[DOES_NOT_OPEN]: unopened,
+            _REASONS[NO_TICKET]: len(bad),
+            _REPEATED: num_items - unopened - len(good) - len(bad),
         }
-        return ReportsFound(sorted(good), sorted(bad), len(items), dropped), cpu_s
-
-
-@lru_cache(maxsize=8)
-def _issuer(seed: bytes, lane: pb.Lane.ValueType) -> TicketIssuer:
-    return TicketIssuer(seed, lane)
+        digest = await asyncio.to_thread(lambda: digest_of_hashes(sorted(good)))
+        return ReportsFound(len(good), digest, sorted(bad), num_items, dropped)
 
 
 def _seeds(keys: Mapping[str, KeyPair]) -> dict[pb.Lane.ValueType, bytes]:
     return {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
-
-
-def _evaluate_both(seeds: dict[pb.Lane.ValueType, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
-    reports = _issuer(seeds[pb.LANE_REPORT], pb.LANE_REPORT)
-    budgets = _issuer(seeds[pb.LANE_PARAMETER], pb.LANE_PARAMETER)
-    return (
-        reports.evaluate([one[:BLINDED_BYTES] for one in granted]),
-        budgets.evaluate([one[BLINDED_BYTES:] for one in granted]),
-    )
-
-
-def _open_budgets(
-    suite: str, private_key: bytes, layer: Any, seed: bytes, manifest_hash: bytes, ciphertexts: list[bytes]
-) -> list[BudgetRecord | str]:
-    """Returns each budget with a valid ticket, or why there is none."""
-    issuer = _issuer(seed, pb.LANE_PARAMETER)
-    found: list[BudgetRecord | str] = []
-    for plaintext in open_many(suite, private_key, layer.label, ciphertexts):
-        if plaintext is None or len(plaintext) != layer.plain_size:
-            found.append("does-not-open")
-            continue
-        ticket, record = BudgetRecord.split(plaintext)
-        found.append(record if issuer.is_valid(record.message(manifest_hash), ticket) else "no-ticket")
-    return found
-
-
-def _check_reports(seed: bytes, manifest_hash: bytes, items: list[bytes]) -> list[bool]:
-    issuer = _issuer(seed, pb.LANE_REPORT)
-    return [issuer.is_valid(report_message(manifest_hash, item[:_HASH_BYTES]), item[_HASH_BYTES:]) for item in items]

@@ -12,10 +12,12 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
 
@@ -31,16 +33,16 @@ from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_
 from protocol.v1 import messages_pb2 as pb
 from runtime.workers import WorkerPool, peak_memory_bytes
 
-__all__ = ["measure_throughput"]
+__all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 
-_SUITE = "x25519-sha256-chacha20poly1305"
+SUITE = "x25519-sha256-chacha20poly1305"
 _PART = 250
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 
 
-def _plain_sizes(hops: int) -> list[int]:
+def plain_sizes(hops: int) -> list[int]:
     """Returns the plaintext size of every layer of one user's onion."""
-    extra = overhead(_SUITE)
+    extra = overhead(SUITE)
     innermost = RandomizedResponse().report_bytes
     report = [innermost + extra + TICKET_BYTES + layer * extra for layer in range(hops)]
     parameter = [TICKET_BYTES + BUDGET_RECORD_BYTES + layer * extra for layer in range(hops)]
@@ -96,27 +98,100 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
     part = min(_PART, -(-users // pool.processes))
     parts = [min(part, users - start) for start in range(0, users, part)]
     started = time.perf_counter()
-    costs, _ = await pool.map_chunks(partial(_bare_cryptography, _plain_sizes(hops)), parts, chunk=1)
+    costs, _ = await pool.map_chunks(partial(_bare_cryptography, plain_sizes(hops)), parts, chunk=1)
     wall_s = time.perf_counter() - started
     clients, accountant = (sum(column) / users for column in zip(*costs, strict=True))
     return wall_s, {"client": clients, "accountant": accountant}
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float]) -> dict[str, Any]:
+def processor_s(pid: int) -> tuple[float, float]:
+    """Returns the CPU seconds of a process and of its children that live, so far (Linux; else 0)."""
+    own = children = 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        ticks = int(fields[11]) + int(fields[12])
+        if pid == int(status.parent.name):
+            own += ticks
+        elif pid == int(fields[1]):
+            children += ticks
+    second = os.sysconf("SC_CLK_TCK")
+    return own / second, children / second
+
+
+@dataclass(frozen=True)
+class _Used:
+    """What has been used so far, by process: CPU seconds of it and of its workers, and the size of its database.
+
+    SQLite gives nothing back, so a database is as large as it ever was.
+    """
+
+    own_s: dict[str, float]
+    workers_s: dict[str, float]
+    disk: dict[str, int]
+
+    def since(self, before: _Used) -> _Used:
+        """Returns what has been used since then."""
+        return _Used(
+            {name: value - before.own_s[name] for name, value in self.own_s.items()},
+            {name: value - before.workers_s[name] for name, value in self.workers_s.items()},
+            {name: value - before.disk[name] for name, value in self.disk.items()},
+        )
+
+
+async def _used(directory: Path, operator: Operator) -> _Used:
+    answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
+    spent = {one.service: processor_s(one.pid) for one in answers} | {"fleet": processor_s(os.getpid())}
+    return _Used(
+        {name: own for name, (own, _) in spent.items()},
+        {name: workers for name, (_, workers) in spent.items()},
+        {name: (directory / name / "rounds.db").stat().st_size for name in operator.deployment.chain},
+    )
+
+
+def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float], used: _Used) -> dict[str, Any]:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
+    sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}
     return {
         "users": users,
         "wall_s": outcome.wall_s,
+        "close_s": outcome.close_s,
         "users_per_s": users / outcome.wall_s,
         "floor_s": floor_s,
         "ratio_to_floor": floor_s / outcome.wall_s,
         "ticket_cpu_s_per_user": tickets,
         "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in outcome.stages()},
+        "cpu_s": {name: used.own_s[name] + used.workers_s[name] for name in used.own_s},
+        "own_cpu_s": used.own_s,
+        "disk_bytes_per_user": sum(used.disk.values()) / users,
+        "disk_bytes": used.disk,
         "wire_bytes_per_user": outcome.wire_bytes() / users,
+        "sent_bytes": {**sent, "fleet": outcome.fleet["bytes_sent"]},
         "peak_memory_bytes": {**peaks, "fleet": peak_memory_bytes()},
         "epsilon": outcome.certificate.epsilon,
         "grade": outcome.certificate.grade,
     }
+
+
+def conditions(hops: int) -> dict[str, Any]:
+    """Returns what rows have in common that stand in one table."""
+    return {"hops": hops, "cores": os.cpu_count(), "suite": SUITE}
+
+
+def kept_rows(document: dict[str, Any], sizes: Sequence[int], hops: int) -> list[dict[str, Any]]:
+    """Returns the rows of an earlier document that need not be measured again; none under other conditions."""
+    if {name: document[name] for name in conditions(hops)} != conditions(hops):
+        return []
+    return [row for row in document["rows"] if row["users"] in sizes]
+
+
+def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
+    """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
+    done = {row["users"] for row in rows}
+    cost: float = (rows[-1]["wall_s"] + rows[-1]["floor_s"]) / rows[-1]["users"]
+    return cost * sum(size for size in sizes if size not in done)
 
 
 def measure_throughput(
@@ -150,10 +225,12 @@ async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
             floor_s, tickets = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
+            before = await _used(directory, operator)
             outcome = await play(settings, drawn)
+            used = (await _used(directory, operator)).since(before)
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
-            rows.append(_row(users, outcome, floor_s, tickets))
+            rows.append(_row(users, outcome, floor_s, tickets, used))
             report(rows[-1])
     pool.close()
-    return {"hops": hops, "cores": os.cpu_count(), "suite": _SUITE, "rows": rows}
+    return {**conditions(hops), "rows": rows}

@@ -14,7 +14,18 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli import accounting, clients, demonstration, deployment, experiments, lab, rounds, training
+from deploy.cli import (
+    accounting,
+    clients,
+    cluster,
+    demonstration,
+    deployment,
+    experiments,
+    lab,
+    rounds,
+    training,
+    web,
+)
 
 __all__ = ["app", "main"]
 
@@ -38,7 +49,7 @@ def _options(
     """Statistics from private data, certified, through a shuffle."""
 
 
-for room in (deployment, rounds, clients, demonstration, accounting, training, experiments, lab):
+for room in (deployment, cluster, rounds, clients, web, demonstration, accounting, training, experiments, lab):
     room.add_commands(app)
 
 

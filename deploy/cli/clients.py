@@ -112,7 +112,8 @@ def _submit_one(
     with plain_errors():
         import asyncio
 
-        from deploy.local.one_user import ALREADY_ANSWERED, submit_one
+        from client.one_answer import ALREADY_ANSWERED
+        from deploy.local.one_user import submit_one
         from protocol.errors import Code
 
         if value is None or epsilon is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, show
+from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
 
 __all__ = ["add_commands"]
@@ -33,36 +35,62 @@ def demo(
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
     plot: Annotated[Path, typer.Option(help="Where to save the plot.")] = Path("out/demo.png"),
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a whole deployment on loopback, and answer questions about the participants in a file."""
     with plain_errors():
+        import asyncio
+
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.demo import ask_about, run_demo
+        from deploy.local.processes import temporary_deployment
         from deploy.show.plots import plot_answers
         from deploy.show.tables import answers_table, counted, privacy_cost_table, remarks, stage_seconds_table
 
+        if open_page:
+            import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         file, questions = ask_about(csv, value_column, low, high, users)
         groups = parse_budget_groups(budgets)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
-        result = run_demo(
-            file, questions, groups, hops=hops, limit=users, delta=delta, clamp=not drop_outside, quiet=as_json
-        )
-        plot_answers(result, plot)
-        tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
-        show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
+        with temporary_deployment(hops) as local:
+
+            async def play() -> None:
+                result = await run_demo(
+                    local.directory,
+                    file,
+                    questions,
+                    groups,
+                    limit=users,
+                    delta=delta,
+                    clamp=not drop_outside,
+                    quiet=as_json,
+                )
+                plot_answers(result, plot)
+                tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
+                show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
+
+            if open_page:
+                serve_page(local.directory, work=play, open_page=True)
+            else:
+                asyncio.run(play())
 
 
 def bench(
     users: Annotated[str, typer.Option(help="Numbers of users, separated by commas.")] = "100,1000,10000,100000",
     hops: Hops = 2,
     out: Annotated[Path, typer.Option(help="Directory for bench.json and bench.png.")] = Path("out"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what bench.json has of these numbers, and measure the others.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure throughput against the number of users, beside the bare cryptography."""
     with plain_errors():
-        from deploy.bench.throughput import measure_throughput
+        from deploy.bench.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from deploy.show.documents import write_json
         from deploy.show.plots import plot_throughput
         from deploy.show.tables import throughput_table
@@ -71,13 +99,19 @@ def bench(
             sizes = [int(float(part)) for part in users.split(",")]
         except (ValueError, OverflowError) as error:
             raise ValueError(f"users is {users!r}; it must be whole numbers separated by commas") from error
-        result = measure_throughput(
-            sizes,
-            hops,
-            lambda row: note(
-                f"{row['users']:,} users: {row['wall_s']:.2f} s, {row['ratio_to_floor']:.2f} of the floor"
-            ),
-        )
-        plot_throughput(result["rows"], out / "bench.png")
-        write_json(out / "bench.json", result)
-        show(as_json, result, throughput_table(result["rows"]), f"{out / 'bench.json'}, {out / 'bench.png'}")
+        file = out / "bench.json"
+        rows = kept_rows(json.loads(file.read_text(encoding="utf-8")), sizes, hops) if resume and file.exists() else []
+        for row in rows:
+            note(f"{row['users']:,} users: kept from {file}")
+
+        def keep(row: dict[str, Any]) -> None:
+            rows.append(row)
+            write_json(file, {**conditions(hops), "rows": rows})
+            left = f"; about {seconds_left(rows, sizes) / 60:.0f} min left" if len(rows) < len(set(sizes)) else ""
+            note(f"{row['users']:,} users: {row['wall_s']:.2f} s, {row['ratio_to_floor']:.2f} of the floor{left}")
+
+        missing = [size for size in sizes if size not in {row["users"] for row in rows}]
+        if missing:
+            measure_throughput(missing, hops, keep)
+        plot_throughput(rows, out / "bench.png")
+        show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli.console import HERE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
+from deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
 
@@ -41,8 +42,8 @@ def keygen(
 ) -> None:
     """Make the keys of a deployment, or one client's or collector's key."""
     with plain_errors():
-        from deploy.directory import DEPLOYMENT_FILE
         from deploy.operator.keys import make_client_key, make_collector_key, make_deployment
+        from protocol.deployment import DEPLOYMENT_FILE
 
         if client is not None:
             public = make_client_key(client)
@@ -68,8 +69,8 @@ def rotate(
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
     with plain_errors():
-        from deploy.directory import DEPLOYMENT_FILE
         from deploy.operator import rotation
+        from protocol.deployment import DEPLOYMENT_FILE
 
         if activate and retire:
             raise ValueError("activate and retire are two steps; give one at a time")
@@ -138,15 +139,22 @@ def serve(name: Annotated[str, typer.Argument(help="The service's name.")], dire
 def up(
     directory: Directory = HERE,
     hops: Annotated[int, typer.Option(help="Number of shufflers, 1..32, when the directory is new.")] = 2,
+    console: Annotated[
+        bool, typer.Option("--console", help="Then serve 'croupier console' until Ctrl-C; the deployment stays up.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start a local deployment, each service in its own process."""
     with plain_errors():
         from deploy.local.processes import LocalDeployment
 
+        if console:
+            import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
+        if console:
+            serve_page(directory)
 
 
 def down(directory: Directory = HERE, as_json: Json = False) -> None:

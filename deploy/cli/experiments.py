@@ -60,11 +60,11 @@ def run(
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
         from deploy.experiments.catalogue import chosen
-        from deploy.experiments.cluster import Cluster
         from deploy.experiments.figure import Settings, Size
         from deploy.experiments.page import write_experiments_page
         from deploy.experiments.runner import run_figures
         from deploy.show.tables import findings_table
+        from runtime.cluster import Cluster
 
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +22,8 @@ def add_commands(app: typer.Typer) -> None:
     group.command("sgd-results")(sgd_results)
     group.command("bench-accountant")(bench_accountant)
     group.command("bench-training")(bench_training)
+    group.command("bench-cluster")(bench_cluster)
+    group.command("capacity")(capacity)
     app.add_typer(group, name="lab")
 
 
@@ -32,8 +35,6 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from dataclasses import asdict
-
         from deploy.bench.tightness import tightness_page, tightness_rows
         from deploy.show.tables import tightness_table
 
@@ -99,3 +100,65 @@ def bench_training(
             f"{found['users']} users, d = {found['dimension']}: an epoch takes {found['deployed_s_per_epoch']:.2f} s "
             f"deployed and {found['simulated_s_per_epoch']:.4f} s simulated, {found['ratio']:.0f} times faster",
         )
+
+
+def bench_cluster(
+    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "1,2,4",
+    items: Annotated[int, typer.Option(help="How many envelopes each opens.")] = 50_000,
+    out: Annotated[Path, typer.Option(help="Directory for cluster.json.")] = Path("out"),
+    page: Annotated[Path | None, typer.Option(help="Write the table into this page, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how opening scales with the workers of a Dask cluster on this machine."""
+    with plain_errors():
+        from deploy.bench.cluster import measure_scaling, scaling_lines
+        from deploy.show.documents import write_json, write_part
+
+        def say(row: dict[str, Any]) -> None:
+            note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
+
+        found = measure_scaling(_whole_numbers("workers", workers), items, say)
+        write_json(out / "cluster.json", found)
+        if page is not None:
+            write_part(page, "scaling", scaling_lines(found))
+        show(as_json, found, "\n".join(scaling_lines(found)), str(out / "cluster.json"))
+
+
+def capacity(
+    users: Annotated[str, typer.Option(help="Numbers of users, separated by commas.")] = "1e8,1e9",
+    hours: Annotated[float, typer.Option(help="Over which each service spreads the work of a round.")] = 24.0,
+    bench: Annotated[Path, typer.Option(help="What 'croupier bench' has measured, of two sizes at least.")] = Path(
+        "out/bench.json"
+    ),
+    cluster: Annotated[Path, typer.Option(help="What 'croupier lab bench-cluster' has measured.")] = Path(
+        "out/cluster.json"
+    ),
+    page: Annotated[Path | None, typer.Option(help="Write the tables into this page, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute what rounds of very many users need, from what has been measured of small ones."""
+    with plain_errors():
+        import json
+
+        from deploy.bench.capacity import Machine, capacity_lines, costs_per_user, feed_of, needs
+        from deploy.show.documents import write_part
+
+        rows = json.loads(bench.read_text(encoding="utf-8"))["rows"]
+        costs, feed = costs_per_user(rows), feed_of(json.loads(cluster.read_text(encoding="utf-8")))
+        sizes, machine = _whole_numbers("users", users), Machine()
+        lines = capacity_lines(costs, feed, sizes, hours, machine)
+        if page is not None:
+            write_part(page, "capacity", lines)
+        found = [
+            {"users": size, "service": name, "first": need.first, **asdict(need)}
+            for size in sizes
+            for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
+        ]
+        show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+
+
+def _whole_numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(float(part)) for part in text.split(",")]
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is {text!r}; it must be whole numbers separated by commas") from error

@@ -225,17 +225,23 @@ def round_result(
     collector_key: Annotated[
         Path | None, typer.Option(help="Open a sealed result with this key, from 'keygen --collector'.")
     ] = None,
+    document: Annotated[
+        Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified."""
     with plain_errors():
         import asyncio
 
-        from deploy.operator.rounds import open_published, published_result
-        from deploy.show.documents import publication_json
+        from client.published import publication_json
+        from deploy.operator.rounds import kept_result, open_published, published_result
         from deploy.show.tables import certificate_table, clamping_line, estimates_table, merging_line
 
-        publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
+        if document is not None:
+            publication, certificate = kept_result(directory, round_id, document)
+        else:
+            publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     with plain_errors():

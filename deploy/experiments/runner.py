@@ -13,24 +13,24 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from deploy.experiments.cluster import Cluster
 from deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 from deploy.show.documents import write_json
 from deploy.show.plots import plot_experiment
+from runtime.cluster import Cluster, Sources
 
 __all__ = ["Outcome", "run_figures"]
 
-_ROOT = Path(__file__).parents[2]
-_SOURCES = (
-    *("accountant", "analyzer", "client", "protocol", "runtime", "shuffler"),
-    *("deploy/bench", "deploy/experiments/measures", "deploy/local", "deploy/operator", "deploy/training"),
+_SOURCES = Sources(
+    (
+        *("accountant", "analyzer", "client", "protocol", "runtime", "shuffler"),
+        *("deploy/bench", "deploy/experiments/measures", "deploy/local", "deploy/operator", "deploy/training"),
+    ),
+    ("numpy", "scipy"),
 )
-_LIBRARIES = ("numpy", "scipy")
+"""Everything that turns a point into numbers."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _measured(left: dict[str, tuple[Figure, Point]], jobs: int, cluster: Cluster
     """Yields (key, numbers) as they come."""
     shared = {key: task for key, task in left.items() if not task[0].alone}
     if (cluster or jobs > 1) and len(shared) > 1:
-        with cluster.executor(_digest_of_sources) if cluster else _processes(min(jobs, len(shared))) as pool:
+        with cluster.executor(_SOURCES) if cluster else _processes(min(jobs, len(shared))) as pool:
             under_way = {pool.submit(figure.measure, point): key for key, (figure, point) in shared.items()}
             for future in as_completed(under_way):
                 yield under_way.pop(future), future.result()
@@ -165,15 +165,5 @@ def _processes(number: int) -> Executor:
 
 
 def _key(measure: Callable[[Point], dict[str, Any]], point: Point) -> str:
-    whole = [measure.__module__, measure.__qualname__, dict(point), _digest_of_sources()]
+    whole = [measure.__module__, measure.__qualname__, dict(point), _SOURCES.digest()]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]
-
-
-@cache
-def _digest_of_sources() -> str:
-    """Returns a digest of everything that turns a point into numbers."""
-    digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in _LIBRARIES).encode())
-    for room in _SOURCES:
-        for file in sorted((_ROOT / room).rglob("*.py")):
-            digest.update(f"\0{file.relative_to(_ROOT)}\0".encode() + file.read_bytes())
-    return digest.hexdigest()

@@ -5,19 +5,17 @@ By default three questions on the survey in deploy/examples; with another file, 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
 from deploy.local.population import ParticipantFile, guess_question, read_population
-from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.rounds import Operator, RoundSettings
-from deploy.show.documents import publication_json
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
@@ -100,24 +98,24 @@ def ask_about(
     return file, (DemoQuestion(guess_question(file, column, low, high, limit), column),)
 
 
-def run_demo(
+async def run_demo(
+    directory: Path,
     file: Path,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
-    hops: int,
     limit: int | None,
     delta: float,
     clamp: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Starts a deployment, asks the questions one after the other, and returns the JSON document of `croupier demo`.
+    """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
     Args:
+        directory: of a running deployment.
         file: the participants, one a row.
         questions: at least one.
         groups: what the participants' budgets are drawn from.
-        hops: the number of shufflers.
         limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
@@ -127,21 +125,6 @@ def run_demo(
         ValueError: the file cannot be used.
         RuntimeError, Refusal: a round did not come to its end.
     """
-    with temporary_deployment(hops) as local:
-        answers = asyncio.run(_ask_all(local.directory, file, questions, groups, limit, delta, clamp, quiet))
-    return _demo_json(answers)
-
-
-async def _ask_all(
-    directory: Path,
-    file: Path,
-    questions: Sequence[DemoQuestion],
-    groups: Sequence[BudgetGroup],
-    limit: int | None,
-    delta: float,
-    clamp: bool,
-    quiet: bool,
-) -> list[_AnsweredQuestion]:
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
     extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
     extra += ["--limit", str(limit)] if limit else []
@@ -162,7 +145,7 @@ async def _ask_all(
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
             answers.append(_AnsweredQuestion(asked, population, outcome))
-    return answers
+    return _demo_json(answers)
 
 
 def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:

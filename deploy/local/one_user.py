@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
+from client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
 from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_publication, fetch_round, fetch_terms
-from client.submission import Participant, new_client_key, send
-from client.tickets import seal_with_tickets
-from client.verification import certified_chain, missing_at_hop
+from client.rounds import fetch_round, fetch_terms
+from client.submission import Participant, new_client_key
 from deploy.directory import read_deployment
 from deploy.operator.rounds import Operator
 from deploy.show.documents import state_name, terms_json
-from protocol.questions import choose_budget
-from protocol.v1 import messages_pb2 as pb
-from runtime.transport import TLS, Transport, public_channel
+from protocol.errors import OtherPersonError
+from runtime.transport import TLS, Transport
 
-__all__ = ["ALREADY_ANSWERED", "Answered", "own_limits", "read_round", "submit_one", "verify_inclusion"]
-
-ALREADY_ANSWERED = "ALREADY_ANSWERED"
-"""In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What became of one user's submission.
-
-    Attributes:
-        round_id: of the round.
-        code: hop 1's, or ALREADY_ANSWERED.
-        local_epsilon: what the submission that counts has spent.
-        sealed_before: it was made by an earlier call, and value and budget of this one were not used.
-    """
-
-    round_id: str
-    code: str
-    local_epsilon: float
-    sealed_before: bool
+__all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
 
 def _read_key(key_file: Path | None) -> bytes:
@@ -125,58 +101,34 @@ async def submit_one(
     deployment = read_deployment(directory)
     operator = Operator(directory, transport) if enrol else None  # without its keys it ends here, with nothing spent
     private_key = await asyncio.to_thread(_read_key, key_file)
-    public_key = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
     limits = await asyncio.to_thread(read_limits, _limits_file(directory))
+
+    async def enrol_key(public_key: bytes) -> None:
+        if operator:
+            async with operator:
+                await operator.enrol([public_key])
+
     outbox = _outbox(directory)
     async with (
         transport.public_channel(deployment.shufflers[0]) as channel,
         transport.public_channel(deployment.accountant) as accountant,
     ):
         terms = await fetch_terms(channel, deployment, round_id)
-        user, known = _known_as(public_key, token, has_key_file=key_file is not None), outbox.users(terms.round_id)
-        if not another_person and user not in known and known:
-            if key_file or token or len(known) > 1:
-                raise ValueError(
-                    f"{len(known)} answers for round {terms.round_id!r} have been sealed here under other keys or "
-                    "tokens; a person answers once, also with a new key: for another person give --another-person"
-                )
+        participant = Participant(read_value(terms.question, value), max_local_epsilon, private_key, token)
+        user = _known_as(participant.public_key, token, has_key_file=key_file is not None)
+        known = outbox.users(terms.round_id)
+        if not (key_file or token or another_person) and len(known) == 1:
             (user,) = known
-        sealed_before = user in known
-        if not sealed_before:
-            participant = Participant(
-                terms.question.mechanism.parse_value(value), max_local_epsilon, private_key, token
-            )
-            epsilon = choose_budget(max_local_epsilon, terms.budget_grid)
-            limits.check_round(terms, epsilon)
-            outbox.begin(terms.round_id, user, epsilon, limits)
-            if operator:
-                async with operator:
-                    await operator.enrol([public_key])
-            sealed, refused = await seal_with_tickets(accountant, terms, {user: participant})
-            outbox.keep(terms.round_id, sealed)
-            if user in refused:
-                if refused[user] != pb.SUBMISSION_CODE_TICKETS_GIVEN:  # those may be for an answer that is under way
-                    outbox.withdraw(terms.round_id, user)
-                outbox.close()
-                return Answered(terms.round_id, _name(refused[user]), 0.0, sealed_before)
-        if user in outbox.acknowledged(terms.round_id):
-            code = ALREADY_ANSWERED
-        else:
-            kept = outbox.submission(terms.round_id, user)
-            if not kept:
-                raise ValueError(
-                    f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent"
-                )
-            if operator and sealed_before:
-                async with operator:
-                    await operator.enrol([pb.Submission.FromString(kept).client_key])
-            sent = (await send(channel, terms.round_id, {user: kept}))[user]
-            if sent == pb.SUBMISSION_CODE_ACCEPTED:
-                outbox.acknowledge(terms.round_id, [user])
-            code = _name(sent)
-        spent = outbox.spent(terms.round_id, user)
+        if not another_person:
+            try:
+                check_person(outbox, terms.round_id, user)
+            except OtherPersonError as error:
+                raise OtherPersonError(f"{error}: for another person give --another-person") from error
+        answered = await answer_once(
+            channel, accountant, terms, user, participant, outbox=outbox, limits=limits, enrol=enrol_key
+        )
     outbox.close()
-    return Answered(terms.round_id, code, spent, sealed_before)
+    return answered
 
 
 async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> dict[str, Any]:
@@ -196,12 +148,16 @@ async def read_round(directory: Path, round_id: str = "", transport: Transport =
     return terms_json(terms) | {"state": state_name(state)}
 
 
-def _name(code: pb.SubmissionCode.ValueType) -> str:
-    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
-
-
-async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[str, list[str]]]:
+async def verify_inclusion(
+    directory: Path, round_id: str, transport: Transport = TLS, patience_s: float = 20.0
+) -> tuple[int, dict[str, list[str]]]:
     """Returns how many submissions from here were acknowledged, and by hop the users whose submissions it lacks.
+
+    Args:
+        directory: of the deployment.
+        round_id: of the round.
+        transport: how the services are reached.
+        patience_s: how long to wait for the certificate.
 
     Raises:
         ValueError: no submission from here was acknowledged.
@@ -215,10 +171,9 @@ async def verify_inclusion(directory: Path, round_id: str) -> tuple[int, dict[st
     if not hashes_of:
         kept = f"in the last {KEPT_DAYS} days"
         raise ValueError(f"nothing was submitted from {directory} in round {round_id!r} {kept}")
-    async with public_channel(deployment.shufflers[0]) as first, public_channel(deployment.analyzer) as analyzer:
+    async with (
+        transport.public_channel(deployment.shufflers[0]) as first,
+        transport.public_channel(deployment.analyzer) as analyzer,
+    ):
         terms = await fetch_terms(first, deployment, round_id)
-        _, certificate = await fetch_publication(analyzer, deployment, round_id, patience_s=20.0)
-        chain = certified_chain(certificate, terms, deployment)
-        names = [entry.name for entry in deployment.shufflers]
-        lost = [await missing_at_hop(first, terms, chain, hop, hashes_of) for hop in range(1, len(names) + 1)]
-        return len(hashes_of), dict(zip(names, lost, strict=True))
+        return len(hashes_of), await missing_by_hop(first, analyzer, terms, deployment, hashes_of, patience_s)

@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from deploy.directory import DEPLOYMENT_FILE, read_deployment
+from deploy.directory import read_deployment
 from deploy.operator.keys import free_addresses, make_deployment, write_deployment
-from protocol.deployment import Deployment, PrivacyLimit
+from protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
 from runtime.service_directory import SETTINGS_FILE
 
 __all__ = ["LocalDeployment", "temporary_deployment"]

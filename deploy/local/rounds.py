@@ -39,6 +39,7 @@ class RoundOutcome:
         fleet: what the fleet reported (`deploy.local.fleet.fleet_json`).
         services: the state of every service that answered (`deploy.show.documents.status_json`).
         wall_s: from the fleet's start to the verified publication.
+        close_s: of these, from the close to the verified publication.
     """
 
     publication: pb.Publication
@@ -46,15 +47,17 @@ class RoundOutcome:
     fleet: dict[str, Any]
     services: list[dict[str, Any]]
     wall_s: float
+    close_s: float
 
     def stages(self) -> list[tuple[str, float, float]]:
-        """Returns (stage, wall seconds, CPU seconds) of a round; seal, tickets and admit overlap.
+        """Returns (stage, wall seconds, CPU seconds) of a round; seal, tickets and admit overlap, and opening with all.
 
         The wall seconds of tickets are those of all calls together, of which several are under way at once.
         """
         rows = [("seal", self.fleet["seal_wall_s"], self.fleet["seal_cpu_s"])]
         for service in self.services:
             costs = service["rounds"][0]["stages"]
+            opening_s = costs["open"]["cpu_s"] if "open" in costs else 0.0  # while messages arrive
             if "tickets" in costs:
                 rows.append(("tickets", self.fleet["ticket_wall_s"], costs["tickets"]["cpu_s"]))
             if "admit" in costs:
@@ -62,8 +65,9 @@ class RoundOutcome:
             if "mix" in costs:
                 both = [costs["mix"], costs.get("deliver", {"wall_s": 0.0, "cpu_s": 0.0})]
                 name = service["service"].replace("shuffler-", "mix, hop ")
-                rows.append((name, sum(c["wall_s"] for c in both), sum(c["cpu_s"] for c in both)))
-            rows += [(s, costs[s]["wall_s"], costs[s]["cpu_s"]) for s in ("certify", "analyze") if s in costs]
+                rows.append((name, sum(c["wall_s"] for c in both), opening_s + sum(c["cpu_s"] for c in both)))
+            sinks = [stage for stage in ("certify", "analyze") if stage in costs]
+            rows += [(stage, costs[stage]["wall_s"], opening_s + costs[stage]["cpu_s"]) for stage in sinks]
         return rows
 
     def wire_bytes(self) -> int:
@@ -91,7 +95,7 @@ async def players(operator: Operator, directory: Path, pool: WorkerPool) -> Asyn
                 await run_fleet(channel, accountant, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol)
             )
 
-        return await play_round(operator, settings, fleet)
+        return await play_round(operator, settings, fleet, max(600.0, len(users) / 50))
 
     try:
         await pool.warm()
@@ -123,6 +127,7 @@ async def play_round(
     terms = await operator.open_round(settings)
     started = time.perf_counter()
     report = await fleet(terms)
+    closed = time.perf_counter()
     answer = await operator.close_round(terms.round_id)
     if answer.state != pb.ROUND_STATE_CLOSED:
         state = pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
@@ -130,8 +135,8 @@ async def play_round(
             f"the round is {state} with {answer.num_clients} clients; it must have at least {settings.min_batch_size}"
         )
     publication, certificate = await operator.result(terms.round_id, patience_s)
-    wall_s = time.perf_counter() - started
+    published = time.perf_counter()
     services = [
         status_json(one) for one in await operator.status(terms.round_id) if not isinstance(one, grpc.aio.AioRpcError)
     ]
-    return RoundOutcome(publication, certificate, report, services, wall_s)
+    return RoundOutcome(publication, certificate, report, services, published - started, published - closed)

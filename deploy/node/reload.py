@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.directory import DEPLOYMENT_FILE
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from runtime.service_directory import Secrets, load_secrets
 
 __all__ = ["FileWatch"]

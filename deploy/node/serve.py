@@ -26,11 +26,12 @@ from protocol.deployment import Deployment
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
+from runtime.cluster import Cluster, Sources
 from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import Secrets, load_secrets, load_settings
+from runtime.service_directory import CLUSTER_DIRECTORY, Secrets, load_secrets, load_settings
 from runtime.store import Store
 from runtime.tls import ServerTls
 from runtime.transport import TLS, Transport
@@ -55,6 +56,12 @@ def _role(setup: ServiceSetup) -> RoundService:
     from analyzer.service import AnalyzerService
 
     return AnalyzerService(setup)
+
+
+def _sources(role: str) -> Sources:
+    """Returns what a cluster of a role must have in common with the service."""
+    numeric = ("dp-accounting", "numpy", "scipy") if role == "accountant" else ()
+    return Sources(libraries=(*Sources().libraries, *numeric))
 
 
 class RunningService:
@@ -94,11 +101,25 @@ class RunningService:
             undo.callback(self._store.close)
             self._pool = pool or WorkerPool(workers or settings.workers)
             undo.callback(self._pool.close)
+            self._cluster = None
+            if settings.scheduler:
+                there = Cluster.of(settings.scheduler, directory / name / CLUSTER_DIRECTORY)
+                self._cluster = WorkerPool(executor=there.executor(_sources(entry.role)))
+                undo.callback(self._cluster.close)
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
             setup = ServiceSetup(
-                entry, deployment, secrets, self._store, self._pool, clock, metrics, transport, settings.keep_days
+                entry,
+                deployment,
+                secrets,
+                self._store,
+                self._pool,
+                clock,
+                metrics,
+                transport,
+                settings.keep_days,
+                self._cluster,
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
@@ -146,6 +167,8 @@ class RunningService:
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()
+        if self._cluster:
+            self._cluster.close()
         self._store.close()
         if self._admin:
             await self._admin.stop(1.0)

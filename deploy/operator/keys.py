@@ -10,11 +10,11 @@ import datetime
 import json
 import os
 import re
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,15 +22,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from deploy.directory import DEPLOYMENT_FILE
 from protocol.collector import collector_key_lines
-from protocol.deployment import OPERATOR, Deployment
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
+from runtime.cluster import AUTHORITY_FILE, certificate_files
 from runtime.service_directory import seal_key
 
 __all__ = [
+    "VALID_BEFORE",
     "free_addresses",
     "make_client_key",
+    "make_cluster_keys",
     "make_collector_key",
     "make_deployment",
     "write_deployment",
@@ -39,18 +41,23 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+VALID_BEFORE = datetime.timedelta(days=1)
+"""So long before it is made a certificate is valid: clocks differ."""
 _PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
-_USAGE = x509.KeyUsage(  # of a leaf: it signs no other certificate
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=False,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[str] | None = None) -> Deployment:
@@ -163,7 +170,8 @@ def free_addresses(count: int) -> list[str]:
         RuntimeError: fewer than `count` of those ports are free.
     """
     found: list[str] = []
-    for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+    start = secrets.randbelow(len(_PORTS))
+    for port in (*_PORTS[start:], *_PORTS[:start]):
         if len(found) == count:
             break
         with suppress(OSError), socket.socket() as one:
@@ -208,23 +216,70 @@ def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = ""
     identity = Ed25519PrivateKey.generate()
     write_secret(directory / f"{prefix}identity.key", seal_key(identity, storage_key).decode())
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, owner)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_USAGE, critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    pem = _pem(_certificate(owner, key.public_key(), owner, key))
     write_secret(directory / f"{prefix}tls.key", seal_key(key, storage_key).decode())
     write_secret(directory / f"{prefix}tls.crt", pem)
     return identity.public_key().public_bytes_raw().hex(), pem
+
+
+def make_cluster_keys(directory: Path) -> list[Path]:
+    """Writes the certificates of a Dask cluster, with their keys, and returns the files.
+
+    They are signed by an authority that is made for them and whose key is not kept: no other certificate is ever one of
+    this cluster. The keys are not encrypted, because Dask reads them from files.
+
+    Args:
+        directory: a new one; the service's own is `cluster/` in its directory.
+
+    Raises:
+        ValueError: the directory holds certificates already.
+    """
+    authority_file = directory / AUTHORITY_FILE
+    if authority_file.exists():
+        raise ValueError(f"{authority_file} exists; choose another directory, or delete this one to make new keys")
+    authority, name = ec.generate_private_key(ec.SECP256R1()), "croupier cluster"
+    files = [authority_file]
+    write_secret(authority_file, _pem(_certificate(name, authority.public_key(), name, authority, is_authority=True)))
+    for side in ("client", "scheduler", "worker"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate_file, key_file = certificate_files(directory, side)
+        write_secret(certificate_file, _pem(_certificate(side, key.public_key(), name, authority)))
+        plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        write_secret(key_file, key.private_bytes(*plain).decode())
+        files += [certificate_file, key_file]
+    return files
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _certificate(
+    owner: str,
+    public_key: ec.EllipticCurvePublicKey,
+    issuer: str,
+    signing_key: ec.EllipticCurvePrivateKey,
+    *,
+    is_authority: bool = False,
+) -> x509.Certificate:
+    subject, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (owner, issuer))
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - VALID_BEFORE)
+        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(_usage(signs_certificates=is_authority), critical=True)
+    )
+    if owner != issuer:
+        builder = builder.add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False
+        )
+    if not is_authority:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
+    return builder.sign(signing_key, hashes.SHA256())

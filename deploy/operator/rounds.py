@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
-from client.rounds import accept_manifest, fetch_publication
+from client.rounds import accept_manifest, fetch_publication, read_publication
 from deploy.directory import read_deployment
 from protocol.collector import open_result, read_collector_key
 from protocol.deployment import OPERATOR
@@ -33,7 +34,7 @@ from runtime.retrying import retrying
 from runtime.service_directory import load_secrets
 from runtime.transport import TLS, Transport
 
-__all__ = ["Operator", "RoundSettings", "open_published", "published_result"]
+__all__ = ["Operator", "RoundSettings", "kept_result", "open_published", "published_result"]
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
@@ -333,6 +334,22 @@ def open_published(publication: pb.Publication, key_file: Path) -> pb.Publicatio
         return open_result(publication, suite, key)
     except EnvelopeError as error:
         raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
+
+
+def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns publication and certificate from a signed document that was kept, verified as if it had come just now.
+
+    Raises:
+        ValueError: the file is no such document.
+        Refusal: it is of another round.
+        SignatureError: publication or certificate are not signed as they must be.
+    """
+    deployment = read_deployment(directory)
+    try:
+        document = pb.Signed.FromString(file.read_bytes())
+    except DecodeError as error:
+        raise ValueError(f"{file} is no signed document; the console's page of a round offers one") from error
+    return read_publication(document, deployment, round_id)
 
 
 async def published_result(directory: Path, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:

@@ -16,7 +16,17 @@ from accountant.results import percent, round_down, round_up
 from deploy.show.tables import counted
 from deploy.show.text import GLUE, sections_text, wrapped
 
-__all__ = ["deadline", "rounds_text", "services_text", "terms_text"]
+__all__ = [
+    "deadline",
+    "device_does",
+    "duration",
+    "right_at_most_line",
+    "rounds_text",
+    "services_text",
+    "terms_sections",
+    "terms_text",
+    "values_of",
+]
 
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
@@ -29,10 +39,10 @@ def deadline(unix_s: int | None, now: float) -> str:
     if unix_s is None:
         return "open until the operator closes it"
     at = f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"closes {at}, in {_duration(unix_s - now)}" if unix_s > now else f"deadline was {at}"
+    return f"closes {at}, in {duration(unix_s - now)}" if unix_s > now else f"deadline was {at}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Two units, rounded up to full minutes, or seconds below two minutes."""
     if seconds < 120:
         return f"{max(0, round(seconds))} s"
@@ -81,7 +91,7 @@ def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) 
 
 def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
     terms, stage = one["terms"], one["stage"]
-    lines = [stage if terms is None else f"{stage} · {terms['question']}: {_values(terms)} ({terms['randomizer']})"]
+    lines = [stage if terms is None else f"{stage} · {terms['question']}: {values_of(terms)} ({terms['randomizer']})"]
     if terms is None and not one["problems"] and stage != "PREPARED":
         lines[0] += " · what was kept of it is deleted"
     if terms is not None:
@@ -112,14 +122,14 @@ _VALUES = {
 }
 
 
-def _does(terms: dict[str, Any]) -> str:
-    """What happens to an answer before it leaves the device."""
+def device_does(terms: dict[str, Any], whose: str) -> str:
+    """What happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    found = does(kind, "your", records=terms["parameters"].get("records_per_client"))
-    return found or f"randomizes your answer ({kind}) with your budget"
+    found = does(kind, whose, records=terms["parameters"].get("records_per_client"))
+    return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 
-def _values(terms: dict[str, Any]) -> str:
+def values_of(terms: dict[str, Any]) -> str:
     """What the answers are."""
     parameters, kind = terms["parameters"], terms["randomizer"]
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
@@ -127,16 +137,15 @@ def _values(terms: dict[str, Any]) -> str:
     return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
 
 
-def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
-    """Returns what a person should have read before answering; of terms whose signatures are verified.
+def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
+    """Returns what a person should have read before answering: sections of a title, paragraphs and points.
 
     Args:
-        terms: as `terms_json` gives them, with "state".
+        terms: as `terms_json` gives them, of terms whose signatures are verified, with "state".
         now: Unix seconds.
-        directory: of the deployment, if the command line needs it.
     """
     signers, opened = [*terms["shufflers"], terms["accountant"], terms["analyzer"]], terms["state"] == "OPEN"
-    sections = [
+    return [
         _section(
             terms["round_id"],
             f"It takes {'' if opened else 'no more '}answers ({terms['state']} at {signers[0]}). All below is signed "
@@ -144,13 +153,21 @@ def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
         ),
         _section(
             f"The question: {terms['question']}",
-            f"The answer is {_values(terms)}.",
-            f"Your device {_does(terms)}. Nothing else about your answer leaves it.",
+            f"The answer is {values_of(terms)}.",
+            f"Your device {device_does(terms, 'your')}. Nothing else about your answer leaves it.",
         ),
         _budgets_section(terms),
         _section("When it is read", points=_conditions(terms, now)),
         _section("Who may see what", points=_sights(terms)),
     ]
+
+
+def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
+    """Returns `terms_sections`, and how to answer.
+
+    directory: of the deployment, if the command line needs it.
+    """
+    sections, opened = terms_sections(terms, now), terms["state"] == "OPEN"
     if opened and "model" in terms["parameters"]:
         sections.append(_section("To answer", "A program computes the answer from your data; 'croupier train' is one."))
     elif opened:
@@ -168,13 +185,18 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
+def right_at_most_line(budget: dict[str, Any]) -> str:
+    """Returns how often someone can be right about one answer, by a budget of `terms_json`."""
+    released, alone = percent(budget["released_right_at_most"]), percent(budget["alone_right_at_most"])
+    return f"right at most {released}, " + (
+        "even if all others collude" if alone == released else f"{alone} if all others collude"
+    )
+
+
 def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     budgets = terms["budgets"]
     points = []
-    for one in budgets[:_MOST_BUDGETS]:
-        released, alone = percent(one["released_right_at_most"]), percent(one["alone_right_at_most"])
-        alone = "even if all others collude" if alone == released else f"{alone} if all others collude"
-        points.append(f"local ε {one['epsilon']:g}: right at most {released}, {alone}")
+    points += [f"local ε {one['epsilon']:g}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"

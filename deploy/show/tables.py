@@ -214,11 +214,17 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
         costs = [row["stages"][stage] for row in rows]
         table.add_row(stage, *(f"{cost['wall_s']:.2f} ({cost['cpu_s']:.2f})" for cost in costs))
     table.add_section()
+    table.add_row("close to publication", *(f"{row['close_s']:.2f}" for row in rows))
     table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
     table.add_row("floor: HPKE alone", *(f"{row['floor_s']:.2f}" for row in rows))
     table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
     table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
     table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
+    table.add_row("bytes on disk per user", *(f"{row['disk_bytes_per_user']:.0f}" for row in rows))
+    for process in rows[0]["cpu_s"]:
+        table.add_row(
+            f"CPU per user, {process}", *(f"{1e3 * row['cpu_s'][process] / row['users']:.3f} ms" for row in rows)
+        )
     table.add_section()
     for process in rows[0]["peak_memory_bytes"]:
         peaks = [row["peak_memory_bytes"][process] / 1e6 for row in rows]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from accountant.results import round_up
-from deploy.show.documents import write_json
+from deploy.show.documents import part_of_page, write_json, write_part
 from deploy.show.plots import plot_training
 from deploy.training.config import StepRule, check_choice
 from deploy.training.datasets import Dataset, Examples, with_features
@@ -220,25 +220,16 @@ def write_page(
     """
     for part in parts:
         check_choice("part", part, tuple(PARTS))
-        _around(page, part)
+        part_of_page(page, part)
     found: list[TrainingOutcome] = []
     for part in parts:
         changed = {name: with_features(dataset, name) for name in dict.fromkeys(one.features for one in PARTS[part])}
         outcomes = [run_setting(one, changed[one.features], say, epochs=epochs) for one in PARTS[part]]
         write_json(out / f"sgd-{part}.json", [one.document() for one in outcomes])
         lines = (_curves if part == "scattering" else _tables)(outcomes, dataset, page.parent)
-        before, after = _around(page, part)
-        page.write_text(f"{before}\n{chr(10).join(lines)}{after}", encoding="utf-8")
+        write_part(page, part, lines)
         found += outcomes
     return found
-
-
-def _around(page: Path, part: str) -> tuple[str, str]:
-    """Returns what stands in the page before the rows of a part and after them."""
-    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- {part} -->", f"<!-- end of {part} -->"
-    if begin not in text or end not in text:
-        raise ValueError(f"{page} must have {begin} and {end}; the rows are written between them")
-    return text.split(begin)[0] + begin, end + text.split(end)[1]
 
 
 def _tables(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path) -> list[str]:

@@ -601,7 +601,7 @@ class RoundKeys(_message.Message):
     public_key: _builtins.bytes
     """The key that its lane layer is sealed to."""
     release_public_key: _builtins.bytes
-    """Accountant only: the key that the outer of the two innermost report layers is sealed to.
+    """Accountant only: the key that the innermost report layer is sealed to.
     Its private half leaves the accountant only inside the grant.
     """
     report_ticket_key: _builtins.bytes

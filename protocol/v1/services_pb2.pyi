@@ -281,6 +281,7 @@ class StatusResponse(_message.Message):
     KEEP_DAYS_FIELD_NUMBER: _builtins.int
     KEPT_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
     NUM_REVOKED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
@@ -293,6 +294,8 @@ class StatusResponse(_message.Message):
     """
     num_revoked: _builtins.int
     """Hop 1 and accountant: how many client keys and tokens have been revoked."""
+    version: _builtins.str
+    """Of croupier, as this service runs it."""
     @_builtins.property
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.RoundStatus]: ...
     @_builtins.property
@@ -307,10 +310,11 @@ class StatusResponse(_message.Message):
         keep_days: _builtins.int = ...,
         kept_until_unix_s: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         num_revoked: _builtins.int = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

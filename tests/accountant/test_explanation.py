@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.certification import certify
-from accountant.explanation import Explanation, explain
+from accountant.certified_profile import DELTAS
+from accountant.explanation import Explanation, explain, profile_around
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import plain, stated_randomizer
 from accountant.results import Certificate, percent, right_at_most, round_down, round_up
 from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
+from client.published import certificate_json
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
-from deploy.show.documents import certificate_json
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
 from protocol.questions import Question
@@ -281,3 +282,24 @@ def test_what_is_no_certificate_is_refused() -> None:
         explain({**certificate, "grade": "HEURISTIC"})
     with pytest.raises(ValueError, match="the round was refused, so that nothing is certified: too much"):
         explain({**of_a_round(), "granted": False, "refusals": ["too much"]})
+
+
+def test_the_profile_around_a_round_is_that_of_its_people() -> None:
+    profile = profile_around(of_a_round())
+    assert [point.certificate.delta for point in profile.points] == list(DELTAS)
+    last = profile.points[-1]
+    alone = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=DELTAS[-1], dishonest=3, compare_all=True)
+    assert (last.epsilon, last.certificate.dishonest) == (alone.epsilon, 3)
+    own = certify([(0.5, 30), (1.0, 20)], "rr", delta=3e-3)
+    assert 1 <= profile_around(own.to_json()).epsilon(3e-3) / own.epsilon < 1 + 1e-12
+
+
+def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
+    in_order = quick(as_randomizer("hemisphere(d=3)"), adaptive_order=True)
+    for certificate, why in (
+        (of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9), "some people's budgets did not arrive"),
+        (of_a_round(merged_below=5), "puts budgets together"),
+        (in_order, "people were asked one after the other"),
+    ):
+        with pytest.raises(ValueError, match=f"the privacy profile is not computed: .*{why}"):
+            profile_around(certificate)

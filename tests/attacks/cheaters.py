@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import grpc.aio
 import pytest
 
 from analyzer.service import AnalyzerService
-from protocol.batches import drop_counts
-from protocol.envelope import KeyPair, Label, generate_key_pair, open_many
+from protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
+from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
 from protocol.errors import Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Layer, Onion, encode_budget
+from protocol.onion import Onion, encode_budget
 from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
 from runtime.transaction import Transaction
-from runtime.workers import WorkerPool
-from shuffler.mixing import Opened
+from shuffler.inclusion import put_inclusion_list
 from shuffler.service import ShufflerService
 from tests.support import encode_report
+from tests.support.lanes import chunks
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Lanes = dict[pb.Lane.ValueType, list[bytes]]
@@ -79,19 +78,44 @@ class CheatingShuffler(ShufflerService):
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         """Changes the output, and what will be said about it, before the commitments are made."""
 
-    def _commit(
-        self,
-        terms: RoundTerms,
-        incoming: Mapping[pb.Lane.ValueType, Sequence[bytes]],
-        outgoing: Mapping[pb.Lane.ValueType, Sequence[bytes]],
-        drops: Mapping[pb.Lane.ValueType, Mapping[str, int]],
-    ) -> list[pb.Signed]:
-        said = {lane: dict(reasons) for lane, reasons in drops.items()}
-        lanes = {lane: list(batch) for lane, batch in outgoing.items()}
-        self.tamper(terms, lanes, said)
-        if isinstance(outgoing, dict):  # the very lanes that are stored and sent next
-            outgoing.update(lanes)
-        return super()._commit(terms, incoming, lanes, said)
+    def claim(self, terms: RoundTerms, commitment: pb.Commitment) -> None:
+        """Changes what is said about the input."""
+
+    async def _mix(self, terms: RoundTerms) -> None:
+        """Mixes as it should, and then puts what it has changed, and commitments to that, in the place of the rest."""
+        await super()._mix(terms)
+
+        def change(tx: Transaction) -> None:
+            onion, round_id, hop = Onion(terms), terms.round_id, self.hop(terms)
+            handover = pb.HandOverRequest.FromString(tx.document(round_id, "commitments-out") or b"")
+            lanes: Lanes = {}
+            drops: dict[pb.Lane.ValueType, dict[str, int]] = {}
+            own = [pb.Commitment.FromString(signed.payload) for signed in handover.commitments[-2:]]
+            for commitment in own:
+                size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.num_hops else 0
+                lane = commitment.lane
+                size = size or onion.layer(lane, HOP_ANALYZER if lane == pb.LANE_REPORT else HOP_ACCOUNTANT).sealed_size
+                lanes[lane] = unpack(b"".join(chunks(tx, round_id, "out", lane) or []), size)
+                drops[lane] = {"does-not-open": 0} | {drop.reason: drop.count for drop in commitment.drops}
+            before = {lane: list(batch) for lane, batch in lanes.items()}
+            self.tamper(terms, lanes, drops)
+            if lanes == before:
+                return
+            tx.drop_output(round_id)
+            tx.drop_documents(round_id, "passed-on")
+            del handover.commitments[-2:]
+            for commitment in own:
+                batch = lanes[commitment.lane]
+                self.put_output(tx, round_id, commitment.lane, batch)
+                put_inclusion_list(tx, round_id, commitment.lane, ciphertext_hashes(batch))
+                commitment.num_out, commitment.digest_out = len(batch), digest(batch)
+                self.claim(terms, commitment)
+                del commitment.drops[:]
+                commitment.drops.extend(drop_counts(drops[commitment.lane]))
+                handover.commitments.append(self.identity.signed(Kind.COMMITMENT, canonical(commitment)))
+            tx.replace_document(round_id, "commitments-out", handover.SerializeToString(deterministic=True))
+
+        await self.store.run("cheat", change)
 
 
 class AfterCommitting(CheatingShuffler):
@@ -100,7 +124,15 @@ class AfterCommitting(CheatingShuffler):
     def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
         raise NotImplementedError
 
-    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+    def put_output(
+        self,
+        tx: Transaction,
+        round_id: str,
+        lane: pb.Lane.ValueType,
+        ciphertexts: Sequence[bytes],
+        start: int = 0,
+        total: int | None = None,
+    ) -> None:
         changed = list(ciphertexts)
         if lane == pb.LANE_REPORT:
             changed = self.change(self._terms[round_id], changed)
@@ -262,7 +294,7 @@ class Equivocates(CheatingShuffler):
 
 
 class TrustingAnalyzer(AnalyzerService):
-    """An analyzer without its first defence: it checks no commitment. The second is `analyzer.service.digest`."""
+    """An analyzer without its first defence: it checks no commitment. The second is `analyzer.service._digest`."""
 
     async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         return
@@ -282,13 +314,9 @@ class UnboundLabel(Label):
         return b"any round, lane, hop, manifest and key"
 
 
-async def open_layer_with_repeats(
-    pool: WorkerPool, suite: str, private_key: bytes, layer: Layer, ciphertexts: Sequence[bytes]
-) -> Opened:
-    """A hop's opening without its defence against repeats."""
-    opened, cpu_s = await pool.map_chunks(partial(open_many, suite, private_key, layer.label), ciphertexts)
-    plaintexts = [plaintext for plaintext in opened if plaintext is not None and len(plaintext) == layer.plain_size]
-    return Opened(plaintexts, {"does-not-open": len(ciphertexts) - len(plaintexts), "repeated": 0}, cpu_s)
+def no_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, list[int]]:
+    """A hop that leaves everything in the order of its arrival."""
+    return {lane: list(range(count)) for lane, count in counts.items()}
 
 
 def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
 from tests.support.clients import stranger
+from tests.support.lanes import chunks
 
 
 @pytest.mark.asyncio
@@ -41,7 +42,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == ["_faults"]  # what has the right size is worth a check
+        assert jobs == ["faults_of"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
@@ -130,7 +131,7 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
         assert answer is not None
         assert answer.code.name == "BAD_BATCH"
         store = deployment.service("shuffler-2").store
-        assert await store.run("look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)) is None
+        assert await store.run("look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)) is None
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20

@@ -28,6 +28,7 @@ from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import BIT, make_kit, settings
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
+from tests.support.lanes import lane_in
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
@@ -35,13 +36,13 @@ OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf
 class BelievesEverybody(AccountantService):
     """An accountant without its defence: every positive number is a budget."""
 
-    async def budgets_with_tickets(self, terms: RoundTerms) -> tuple[BudgetsFound, float]:
+    async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
         keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
-        ciphertexts = await self.lane_in(terms, pb.LANE_PARAMETER)
+        ciphertexts = await lane_in(self, terms, pb.LANE_PARAMETER)
         opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
         records = [BudgetRecord.split(plain)[1] for plain in opened if plain is not None]
-        return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {}), 0.0
+        return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {})
 
 
 @pytest.mark.asyncio

@@ -11,11 +11,11 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -105,9 +105,10 @@ class PlaysItsPart(cheaters.CheatingShuffler):
             else:
                 batch[index] = self._own(terms, lane)
 
-    def _commit(self, terms: RoundTerms, incoming: Any, outgoing: Any, drops: Any) -> list[pb.Signed]:
-        added = [b"added"] * sum(move.what == "add" for move in self.moves if self.hop(terms) == 1)
-        return super()._commit(terms, {lane: [*batch, *added] for lane, batch in incoming.items()}, outgoing, drops)
+    def claim(self, terms: RoundTerms, commitment: pb.Commitment) -> None:
+        added = sum(move.what == "add" for move in self.moves if self.hop(terms) == 1)
+        commitment.num_in += added
+        commitment.digest_in = hashlib.sha256(commitment.digest_in).digest() if added else commitment.digest_in
 
     def _place(self, batch: Sequence[bytes], move: Move) -> int:
         index = move.index % len(batch)
@@ -140,10 +141,10 @@ class Watched(AnalyzerService):
         super().__init__(setup)
         self.released: dict[str, set[bytes]] = {}
 
-    async def _checked_batch(self, terms: RoundTerms, certificate: pb.Certificate) -> list[bytes]:
-        released = await super()._checked_batch(terms, certificate)
-        self.released[terms.round_id] = {hashlib.sha256(one).digest() for one in released}
-        return released
+    async def _accepted(self, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        async for page in super()._accepted(terms):
+            self.released.setdefault(terms.round_id, set()).update(name for name, _ in page)
+            yield page
 
 
 @dataclass(frozen=True)

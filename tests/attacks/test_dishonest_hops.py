@@ -95,7 +95,7 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
     for trusting in (False, True):
         analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
         if trusting:
-            monkeypatch.setattr("analyzer.service.digest", lambda sealed: cheaters.AnyBatch())
+            monkeypatch.setattr("analyzer.service._digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())

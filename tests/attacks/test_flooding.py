@@ -105,8 +105,8 @@ class MixesTooFew(cheaters.CheatingShuffler):
         await self.store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
         return pb.ROUND_STATE_CLOSED, 0
 
-    def _too_few(self, terms: RoundTerms, lanes: object) -> str:
-        return ""
+    def _check_enough(self, terms: RoundTerms, counts: object) -> None:
+        return
 
 
 @pytest.mark.asyncio

@@ -16,15 +16,15 @@ from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse
 from protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from protocol.questions import Question
-from protocol.randomness import SystemRandom
+from protocol.randomness import SystemRandom, uniform_permutation
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY
-from shuffler.mixing import permute
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
 from tests.support import settings
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
+from tests.support.lanes import lane_in
 
 GRID = (0.5, 1.0, 2.0)
 LETTERS = Question("letters", KaryResponse(k=3))
@@ -73,14 +73,12 @@ class CuriousHop(ShufflerService):
         self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.HandOverResponse:
         terms = await self.terms(request.round_id)
-        self.seen = {lane: await self.lane_in(terms, lane) for lane in self.lanes_in}
+        self.seen = {lane: await lane_in(self, terms, lane) for lane in self.lanes_in}
         return await super().HandOver(request, context)
 
 
-def one_order_for_both(lanes: dict[pb.Lane.ValueType, list[bytes]]) -> None:
-    order = permute([bytes([index]) for index in range(CLIENTS)], SystemRandom())
-    for lane, batch in lanes.items():
-        lanes[lane] = [batch[index[0]] for index in order]
+def one_order_for_both(counts: dict[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, list[int]]:
+    return dict.fromkeys(counts, uniform_permutation(CLIENTS, SystemRandom()))
 
 
 @pytest.mark.asyncio
@@ -91,7 +89,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
     if not separately:
-        monkeypatch.setattr("shuffler.service._permute_all", one_order_for_both)
+        monkeypatch.setattr("shuffler.service.draw_orders", one_order_for_both)
     async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
@@ -118,7 +116,7 @@ class CuriousAnalyzer(cheaters.TrustingAnalyzer):
     """Keeps the reports in the order in which they came."""
 
     async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
-        self.seen = await self.lane_in(terms, pb.LANE_REPORT)
+        self.seen = await lane_in(self, terms, pb.LANE_REPORT)
 
 
 @pytest.mark.asyncio
@@ -128,7 +126,7 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
-        monkeypatch.setattr("shuffler.service._permute_all", lambda lanes: None)
+        monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
     cast = {"shuffler-1": RemembersWhoIsWho, "analyzer": CuriousAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(ROUND)

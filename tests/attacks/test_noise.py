@@ -19,8 +19,7 @@ from client.randomizers import randomize
 from deploy.operator.rounds import RoundSettings
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
 from protocol.questions import Question
-from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom
-from shuffler.mixing import permute
+from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.attacks.arena import arena
 
 HOUSE = Path(client.submission.__file__).parents[1]
@@ -82,12 +81,12 @@ async def test_a_running_deployment_draws_from_the_operating_system(
         used.append(type(source))
         return randomize(question, value, epsilon, source)
 
-    def watched_permute(batch: list[bytes], source: RandomSource) -> list[bytes]:
+    def watched_permutation(count: int, source: RandomSource) -> list[int]:
         used.append(type(source))
-        return permute(batch, source)
+        return uniform_permutation(count, source)
 
     monkeypatch.setattr("client.submission.randomize", watched_randomize)
-    monkeypatch.setattr("shuffler.service.permute", watched_permute)
+    monkeypatch.setattr("shuffler.mixing.uniform_permutation", watched_permutation)
     async with arena(tmp_path, 2) as deployment:
         question = RoundSettings(QUESTIONS[0], (0.5, 1.0), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
         terms = await deployment.operator.open_round(question)

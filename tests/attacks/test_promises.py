@@ -58,7 +58,7 @@ def what_is_randomized() -> Iterator[list[Any]]:
         return await seal_with_tickets(*arguments, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deploy.local.one_user.seal_with_tickets", counted)
+        patch.setattr("client.one_answer.seal_with_tickets", counted)
         yield made
 
 
@@ -101,7 +101,7 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
 
         for step in ("seal_with_tickets", "send"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"deploy.local.one_user.{step}", die)
+                patch.setattr(f"client.one_answer.{step}", die)
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)
             assert own_limits(directory)[1].local_epsilon == 1.0

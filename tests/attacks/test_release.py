@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import shutil
@@ -18,7 +19,7 @@ import sqlalchemy as sa
 from accountant.service.service import AccountantService
 from analyzer.service import AnalyzerService
 from deploy.operator.rounds import RoundSettings
-from protocol.batches import digest, unpack
+from protocol.batches import digest
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind
@@ -29,14 +30,17 @@ from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import RELEASE_KEY, RoundService, ServiceSetup
+from runtime.opening import Opening
+from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup
 from runtime.service_directory import load_secrets
 from runtime.store import Store
+from runtime.tasks import OPENED
 from runtime.transaction import RoundRow, Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, Arena, arena
 from tests.support import settings
+from tests.support.lanes import lane_in
 
 FINE = Question("fine", Laplace(low=0.0, high=1.0, lattice=1 << 31))
 """Reports of 31 bits and more: what is found somewhere is not there by chance."""
@@ -82,9 +86,9 @@ async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> by
 
 async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]:
     """Returns the reports as the analyzer holds them: under the release key."""
-    chunks = await analyzer.store.run("look", lambda tx: tx.chunks(terms.round_id, "out", pb.LANE_REPORT)) or []
-    size = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).sealed_size
-    return [report for chunk in chunks for report in unpack(chunk, size)]
+    assert isinstance(analyzer, AnalyzerService)
+    records = [one async for page in analyzer.records(terms, pb.LANE_REPORT) for one in page]
+    return [split_report(one.content)[1] for one in records if one.status == OPENED]
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
@@ -112,7 +116,7 @@ class GreedyAnalyzer(AnalyzerService):
     async def HandOver(self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext) -> pb.HandOverResponse:  # type: ignore[type-arg]  # noqa: N802
         answer = await super().HandOver(request, context)
         terms = await self.terms(request.round_id)
-        self.sealed = await self.lane_in(terms, pb.LANE_REPORT)
+        self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
         keys = [*own, self._secrets.storage_key, self._secrets.identity_key]
         self.read |= reports_in(open_all(terms, self.sealed, keys))
@@ -180,6 +184,39 @@ def forged_grant(
     certificate.tiers.add(local_epsilon=1.0, count=12)
     signed = signer.identity.signed(Kind.CERTIFICATE, canonical(certificate))
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("waits", [True, False])
+async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """The last hop delivers everything and never says that it is complete."""
+    delivered = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        delivered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ShufflerService, "hand_over", never)
+    if not waits:
+        monkeypatch.setattr(AccountantService, "open_soon", Opening.open_soon)
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        await deployment.operator.close_round(terms.round_id)
+        await delivered.wait()
+        accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
+        await asyncio.gather(*accountant._opening.values(), *analyzer._opening.values())
+        budgets = await accountant.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_PARAMETER, -1))
+        assert (budgets == []) == waits
+        held = await held_reports(analyzer, terms)
+        assert len(held) == 12
+        own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
+        assert open_all(terms, held, own) == set()
+        release = (await keys_of(accountant, terms))[RELEASE_KEY].private
+        assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
 @pytest.mark.asyncio
@@ -256,19 +293,22 @@ def live_secrets(digests: set[bytes]) -> int:
     gc.collect()
     gc.unfreeze()  # what the first test found may hold what a later one has put there
     seen: set[int] = set()
-    stack: list[object] = list(gc.get_objects())
     found = 0
-    while stack:
-        one = stack.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        kind = type(one)  # not isinstance: some modules' objects answer for their class with a warning
-        if kind is bytes:
-            content = cast(bytes, one)
-            found += len(content) == 32 and hashlib.sha256(content).digest() in digests
-        elif kind not in (str, int, float) and one is not seen and one is not stack:
-            stack.extend(gc.get_referents(one))
+    holders: list[object] = gc.get_objects()
+    while holders:  # then those of them that the collector does not track, such as tuples of bytes
+        untracked: list[object] = []
+        for start in range(0, len(holders), 1000):
+            for one in gc.get_referents(*holders[start : start + 1000]):
+                kind = type(one)  # not isinstance: some modules' objects answer for their class with a warning
+                if kind is str or kind is int or gc.is_tracked(one) or id(one) in seen:
+                    continue
+                seen.add(id(one))
+                if kind is bytes:
+                    content = cast(bytes, one)
+                    found += len(content) == 32 and hashlib.sha256(content).digest() in digests
+                else:
+                    untracked.append(one)
+        holders = untracked
     gc.freeze()
     return found
 
@@ -543,3 +583,30 @@ async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_pa
         with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
             await deployment.finish(strict)
         assert answer.value.code is Code.BAD_BATCH
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    """Hop 1's files would tell which client sent which ciphertext of the lanes, in the order of arrival."""
+    if not sealed:
+        monkeypatch.setattr("runtime.opening._Shelf.put", lambda self, index, records: records)
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        submissions = await deployment.seal(terms, 30, value=0.5)
+        await deployment.admit(terms, submissions)
+        hop = deployment.service("shuffler-1")
+        found: list[tuple[int, bytes]] = []
+        async with asyncio.timeout(WAIT_S):
+            while not found:  # nobody has closed the round
+                await asyncio.sleep(0.02)
+                found = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
+        private = (await keys_of(hop, terms))[ENVELOPE_KEY].private
+        label = Onion(terms).joint.label
+        inside = open_many(terms.suite, private, label, [one.envelope for one in submissions])
+        needles = {"inside": [plain for plain in inside if plain is not None]}
+        assert len(needles["inside"]) == 30
+        assert occurrences(deployment.inside.directory / "shuffler-1", needles) == {"inside": 0 if sealed else 30}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.submission import new_client_key
+from protocol.batches import unpack
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
@@ -19,6 +20,7 @@ from runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.lanes import chunks
 
 Drops = dict[pb.Lane.ValueType, dict[str, int]]
 
@@ -51,7 +53,7 @@ async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
 ) -> None:
     """A registered attacker sends the victim's bytes as its own, nine times. Were hops not to look, the sinks would."""
     if not dropping:
-        monkeypatch.setattr("shuffler.service.open_layer", cheaters.open_layer_with_repeats)
+        monkeypatch.setattr("shuffler.mixing.Survey.is_new", lambda self, name: True)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         submissions = await deployment.seal(terms, 30)
@@ -129,7 +131,15 @@ async def test_a_marked_report_does_not_open_and_its_drop_is_shown(tmp_path: Pat
 class CrossesLanes(cheaters.CheatingShuffler):
     """Sends budgets in the report lane: the analyzer would learn them beside each other."""
 
-    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
+    def put_output(
+        self,
+        tx: Transaction,
+        round_id: str,
+        lane: pb.Lane.ValueType,
+        ciphertexts: Sequence[bytes],
+        start: int = 0,
+        total: int | None = None,
+    ) -> None:
         other = pb.LANE_PARAMETER if lane == pb.LANE_REPORT else pb.LANE_REPORT
         super().put_output(tx, round_id, other, ciphertexts)
 
@@ -137,12 +147,19 @@ class CrossesLanes(cheaters.CheatingShuffler):
 class PassesOnUnopened(cheaters.CheatingShuffler):
     """Sends what was sealed for itself to the next hop."""
 
-    async def lane_in(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
-        self.unopened = await super().lane_in(terms, lane)
-        return self.unopened
-
-    def put_output(self, tx: Transaction, round_id: str, lane: pb.Lane.ValueType, ciphertexts: Sequence[bytes]) -> None:
-        super().put_output(tx, round_id, lane, self.unopened if lane == pb.LANE_PARAMETER else ciphertexts)
+    def put_output(
+        self,
+        tx: Transaction,
+        round_id: str,
+        lane: pb.Lane.ValueType,
+        ciphertexts: Sequence[bytes],
+        start: int = 0,
+        total: int | None = None,
+    ) -> None:
+        if lane == pb.LANE_PARAMETER:
+            size = Onion(self._terms[round_id]).arriving_size(lane, 2)
+            ciphertexts = unpack(b"".join(chunks(tx, round_id, "in", lane) or []), size)
+        super().put_output(tx, round_id, lane, ciphertexts)
 
 
 @pytest.mark.asyncio

@@ -17,12 +17,12 @@ from protocol.onion import Onion
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, arena
 from tests.support import make_kit, settings
 from tests.support.clients import seal_all_of, stranger, without_tickets
+from tests.support.lanes import chunks, lane_in
 
 QUESTIONS = [
     Question("bit", RandomizedResponse()),
@@ -87,7 +87,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
         self.go_on = asyncio.Event()
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
-        packed = await self.store.run("look", lambda tx: tx.chunks(terms.round_id, "out", lane)) or []
+        packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, "out", lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
         )
@@ -129,22 +129,13 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert row.state == pb.ROUND_STATE_OPEN
         assert (
             await deployment.service("analyzer").store.run(
-                "look", lambda tx: tx.chunks(terms.round_id, "in", pb.LANE_REPORT)
+                "look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)
             )
             is None
         )
         first.go_on.set()
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
-
-
-def in_the_order_of_arrival(self: Transaction, round_id: str) -> list[bytes]:
-    import sqlalchemy as sa
-
-    rows = self.connection.execute(
-        sa.text("SELECT envelope FROM submissions WHERE round_id = :name ORDER BY rowid"), {"name": round_id}
-    )
-    return list(rows.scalars())
 
 
 def fixed_points(one: Sequence[bytes], other: Sequence[bytes]) -> int:
@@ -156,7 +147,7 @@ class SeesItsInput(Listener):
 
     async def HandOver(self, request: pb.HandOverRequest, context: cheaters.Context) -> pb.HandOverResponse:  # noqa: N802
         terms = await self.terms(request.round_id)
-        lane = await self.lane_in(terms, pb.LANE_REPORT)
+        lane = await lane_in(self, terms, pb.LANE_REPORT)
         self.seen = [ciphertext_hashes([ciphertext])[0] for ciphertext in lane]
         return await super().HandOver(request, context)
 
@@ -169,8 +160,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
 ) -> None:
     """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""
     if not mixing:
-        monkeypatch.setattr("shuffler.service._permute_all", lambda lanes: None)
-        monkeypatch.setattr(Transaction, "envelopes", in_the_order_of_arrival)
+        monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
     async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
         terms = await deployment.operator.open_round(settings())
         sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 100)

@@ -22,9 +22,11 @@ def test_the_names_of_commands_are_an_interface() -> None:
     operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
+        "cluster",
         "submit",
         "limits",
         "verify",
+        "console",
         "demo",
         "bench",
         "train",
@@ -33,7 +35,9 @@ def test_the_names_of_commands_are_an_interface() -> None:
     }
     assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
-    assert set(command("lab").commands) == {"tightness", "sgd-results", "bench-accountant", "bench-training"}
+    assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "training")}
+    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity"} | benches
 
 
 def test_the_version_is_printed_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from client.rounds import fetch_terms
+from client.rounds import fetch_signed_result, fetch_terms
 from client.submission import Participant, send
 from deploy.cli import deployment
 from deploy.operator.rounds import Operator, open_published
@@ -91,6 +91,19 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert public_result["sealed"]
         assert public_result["estimate"] is None
         assert public_result["num_reports"] == 25
+        kept, other_round = tmp_path / "result.signed", "another-round"
+        async with operator.client_channel("analyzer") as analyzer:
+            signed = await fetch_signed_result(analyzer, terms, 5.0)
+        kept.write_bytes(signed.SerializeToString())
+        assert await ask("round", "result", terms, "--document", kept) == public_result
+        said = await say("round", "result", other_round, "--document", kept, expect=3)
+        assert f"asked for the result of '{other_round}', got that of '{terms}'" in " ".join(said.stderr.split())
+        signed.payload = signed.payload.replace(terms.encode(), other_round.encode().ljust(len(terms), b"-"))
+        kept.write_bytes(signed.SerializeToString())
+        await say("round", "result", terms, "--document", kept, expect=3)
+        kept.write_bytes(b"no document")
+        said = await say("round", "result", terms, "--document", kept, expect=2)
+        assert "is no signed document" in " ".join(said.stderr.split())
         printed = await say("round", "result", terms, "--json")
         said = await asyncio.to_thread(partial(croupier, "explain", "-", typed=printed.stdout))
         assert "25 people took part" in said.stdout

@@ -13,8 +13,9 @@ from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.results import Grade, Guarantee, round_up
 from accountant.service.ledger import Spent
 from accountant.service.round_certificate import genuine_roster
+from client.published import publication_json
 from croupier import Budgets, certify
-from deploy.show.documents import publication_json, spent_json
+from deploy.show.documents import spent_json
 from deploy.show.tables import certificate_table, merging_line, spent_table
 from protocol.v1 import messages_pb2 as pb
 

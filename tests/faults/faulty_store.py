@@ -48,8 +48,8 @@ PROGRESS_POINT = "keep the progress"
 _PROGRESS = "SELECT content FROM documents WHERE kind = 'sequential-progress'"
 _SENDS, _NO_LIMIT = "read a lane to send", 1 << 30
 _SECRETS = """
-    SELECT envelope FROM submissions WHERE envelope IS NOT NULL
-    UNION ALL SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
+    SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
+    UNION ALL SELECT content FROM opened
     UNION ALL SELECT wrapped_private FROM round_keys
 """
 

@@ -50,19 +50,30 @@ _COMMON = (
     "open the round",
     "read where the round stands",
 )
+_OPENING = (
+    "find what is not opened",
+    "read the keys to open",
+    "keep what was opened",
+    "read the keys to look at a lane",
+    "read what was opened",
+)
 _RECEIVER = (
     "read the terms",
     "take a chunk",
     "find the round that is handed over",
     "take the batch over",
+    "measure a lane that came",
     "read a lane that came",
+    *_OPENING,
     ERASE_LOG,
 )
 _SHUFFLER = (
-    "read the keys to mix",
+    "begin to mix",
+    "keep a part of the mixed batch",
     "read earlier commitments",
     "keep the mixed batch",
     "read the commitments to deliver",
+    "measure a lane to send",
     "read a lane to send",
     "finish the delivery",
 )
@@ -76,27 +87,25 @@ _HOP_1 = (
     "read the terms",
     *_ADMISSION,
     "close admission",
-    "read the envelopes",
+    *_OPENING,
     ERASE_LOG,
 )
 _ACCOUNTANT = (
     *_ADMISSION,
     "read the ticket keys",
-    "read the tickets of the reports",
-    "read the keys to check tickets",
+    "measure the tickets of the reports",
     "count the tickets",
     "read the commitments",
-    "read the keys to open budgets",
     "enter the certificate",
     "read the certificate to grant",
     "read the release key",
     "finish the grant",
 )
 _ANALYZER = (
-    "read the keys to open the batch",
     "keep the opened batch",
+    "measure a lane to send",
     "read a lane to send",
-    "read the opened batch",
+    "read what has no ticket",
     "keep the grant",
     "read the certificate",
     "read the keys to open reports",
@@ -137,7 +146,6 @@ SEQUENTIAL_POINTS: dict[str, tuple[str, ...]] = {
         "show the certificate",
     ),
     "analyzer": (
-        "read the keys to open answer keys",
         "begin the sequential part",
         "find the round of an answer",
         "read the answer keys",

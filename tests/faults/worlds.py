@@ -25,11 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
 from deploy.operator import rotation
 from deploy.operator.keys import write_deployment
-from protocol.deployment import OPERATOR, Deployment, ServiceEntry, load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
 from runtime.clock import Clock, SystemClock
 from runtime.transport import TLS, Transport
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen

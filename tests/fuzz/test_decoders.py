@@ -22,12 +22,11 @@ from google.protobuf.message import DecodeError
 from analyzer.estimators import decoder
 from analyzer.vectors import decode_gaussian_vector
 from client.rounds import accept_manifest, read_publication
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.local.budget_groups import parse_budget_groups
 from deploy.local.population import guess_question, read_population
 from deploy.operator.keys import make_deployment
 from protocol.batches import digest, read_commitments, unpack
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed

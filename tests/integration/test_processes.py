@@ -7,9 +7,13 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -44,6 +48,23 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         stopped = answer("down", "--dir", directory, run=as_process)["stopped"]
     assert sorted(stopped) == sorted(pids)
     assert "ERROR" not in "".join(log.read_text() for log in directory.glob("*/service.log"))
+
+
+@contextmanager
+def watched(*arguments: str | Path, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Yields the address of the page that a command serves, and ends the command with Ctrl-C."""
+    command = [sys.executable, "-m", "deploy.cli", *map(str, arguments)]
+    with subprocess.Popen(
+        command, text=True, env={**os.environ, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        said: list[str] = []
+        while not said or not said[-1].startswith("page: "):
+            said.append(process.stderr.readline())
+            assert said[-1], "".join(said)
+        yield said[-1].split()[1], process
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
 
 
 def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
@@ -276,10 +297,24 @@ def test_certify(tmp_path: Path) -> None:
     )
 
 
+def test_up_serves_the_console_and_ends_it_alone(up: Path) -> None:
+    round_id = answer("round", "open", "watched", "--dir", up)["round_id"]
+    before = LocalDeployment(up).pids()
+    with watched("up", "--console", "--dir", up) as (url, process):
+        with urlopen(url) as page:
+            shown = page.read().decode()
+        assert (shown.count("SERVING"), round_id in shown) == (4, True)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("shuffler-1")
+    assert LocalDeployment(up).pids() == before
+
+
 def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path: Path) -> None:
     plot = tmp_path / "demo.png"
-    result = answer(
+    demo = (
         "demo",
+        "--open",
+        "--json",
         "--csv",
         survey,
         "--value-column",
@@ -293,6 +328,15 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         "--delta",
         "1e-4",
     )
+    opened = tmp_path / "opened"
+    os.mkfifo(opened)
+    with watched(*demo, BROWSER=f"sh -c 'echo $0 >{opened}' %s") as (url, process):
+        with opened.open() as told:
+            assert told.read() == f"{url}\n"
+        assert process.stdout is not None
+        result = json.loads(process.stdout.readline())
+        with urlopen(url) as page:  # is there after the end, too
+            assert "PUBLISHED" in page.read().decode()
     (question,) = result["questions"]
     assert question["name"] == "mood"
     assert sum(question["truth"]) == pytest.approx(1.0)

@@ -10,11 +10,10 @@ import grpc.aio
 import pytest
 
 from client.rounds import fetch_publication, fetch_terms
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
 from deploy.operator.rotation import activate, retire, rotate
 from deploy.operator.rounds import Operator
-from protocol.deployment import Deployment, load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Identity, Kind, verify_signed
 from protocol.v1 import services_pb2 as rpc

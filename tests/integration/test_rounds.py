@@ -15,13 +15,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accountant.service.ledger import ANY_TIER, Ledger
+from client.published import publication_json
 from client.rounds import fetch_terms, read_publication
 from client.submission import Participant, new_client_key, prepare_one, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from deploy.operator.ledger import spent
-from deploy.show.documents import publication_json
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import sign_submission

@@ -166,7 +166,8 @@ def _again_and_again(kind: BadPeer) -> BadPeer:
     """Whatever the service does about it, the peer is back."""
 
     async def run() -> None:
-        while True:
+        me = asyncio.current_task()
+        while me and not me.cancelling():  # what a closing connection raises may take the place of the cancellation
             with suppress(OSError, grpc.aio.AioRpcError, grpc.aio.UsageError):
                 await kind()
             await asyncio.sleep(_AGAIN_S)

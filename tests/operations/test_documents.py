@@ -12,9 +12,8 @@ import pytest
 import typer.main
 
 from deploy.cli import app
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
-from protocol.deployment import load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.prometheus_metrics import PrometheusMetrics
 from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 

@@ -181,7 +181,7 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     (With SQLite they print as memory addresses, with PostgreSQL as bytes.)
     """
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
-    rows = [(os.urandom(32), os.urandom(32), os.urandom(1000)) for _ in range(200)]
+    rows = [(os.urandom(32), os.urandom(32)) for _ in range(3000)]
     try:
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         with pytest.raises(Refusal, match="cannot store anything now"):

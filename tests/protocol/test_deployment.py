@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.operator.keys import make_deployment
-from protocol.deployment import load_deployment
+from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.service_directory import ServiceSettings, load_secrets, load_settings
 
 
@@ -95,6 +94,7 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
         ('store = "mysql://x"', "store"),
         ('listen = "7001"', "listen"),
         ("workers = 0", "workers"),
+        ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
     ],

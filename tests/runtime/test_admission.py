@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
-from protocol.manifest import canonical, parse_terms
+from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.v1 import messages_pb2 as pb
 from runtime import admission as room
 from runtime.admission import Admission
@@ -40,6 +40,10 @@ def public(client: int) -> bytes:
 
 def submission(client: int, fill: int = 0, size: int = SIZE) -> pb.Submission:
     return sign_submission(TERMS.round_id, bytes([fill]) * size, private(client))
+
+
+def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+    tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes))
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +100,14 @@ async def test_a_key_of_small_order_is_not_registered(store: Store, pool: Worker
 
 @pytest.mark.asyncio
 async def test_the_same_bytes_count_once_and_different_bytes_are_refused(store: Store, pool: WorkerPool) -> None:
-    admission = await opened(store, pool)
+    admission = Admission(store, pool, "submit", keep)
+    await opened(store, pool)
     assert await codes(admission, submission(1), submission(1), submission(1, fill=7)) == [ACCEPTED, ACCEPTED, EXISTS]
     assert await codes(admission, submission(1), submission(1, fill=7)) == [ACCEPTED, EXISTS]
-    again = Admission(store, pool, "submit")  # a restart knows only what is durable
+    again = Admission(store, pool, "submit", keep)  # a restart knows only what is durable
     assert await codes(again, submission(1), submission(1, fill=7), submission(2)) == [ACCEPTED, EXISTS, ACCEPTED]
-    assert await store.run("look", lambda tx: tx.envelopes(TERMS.round_id)) == [bytes(SIZE), bytes(SIZE)]
+    arrived = await store.run("look", lambda tx: tx.unopened(TERMS.round_id, pb.LANE_JOINT, -1))
+    assert arrived == [(0, bytes(SIZE)), (1, bytes(SIZE))]
 
 
 @pytest.mark.asyncio
@@ -136,7 +142,7 @@ async def test_a_late_submission_does_not_bring_a_closed_round_back_into_memory(
 @pytest.mark.asyncio
 async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x", b"y")]))
+    await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x")]))
     admission._admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
     with pytest.raises(Exception, match="UNIQUE"):
         await codes(admission, submission(1), submission(2))

@@ -26,6 +26,7 @@ from tests.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32
 BODY = os.urandom(300)
+OPENED = os.urandom(300)
 
 
 class Wire:
@@ -254,17 +255,19 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     large = os.urandom(100_000)
     await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
     await store.run("look", lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
-    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash", BODY)]))
+    await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
+    await store.run("look", lambda tx: tx.put_opened("r", 1, 0, OPENED))
+    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
     wrapped = (await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][
         3
     ]
     models = [os.urandom(400), os.urandom(400)]
     for model in models:
         await store.run("look", lambda tx: tx.replace_document("r", "model", model))  # noqa: B023
-    needles = [bytes(wrapped[12:28]), BODY[:64], large[:64], large[-64:], models[1][:64]]
+    needles = [bytes(wrapped[12:28]), BODY[:64], OPENED[:64], large[:64], large[-64:], models[1][:64]]
     postgresql.execute("CHECKPOINT")
     before = files_of(postgresql, url)
-    assert [needle in before for needle in needles] == [True] * 5
+    assert [needle in before for needle in needles] == [True] * 6
 
     def forget(tx: Transaction) -> None:
         tx.forget("r")
@@ -278,7 +281,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
         await store.erase_log()
         postgresql.execute("CHECKPOINT")
         after = files_of(postgresql, url)
-        assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 6
+        assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 7
         assert BODY[::-1][:64] in after
     backup.dispose()
     store.close()

@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
-
-import pytest
+from collections.abc import Sequence
 
 from protocol.envelope import seal
 from protocol.onion import Onion
-from protocol.randomness import SystemRandom
 from protocol.v1.messages_pb2 import Lane
-from runtime.workers import WorkerPool
-from shuffler.mixing import DOES_NOT_OPEN, REPEATED, open_layer, permute
-from shuffler.service import _permute_all
+from runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
+from runtime.tasks import OPENED, Record, open_layer
+from shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
 from tests.support import make_kit
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    workers = WorkerPool(1)
-    yield workers
-    workers.close()
+def records(*names: str, opens: bool = True) -> list[Record]:
+    return [
+        Record(name.encode(), OPENED if opens else IT_DOES_NOT, name.upper().encode() if opens else b"")
+        for name in names
+    ]
 
 
-@pytest.mark.asyncio
-async def test_repeats_and_foreign_envelopes_are_dropped_and_counted(pool: WorkerPool) -> None:
+def test_repeats_and_foreign_envelopes_are_dropped_and_counted() -> None:
+    survey = Survey()
+    survey.add(records("a", "b", "a"))
+    survey.add([*records("x", opens=False), *records("c"), *records("x", opens=False), *records("b", "d")])
+    assert bytes(survey.kept) == bytes([1, 1, 0, 0, 1, 0, 0, 1])
+    assert survey.drops == {DOES_NOT_OPEN: 1, REPEATED: 3}
+    survey.close()
+    assert survey.digest == hashlib.sha256(b"aabbcdxx").digest()
+
+
+def test_foreign_short_and_altered_envelopes_do_not_open() -> None:
     kit = make_kit()
     layer = Onion(kit.terms).layer(Lane.LANE_REPORT, 2)
     suite, private = kit.terms.suite, kit.keys["shuffler-2"].private
-    good = [seal(suite, layer.public_key, layer.label, bytes([i]) * layer.plain_size) for i in range(4)]
+    good = seal(suite, layer.public_key, layer.label, b"7" * layer.plain_size)
     short = seal(suite, layer.public_key, layer.label, b"too short")
-    noise = b"\0" * layer.sealed_size
-    opened = await open_layer(pool, suite, private, layer, [good[0], noise, good[1], good[0], short, *good[2:]])
-    assert opened.plaintexts == [bytes([i]) * layer.plain_size for i in range(4)]
-    assert opened.drops == {DOES_NOT_OPEN: 2, REPEATED: 1}
+    opened = open_layer(
+        suite, private, layer.label, layer.plain_size, [b"\0" * layer.sealed_size, good, short, good[:-1] + b"?"]
+    )
+    assert opened == [(IT_DOES_NOT, b""), (OPENED, b"7" * layer.plain_size), (IT_DOES_NOT, b""), (IT_DOES_NOT, b"")]
+
+
+def mixed(contents: Sequence[bytes], kept: bytes, order: Sequence[int], per_window: int, per_page: int) -> list[bytes]:
+    """Returns a batch in its new order, made window by window from pages."""
+    batch = [Record(b"", OPENED, content) for content in contents]
+    items: list[bytes] = []
+    for start in range(0, len(order), per_window):
+        window = OrderWindow(bytearray(kept), order, start, min(start + per_window, len(order)))
+        for page in range(0, len(batch), per_page):
+            window.add(batch[page : page + per_page])
+        items += window.items
+    return items
+
+
+def test_windows_and_pages_make_no_difference_to_the_order() -> None:
+    kept, order = bytes([1, 0, 1, 1, 1, 0, 1]), [3, 0, 4, 2, 1]
+    for per_window, per_page in itertools.product((1, 2, 3, 5, 9), (1, 3, 7)):
+        letters = [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+        assert mixed(letters, kept, order, per_window, per_page) == [b"c", b"g", b"e", b"a", b"d"]
+
+
+def placed(count: int) -> list[int]:
+    """Returns which of so many items is at each place of a drawn order, made in two windows."""
+    order, batch = draw_orders({Lane.LANE_REPORT: count})[Lane.LANE_REPORT], [bytes([item]) for item in range(count)]
+    items = mixed(batch, b"\1" * count, order, -(-count // 2), count)
+    return [item[0] for item in items]
 
 
 def chi_square_limit(degrees: int, log_error: float) -> float:
@@ -47,7 +80,7 @@ def chi_square_limit(degrees: int, log_error: float) -> float:
 def test_every_order_of_four_is_equally_likely() -> None:
     """Fails for a correct shuffler with probability below 1e-9."""
     draws, orders = 24_000, list(itertools.permutations(range(4)))
-    seen = Counter(tuple(b[0] for b in permute([bytes([i]) for i in range(4)], SystemRandom())) for _ in range(draws))
+    seen = Counter(tuple(placed(4)) for _ in range(draws))
     expected = draws / len(orders)
     statistic = sum((seen[order] - expected) ** 2 / expected for order in orders)
     assert statistic < chi_square_limit(len(orders) - 1, math.log(1e9))
@@ -58,9 +91,7 @@ def test_each_item_is_equally_likely_at_each_place_of_a_large_batch() -> None:
     size, draws = 50, 4000
     seen: Counter[tuple[int, int]] = Counter()
     for _ in range(draws):
-        seen.update(
-            (place, item[0]) for place, item in enumerate(permute([bytes([i]) for i in range(size)], SystemRandom()))
-        )
+        seen.update(enumerate(placed(size)))
     expected = draws / size
     statistic = sum((seen[place, item] - expected) ** 2 / expected for place in range(size) for item in range(size))
     assert statistic < chi_square_limit(size * size, math.log(1e9))
@@ -71,9 +102,8 @@ def test_the_two_lanes_are_permuted_independently() -> None:
     draws = 18_000
     pairs: Counter[tuple[bytes, bytes]] = Counter()
     for _ in range(draws):
-        lanes = {Lane.LANE_REPORT: [b"a", b"b", b"c"], Lane.LANE_PARAMETER: [b"a", b"b", b"c"]}
-        _permute_all(lanes)
-        pairs[b"".join(lanes[Lane.LANE_REPORT]), b"".join(lanes[Lane.LANE_PARAMETER])] += 1
+        orders = draw_orders({Lane.LANE_REPORT: 3, Lane.LANE_PARAMETER: 3})
+        pairs[bytes(orders[Lane.LANE_REPORT]), bytes(orders[Lane.LANE_PARAMETER])] += 1
     expected = draws / 36
     statistic = sum((count - expected) ** 2 / expected for count in pairs.values()) + (36 - len(pairs)) * expected
     assert statistic < chi_square_limit(35, math.log(1e9))

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy.directory import DEPLOYMENT_FILE
 from deploy.node.serve import RunningService
 from deploy.operator.keys import make_deployment
 from deploy.operator.rounds import Operator, RoundSettings
+from protocol.deployment import DEPLOYMENT_FILE
 from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.mechanisms import RandomizedResponse

@@ -76,33 +76,43 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-def test_an_epoch_of_digits_through_a_deployment(tmp_path: Path) -> None:
-    """The whole of it as its user has it: a command, a deployment of its own, 1,297 users. Other tests share one."""
-    options = ("--epochs", "1", "--out", str(tmp_path))
+def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
+    """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 1,297."""
+    options = ("--unit", "record", "--clients", "2", "--epochs", "1", "--out", str(tmp_path))
     command = [sys.executable, "-m", "deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [epoch["epoch"] for epoch in found["history"]] == [1]
-    assert found["setting"]["mode"] == "deployed"
-    assert found["certificate"]["grade"] == "CERTIFIED"
-    assert found["history"][0]["epsilon"] == found["certificate"]["epsilon"] < 2
-    assert found["certificate"]["everyone_else_colludes"] == 2.0
-    assert not any("simulated" in line for line in found["certificate"]["assumptions"])
-    assert found["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
-    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
-    assert json.loads((tmp_path / "training.json").read_text()) == found
-    assert (tmp_path / "training.png").read_bytes()[:4] == b"\x89PNG"
+    assert_certified(found)
+    assert_kept(found, tmp_path)
     # Reproduction: a second run went on from a checkpoint whose deployment was gone.
     assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def assert_certified(found: Any) -> None:
+    assert found["setting"]["mode"] == "deployed"
+    assert found["certificate"]["grade"] == "CERTIFIED"
+    assert found["history"][0]["epsilon"] == found["certificate"]["epsilon"]
+    assert not any("simulated" in line for line in found["certificate"]["assumptions"])
+
+
+def assert_kept(found: Any, out: Path) -> None:
+    assert torch.load(out / "model.pt", weights_only=True).shape == (640,)
+    assert json.loads((out / "training.json").read_text()) == found
+    assert (out / "training.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path: Path) -> None:
-    """Reproduction: a run with nothing left to do ended with an IndexError."""
+    """1,297 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
+    assert_certified(first)
+    assert first["certificate"]["epsilon"] < 2 == first["certificate"]["everyone_else_colludes"]
+    assert first["certificate"]["comparison"][0]["grade"] == "ASYMPTOTIC"
+    assert_kept(first, tmp_path / "stays")
     assert train("--epochs", "1", *same) == first
     more = train("--epochs", "2", *same)
     assert more["history"][0] == first["history"][0]

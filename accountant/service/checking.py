@@ -1,0 +1,75 @@
+"""What the accountant's worker processes run: giving tickets, opening budgets, and checking the tickets of both lanes.
+
+Pure functions in a room of their own, so that a worker imports the cryptography and nothing of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from protocol.envelope import Label
+from protocol.onion import UNOPENED, BudgetRecord, report_message
+from protocol.tickets import BLINDED_BYTES, TicketIssuer
+from protocol.v1 import messages_pb2 as pb
+from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
+
+__all__ = ["check_reports", "evaluate_both", "open_budgets"]
+
+
+@lru_cache(maxsize=8)  # for tickets that are given, few at a time; a worker that checks them forgets the key
+def _issuer(seed: bytes, lane: pb.Lane.ValueType) -> TicketIssuer:
+    return TicketIssuer(seed, lane)
+
+
+def evaluate_both(seeds: dict[pb.Lane.ValueType, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Returns the evaluations of both lanes' blinded messages, which stand side by side in each request.
+
+    Args:
+        seeds: of the ticket keys, by lane.
+        granted: the requests.
+
+    Raises:
+        TicketError: see `TicketIssuer.evaluate`.
+    """
+    reports = _issuer(seeds[pb.LANE_REPORT], pb.LANE_REPORT)
+    budgets = _issuer(seeds[pb.LANE_PARAMETER], pb.LANE_PARAMETER)
+    return (
+        reports.evaluate([one[:BLINDED_BYTES] for one in granted]),
+        budgets.evaluate([one[BLINDED_BYTES:] for one in granted]),
+    )
+
+
+def open_budgets(
+    suite: str,
+    private_key: bytes,
+    label: Label,
+    plain_size: int,
+    seed: bytes,
+    manifest_hash: bytes,
+    ciphertexts: list[bytes],
+) -> list[tuple[int, bytes]]:
+    """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
+    issuer = TicketIssuer(seed, pb.LANE_PARAMETER)
+    found: list[tuple[int, bytes]] = []
+    for status, plaintext in open_layer(suite, private_key, label, plain_size, ciphertexts):
+        if status == OPENED:
+            ticket, record = BudgetRecord.split(plaintext)
+            is_valid = issuer.is_valid(record.message(manifest_hash), ticket)
+            found.append((OPENED, record.budget + record.salt) if is_valid else (NO_TICKET, b""))
+        else:
+            found.append((status, b""))
+    return found
+
+
+def check_reports(seed: bytes, manifest_hash: bytes, items: list[bytes]) -> list[tuple[int, bytes]]:
+    """Returns for each item whether its ticket is valid, and the hash that it is about."""
+    issuer = TicketIssuer(seed, pb.LANE_REPORT)
+    found: list[tuple[int, bytes]] = []
+    for item in items:
+        name, ticket = item[:HASH_BYTES], item[HASH_BYTES:]
+        if item == UNOPENED:
+            found.append((DOES_NOT_OPEN, b""))
+        else:
+            found.append((OPENED if issuer.is_valid(report_message(manifest_hash, name), ticket) else NO_TICKET, name))
+    return found

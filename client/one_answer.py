@@ -1,0 +1,176 @@
+"""One person's answer to one round, given once, and afterwards whether every hop has passed it on.
+
+The command line and the client library both come here. The order is the safe one: what the outbox holds already goes
+first, then the person's own limits, and only then is anything randomized or sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from client.limits import Limits
+from client.outbox import KEPT_DAYS, Outbox
+from client.rounds import fetch_publication
+from client.submission import Participant, send
+from client.tickets import seal_with_tickets
+from client.verification import certified_chain, missing_at_hop
+from protocol.deployment import Deployment
+from protocol.errors import OtherPersonError
+from protocol.manifest import RoundTerms
+from protocol.mechanisms import ScalarMechanism
+from protocol.questions import Question, choose_budget
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["ALREADY_ANSWERED", "Answered", "answer_once", "check_person", "missing_by_hop", "read_value"]
+
+ALREADY_ANSWERED = "ALREADY_ANSWERED"
+"""In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of one user's submission.
+
+    Attributes:
+        round_id: of the round.
+        code: hop 1's, or ALREADY_ANSWERED.
+        local_epsilon: what the submission that counts has spent.
+        sealed_before: it was made by an earlier call, and value and budget of this one were not used.
+    """
+
+    round_id: str
+    code: str
+    local_epsilon: float
+    sealed_before: bool
+
+
+def read_value(question: Question, value: float | str) -> Any:
+    """Returns a value as a `Participant` has it.
+
+    Args:
+        question: of the round.
+        value: a number, or text as people write it down: the name of a category, a number.
+
+    Raises:
+        ValueError: the value is outside the question's domain, or the question is for vectors.
+    """
+    mechanism = question.mechanism
+    if isinstance(value, str) or not isinstance(mechanism, ScalarMechanism):
+        return mechanism.parse_value(str(value))
+    mechanism.check_value(value)
+    return value
+
+
+def check_person(outbox: Outbox, round_id: str, user: str) -> None:
+    """Checks that nobody else has answered the round from here: it may be the same person under a new key.
+
+    Raises:
+        OtherPersonError: someone has.
+    """
+    known = outbox.users(round_id)
+    if known and user not in known:
+        raise OtherPersonError(
+            f"{len(known)} answers for round {round_id!r} have been sealed here under other keys or tokens; "
+            "a person answers once, also with a new key"
+        )
+
+
+async def answer_once(
+    shuffler: grpc.aio.Channel,
+    accountant: grpc.aio.Channel,
+    terms: RoundTerms,
+    user: str,
+    participant: Participant,
+    *,
+    outbox: Outbox,
+    limits: Limits,
+    enrol: Callable[[bytes], Awaitable[None]] | None = None,
+    patience_s: float = 60.0,
+) -> Answered:
+    """Submits one user's answer and returns what became of it.
+
+    A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
+    to randomize twice would spend the budget twice. So the same call may be repeated until it returns.
+
+    Args:
+        shuffler: channel to hop 1.
+        accountant: channel to the accountant's public address.
+        terms: the round's, verified.
+        user: the outbox's name for the user.
+        participant: with a value from `read_value`, and the private key that signs.
+        outbox: stores the sealed submission before it is sent.
+        limits: the user's own.
+        enrol: registers the public key that signs, if the caller can.
+        patience_s: how long each service may be out of reach.
+
+    Raises:
+        ValueError: the budget cannot be used, or the stored submission is forgotten.
+        LimitError: the user's own limits do not allow the answer.
+        TicketError: the accountant's tickets cannot be trusted.
+        Refusal: a service refuses the call.
+        grpc.aio.AioRpcError: a service stayed out of reach.
+    """
+    round_id = terms.round_id
+    sealed_before = user in outbox.users(round_id)
+    if not sealed_before:
+        epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
+        limits.check_round(terms, epsilon)
+        await asyncio.to_thread(outbox.begin, round_id, user, epsilon, limits)
+        if enrol:
+            await enrol(participant.public_key)
+        sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
+        await asyncio.to_thread(outbox.keep, round_id, sealed)
+        if user in refused:
+            if refused[user] != pb.SUBMISSION_CODE_TICKETS_GIVEN:  # those may be for an answer that is under way
+                outbox.withdraw(round_id, user)
+            return Answered(round_id, _name(refused[user]), 0.0, sealed_before)
+    if user in outbox.acknowledged(round_id):
+        code = ALREADY_ANSWERED
+    else:
+        kept = outbox.submission(round_id, user)
+        if not kept:
+            raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
+        if enrol and sealed_before:
+            await enrol(pb.Submission.FromString(kept).client_key)
+        sent = (await send(shuffler, round_id, {user: kept}, patience_s))[user]
+        if sent == pb.SUBMISSION_CODE_ACCEPTED:
+            await asyncio.to_thread(outbox.acknowledge, round_id, [user])
+        code = _name(sent)
+    return Answered(round_id, code, outbox.spent(round_id, user), sealed_before)
+
+
+def _name(code: pb.SubmissionCode.ValueType) -> str:
+    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
+
+
+async def missing_by_hop(
+    shuffler: grpc.aio.Channel,
+    analyzer: grpc.aio.Channel,
+    terms: RoundTerms,
+    deployment: Deployment,
+    hashes_of: Mapping[str, bytes],
+    patience_s: float = 20.0,
+) -> dict[str, list[str]]:
+    """Returns, for every hop by name, the users whose submissions are not among what it has passed on.
+
+    Args:
+        shuffler: channel to hop 1.
+        analyzer: channel to the analyzer's public address.
+        terms: the round's, verified.
+        deployment: with the keys that the certificate is checked against.
+        hashes_of: inclusion hashes by user, see `Outbox.inclusion_hashes`.
+        patience_s: how long to wait for the round's result.
+
+    Raises:
+        Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to (BAD_BATCH).
+    """
+    _, certificate = await fetch_publication(analyzer, deployment, terms.round_id, patience_s)
+    chain = certified_chain(certificate, terms, deployment)
+    names = [entry.name for entry in deployment.shufflers]
+    lost = [await missing_at_hop(shuffler, terms, chain, hop, hashes_of) for hop in range(1, len(names) + 1)]
+    return dict(zip(names, lost, strict=True))

@@ -1,0 +1,145 @@
+"""Where the lines of the page's drawings lie; colours and thickness are the style sheet's, which knows light and dark.
+
+An interval or a bar is drawn on a strip that is 100 wide, whatever its width on the screen; numbers stand beside it as
+text. A curve has its own coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from accountant.certified_profile import CertifiedProfile
+from accountant.results import round_down, round_up
+
+__all__ = ["bars", "curve", "strips"]
+
+_SHARES = ("rr", "krr")
+_WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
+_BETWEEN = 80
+_TICKS = 5
+
+
+def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns a row for each number of a result that is not sealed: its text, and its interval on a strip.
+
+    Args:
+        result: `publication_json`.
+        terms: `terms_json`; None where they cannot be had any more.
+    """
+    listed = result["labels"] is not None
+    labels = result["labels"] if listed else [""]
+    estimates, possible, errors, intervals = (
+        result[name] if listed else [result[name]]
+        for name in ("estimate", "projected", "standard_error", "confidence_interval")
+    )
+    kind = None if terms is None else terms["randomizer"]
+    say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
+    ends = [*estimates, *(end for interval in intervals for end in interval)]
+    if kind in _SHARES:
+        ends += [0.0, 1.0]
+    elif terms is not None and "low" in terms["parameters"]:
+        ends += [terms["parameters"]["low"], terms["parameters"]["high"]]
+    low, high = min(ends, default=0.0), max(ends, default=1.0)  # none for a vector
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 2) if high > low else 50.0
+
+    names = {"rr": "said yes"}
+    return [
+        {
+            "label": label or names.get(kind or "", "mean" if terms is not None else "estimate"),
+            "estimate": say(estimate),
+            "possible": "" if math.isclose(estimate, near, abs_tol=1e-9) else say(near),
+            "error": say(error),
+            "interval": f"{say(interval[0])} to {say(interval[1])}",
+            "from": place(interval[0]),
+            "to": place(interval[1]),
+            "at": place(estimate),
+            "scale": (say(low), say(high)),
+        }
+        for label, estimate, near, error, interval in zip(labels, estimates, possible, errors, intervals, strict=True)
+    ]
+
+
+def bars(certificate: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each tier of a certificate: the people, local and central epsilon, and both as bars."""
+    most = max((max(tier["local_epsilon"], tier["epsilon"]) for tier in certificate["tiers"]), default=1.0)
+    return [
+        {
+            "people": f"{tier['count']:,}",
+            "local": f"{'up to ' if tier['up_to'] else ''}{round_up(tier['local_epsilon'])}",
+            "central": round_up(tier["epsilon"], 4),
+            "delta": round_up(tier["delta"], 3),
+            "local_to": round(100 * tier["local_epsilon"] / most, 2),
+            "central_to": round(100 * tier["epsilon"] / most, 2),
+        }
+        for tier in certificate["tiers"]
+    ]
+
+
+def curve(profile: CertifiedProfile) -> dict[str, Any]:
+    """Returns the lines of a privacy profile, delta (logarithmic) against epsilon, with ticks, and a table of it."""
+    points = [point.certificate for point in profile.points]
+    deltas = [point.delta for point in points]
+    certified = [point.epsilon for point in points]
+    attacks = [None if point.lower_bound is None else point.lower_bound.epsilon for point in points]
+    published = _published(points, 3 * max(certified))
+    widest: float = max([*certified, *(x for one in published for x, _ in one["at"])])
+    top, bottom = math.log10(deltas[0]), math.log10(deltas[-1])  # they decrease
+
+    def x(epsilon: float) -> float:
+        return round(_LEFT + (_WIDTH - _LEFT - 12) * epsilon / widest, 2)
+
+    def y(delta: float) -> float:
+        share: float = (top - math.log10(delta)) / (top - bottom)
+        return round(12 + (_HEIGHT - _BELOW - 12) * share, 2)
+
+    def line(places: Sequence[tuple[float, float]]) -> str:
+        return " ".join(f"{x(epsilon)},{y(delta)}" for epsilon, delta in places)
+
+    first, last = min(certified), max(certified)
+    between = [first + (last - first) * step / _BETWEEN for step in range(_BETWEEN + 1)]
+    # The last of them is certified; rounding may put it a little below what the axis shows.
+    drawn = [(epsilon, max(profile(epsilon), deltas[-1])) for epsilon in between]
+    step = _step(widest)
+    return {
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "left": _LEFT,
+        "foot": _HEIGHT - _BELOW,
+        "certified": line(drawn),
+        "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at is not None],
+        "published": [one | {"points": line(one["at"])} for one in published],
+        "x_ticks": [(x(step * tick), f"{step * tick:.10g}") for tick in range(int(widest / step + 1e-9) + 1)],
+        "y_ticks": [
+            (y(10.0**power), f"1e{power}")
+            for power in range(math.ceil(bottom - 1e-9), math.floor(top + 1e-9) + 1)
+            if (power - math.floor(top + 1e-9)) % 2 == 0
+        ],
+        "rows": [
+            (round_up(delta, 3), round_up(epsilon), "–" if attack is None else round_down(attack))
+            for delta, epsilon, attack in zip(deltas, certified, attacks, strict=True)
+        ],
+    }
+
+
+def _published(points: Sequence[Any], widest: float) -> list[dict[str, Any]]:
+    """Published bounds that have a figure within the drawing, with their grades."""
+    lines: list[dict[str, Any]] = []
+    for index, name in enumerate(bound.name for bound in points[0].comparison):
+        bounds = [point.comparison[index] for point in points]
+        found = [(bound.epsilon, point.delta) for bound, point in zip(bounds, points, strict=True)]
+        at = [(epsilon, delta) for epsilon, delta in found if epsilon is not None and epsilon <= widest]
+        if at:
+            refuted = any(bound.status == "refuted" for bound in bounds)
+            grade = f"{bounds[0].grade}{', refuted by the attack' if refuted else ''}"
+            lines.append({"name": name, "grade": grade, "at": at, "look": len(lines) % 6 + 1})
+    return lines
+
+
+def _step(widest: float) -> float:
+    """A round number of which at most five fit."""
+    power = 10.0 ** math.floor(math.log10(widest / _TICKS))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * _TICKS >= widest * (1 - 1e-9))

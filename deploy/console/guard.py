@@ -1,0 +1,136 @@
+"""What stands before every page: who may read it, and what a browser may do with it.
+
+On loopback a request must name this machine, so that no page of a foreign name that leads here (DNS rebinding) reads
+anything. Elsewhere it must bring the token, as the password of HTTP's basic authentication: no cookie is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Guard", "Listening", "from_own_page"]
+
+_LEAST_TOKEN = 16
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with none at all a form would be sent without its origin
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the page is served, and what protects it there.
+
+    Attributes:
+        host: an address of this machine, or "localhost".
+        port: 0 for any that is free.
+        token: what a reader must know; needed unless the host is loopback, and then not used.
+        certificate: PEM file for TLS; needed, with its key, unless the host is loopback.
+        key: PEM file.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a host that is no address, a port out of range, or a page that all could read."""
+        if not 0 <= self.port < 2**16:
+            raise ValueError(f"the port is {self.port}; it must be in 0..65535")
+        if self.on_loopback:
+            return
+        if len(self.token) < _LEAST_TOKEN:
+            raise ValueError(
+                f"others can reach {self.host}: give --token-file, with at least {_LEAST_TOKEN} characters, or listen "
+                "on 127.0.0.1"
+            )
+        if self.certificate is None or self.key is None:
+            raise ValueError(
+                f"the token would travel to {self.host} in the clear; give --tls-certificate and --tls-key"
+            )
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach it. Raises ValueError for a host that is no address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError as error:
+            raise ValueError(f"the host is {self.host!r}; it must be an IP address or localhost") from error
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, where: Listening) -> None:
+        self._app = app
+        self._where = where
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses a request, or passes it on and adds headers to what is answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        app: ASGIApp = self._app
+        if self._where.on_loopback and not _names_this_machine(headers.get("host", "")):
+            app = PlainTextResponse("this page is served under the name of this machine alone\n", 421)
+        elif not self._where.on_loopback and not _knows(self._where.token, headers.get("authorization", "")):
+            app = PlainTextResponse(
+                "the token is needed, as the password of any user\n",
+                401,
+                {"WWW-Authenticate": 'Basic realm="croupier console", charset="UTF-8"'},
+            )
+        await app(scope, receive, with_headers)
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _knows(token: str, authorization: str) -> bool:
+    kind, _, given = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return False
+    try:
+        _, _, password = base64.b64decode(given, validate=True).partition(b":")
+    except binascii.Error:
+        return False
+    return secrets.compare_digest(password, token.encode())
+
+
+def from_own_page(headers: Headers) -> bool:
+    """Returns whether a form was sent from a page of this very origin, and not from another site."""
+    origin = urlsplit(headers.get("origin", "")).netloc
+    return bool(origin) and origin == headers.get("host")

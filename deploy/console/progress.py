@@ -1,0 +1,82 @@
+"""How far a round is: answers and their rate since an earlier look, every stage with its rate, and the time left."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from deploy.show.rounds import deadline, duration
+from deploy.show.tables import counted
+
+__all__ = ["Counts", "counts_of", "with_progress"]
+
+Counts = dict[str, int]
+"""How many have answered, by round."""
+
+_SAYS = {
+    "PREPARED": "has made its keys",
+    "OPEN": "is ready",
+    "CLOSED": "has received all, and works on it",
+    "MIXED": "has mixed, and passes on",
+    "DELIVERED": "has passed everything on",
+    "CERTIFIED": "has certified it",
+    "RELEASED": "has certified it, and let it be opened",
+    "SEQUENTIAL": "asks people one after the other",
+    "PUBLISHED": "has published the result",
+    "REFUSED": "has refused it",
+    "DISPOSED": "has deleted it",
+}
+_OF_REPORTS = ("mix", "deliver", "analyze")
+
+
+def counts_of(seen: dict[str, Any]) -> Counts:
+    """Returns the counts of an overview."""
+    return {one["round_id"]: one["num_reports"] for one in seen["rounds"]}
+
+
+def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, seconds: float) -> dict[str, Any]:
+    """Returns a round of an overview with "steps", a dictionary for each service in the order of the chain, and "left".
+
+    Args:
+        one: `round_json`.
+        seen: the overview.
+        before: the counts of an earlier one.
+        seconds: how long ago that was.
+    """
+    round_id, count = one["round_id"], one["num_reports"]
+    steps = []
+    for place, service in enumerate(seen["services"]):
+        mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)
+        if mine is None:
+            continue
+        taking = mine["state"] == "OPEN" and not place
+        steps.append(
+            {
+                "service": service["service"],
+                "state": mine["state"],
+                "says": "takes answers" if taking else _SAYS.get(mine["state"], ""),
+                "costs": [_cost(stage, cost["wall_s"], count) for stage, cost in mine["stages"].items()],
+            }
+        )
+    rate = (count - before.get(round_id, count)) / seconds if seconds > 0 else 0.0
+    return one | {"steps": steps, "left": _left(one, rate)}
+
+
+def _cost(stage: str, seconds: float, count: int) -> str:
+    """What a stage has taken, and how fast it was, if it is about one report after the other."""
+    rate = f", {count / seconds:,.0f} reports/s" if stage in _OF_REPORTS and seconds > 0 and count else ""
+    return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
+
+
+def _left(one: dict[str, Any], rate: float) -> list[str]:
+    """How much longer it takes answers, in words."""
+    terms = one["terms"]
+    if terms is None or one["stage"] != "OPEN":
+        return []
+    missing = terms["min_batch_size"] - one["num_reports"]
+    speed = f"{rate:.3g} answers/s" if rate > 0 else ""
+    lines = ["enough have answered"]
+    if missing > 0:
+        lines = [f"{counted(missing, 'more answer')} needed before anything is read"]
+        speed += f": enough in about {duration(missing / rate)}" if speed else ""
+    return [*lines, *([speed] if speed else []), deadline(terms["close_deadline_unix_s"], time.time())]

@@ -1,0 +1,191 @@
+"""What the pages are made from: the deployment as its operator, or else as anybody, sees it, with signatures verified.
+
+What does not change is asked for or computed once: the terms of a round, its result, and what follows from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from client.published import publication_json
+from client.rounds import fetch_signed_result, read_publication
+from deploy.console.progress import Counts, counts_of, with_progress
+from deploy.directory import read_deployment
+from deploy.local.one_user import read_round
+from deploy.operator.keys import VALID_BEFORE
+from deploy.operator.overview import Known, overview
+from deploy.operator.rounds import Operator
+from protocol.deployment import OPERATOR, ServiceEntry
+from runtime.transport import TLS, Transport
+
+__all__ = ["EVERY_S", "FinishedRound", "Source"]
+
+EVERY_S = 1.0
+_LOOKS = 12
+"""Rates are those of so many looks."""
+_PATIENCE_S, _FOR_A_RESULT_S = 15.0, 1.0
+_MOST_KEPT = 50
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """A published or refused round.
+
+    Attributes:
+        signed: the document as the analyzer has signed it, serialised.
+        result: `publication_json`, of the verified document.
+    """
+
+    signed: bytes
+    result: dict[str, Any]
+
+
+class Source:
+    """A deployment that is looked at. Use as an async context manager."""
+
+    def __init__(self, directory: Path, transport: Transport = TLS, every_s: float = EVERY_S) -> None:
+        """Reads the deployment, and the operator's secrets where they are.
+
+        Args:
+            directory: of the deployment.
+            transport: how services are reached.
+            every_s: how often the services are asked, while someone watches.
+
+        Raises:
+            ValueError: the directory has no deployment.
+        """
+        self.directory = directory
+        self.transport = transport
+        self.deployment = read_deployment(directory)
+        is_operator = (directory / OPERATOR / "identity.key").exists()
+        self.operator = Operator(directory, transport) if is_operator else None
+        self._every_s = every_s
+        self._known: Known = {}
+        self._looks: deque[tuple[float, Counts]] = deque()
+        self._seen: dict[str, Any] = {}
+        self._looking = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._finished: dict[str, FinishedRound] = {}
+        self._computed: dict[tuple[str, str], asyncio.Task[Any]] = {}
+
+    async def __aenter__(self) -> Source:
+        """Opens the channels."""
+        self._open = AsyncExitStack()
+        if self.operator is not None:
+            await self._open.enter_async_context(self.operator)
+        self._analyzer = await self._open.enter_async_context(self.transport.public_channel(self.deployment.analyzer))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes the channels."""
+        self.end()
+        await self._open.aclose()
+
+    def end(self) -> None:
+        """Ends everything that is watched."""
+        self._ended.set()
+
+    async def look(self) -> dict[str, Any]:
+        """Returns services and newest rounds as `overview` gives them, with progress and keys; of the operator alone.
+
+        Several who look at the same time share what the services say.
+        """
+        if self.operator is None:
+            raise ValueError("the services answer the operator alone, whose keys are not here")
+        async with self._looking:
+            now = time.monotonic()
+            if not self._looks or now - self._looks[-1][0] >= self._every_s / 2:
+                seen = await overview(self.operator, self._known)
+                counts = counts_of(seen)
+                while self._looks and now - self._looks[0][0] > _LOOKS * self._every_s:
+                    self._looks.popleft()
+                self._looks.append((now, counts))
+                then, before = self._looks[0]
+                self.deployment = read_deployment(self.directory)  # keys may have been rotated
+                for service in seen["services"]:
+                    service["keys"] = _keys(self.deployment.service(service["service"]), time.time())
+                seen["rounds"] = [with_progress(one, seen, before, now - then) for one in seen["rounds"]]
+                self._seen = seen
+            return self._seen
+
+    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+        """Yields what `look` returns, again and again, until `end`."""
+        while not self._ended.is_set():
+            yield await self.look()
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._ended.wait()
+            except TimeoutError:
+                continue
+
+    async def round(self, round_id: str) -> dict[str, Any] | None:
+        """Returns what the operator sees of a round; None for one who is not the operator, or an old round."""
+        if self.operator is None:
+            return None
+        rounds = (await self.look())["rounds"]
+        return next((one for one in rounds if one["round_id"] == round_id), None)
+
+    async def terms(self, round_id: str = "") -> dict[str, Any]:
+        """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.
+
+        Raises:
+            Refusal, SignatureError: there is no such round, or its terms cannot be trusted.
+            TimeoutError, grpc.aio.AioRpcError: hop 1 is out of reach.
+        """
+        async with asyncio.timeout(_PATIENCE_S):
+            return await read_round(self.directory, round_id, self.transport)
+
+    async def finished(self, round_id: str) -> FinishedRound:
+        """Returns the verified result of a round that is published or refused.
+
+        Raises:
+            Refusal, SignatureError: it has no result, or that is not signed as it must be.
+            grpc.aio.AioRpcError: the analyzer is out of reach.
+        """
+        if round_id not in self._finished:
+            signed = await fetch_signed_result(self._analyzer, round_id, _FOR_A_RESULT_S)
+            publication, certificate = read_publication(signed, read_deployment(self.directory), round_id)
+            result = publication_json(publication, certificate)
+            _make_room(self._finished)
+            self._finished[round_id] = FinishedRound(signed.SerializeToString(), result)
+        return self._finished[round_id]
+
+    async def computed(self, round_id: str, name: str, compute: Callable[[dict[str, Any]], Any]) -> Any:
+        """Returns what a function makes of a finished round's result, in a thread, and once for all who ask.
+
+        Raises:
+            ValueError: as the function; and as `finished`.
+        """
+        result = (await self.finished(round_id)).result
+        key = (round_id, name)
+        if key not in self._computed:
+            _make_room(self._computed)
+            self._computed[key] = asyncio.create_task(asyncio.to_thread(compute, result))
+        return await asyncio.shield(self._computed[key])
+
+
+def _make_room(kept: dict[Any, Any]) -> None:
+    """Forgets what was put there first, once there is much."""
+    if len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]
+
+
+def _keys(entry: ServiceEntry, now: float) -> dict[str, Any]:
+    """Returns how old a service's keys are, by the certificate that was made with them, and what is being changed."""
+    pinned = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
+    made, end = (pinned.not_valid_before_utc + VALID_BEFORE).timestamp(), pinned.not_valid_after_utc.timestamp()
+    return {
+        "age_days": int((now - made) // 86400),
+        "expires_in_days": int((end - now) // 86400),
+        "pending": entry.pending_identity is not None,
+        "retired": len(entry.retired_identities),
+    }

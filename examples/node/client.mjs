@@ -1,0 +1,88 @@
+// One person's answer to a question about a bit, from JavaScript:
+//   node client.mjs deployment.toml ROUND VALUE MAX_LOCAL_EPSILON TOKEN [DIRECTORY]
+// ROUND may be "" for the newest open one. The sealed answer is stored in DIRECTORY (here, if not given) before it is
+// sent; a second start sends the same bytes. What rounds cost together is not counted here; a real client does that.
+import {closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeSync} from "node:fs";
+import {join} from "node:path";
+
+import grpc from "@grpc/grpc-js";
+import {parse} from "smol-toml";
+
+import {Answer, Round, message, randomizeBit, signedByAll} from "./protocol.mjs";
+
+const [file, roundId, value, maxLocalEpsilon, token, directory = "."] = process.argv.slice(2);
+const deployment = parse(readFileSync(file, "utf8"));
+const ofRole = (role) => deployment.services.filter((one) => one.role === role);
+const chain = [...ofRole("shuffler"), ...ofRole("accountant"), ...ofRole("analyzer")];
+const hex = (text) => Buffer.from(text, "hex");
+const identities = (one) => [one.identity, one.pending_identity, ...(one.retired_identities ?? [])].filter(Boolean);
+const pinned = Object.fromEntries(chain.map((one) => [one.name, identities(one).map(hex)]));
+
+/** Makes one call; see section 2 of the page. */
+function call(service, method, requestType, request, responseType) {
+  const roots = [service.tls_certificate, service.pending_tls_certificate].filter(Boolean).join("\n");
+  const options = {"grpc.ssl_target_name_override": service.name, "grpc.default_authority": service.name};
+  const client = new grpc.Client(service.public_address, grpc.credentials.createSsl(Buffer.from(roots)), options);
+  const [asked, answered] = [message(requestType), message(responseType)];
+  return new Promise((resolve, reject) => {
+    client.makeUnaryRequest(
+      `/croupier.protocol.v1.${method}`,
+      (one) => Buffer.from(asked.encode(asked.create(one)).finish()),
+      (raw) => answered.decode(raw),
+      request,
+      {deadline: Date.now() + 20_000},
+      (error, response) => {
+        client.close();
+        if (error) reject(error);
+        else resolve(response);
+      },
+    );
+  });
+}
+
+/** Refuses a manifest that is not this deployment's, or that this client does not understand. */
+function check({manifest}) {
+  const services = [...manifest.hops, manifest.accountant, manifest.analyzer].map((keys) => keys.service);
+  const limits = ({privacy_limit: one}) => one && [one.total_epsilon, one.total_delta, one.max_rounds ?? 0].join();
+  if (
+    manifest.protocol_version !== 1 ||
+    manifest.deployment !== deployment.name ||
+    (roundId && manifest.round_id !== roundId) ||
+    services.join() !== chain.map((one) => one.name).join() ||
+    (limits(manifest) || undefined) !== limits(deployment)
+  ) {
+    throw new Error("the manifest is about another deployment or round");
+  }
+  if (manifest.question.mechanism !== "rr") throw new Error(`this client does not know ${manifest.question.mechanism}`);
+}
+
+function codeOf(response) {
+  return message("SubmitResponse").root.lookupEnum("croupier.protocol.v1.SubmissionCode").valuesById[response.codes[0]];
+}
+
+const [first, accountant] = [chain[0], ofRole("accountant")[0]];
+const shown = await call(first, "Shuffler/GetRound", "GetRoundRequest", {round_id: roundId}, "GetRoundResponse");
+const round = new Round(signedByAll("manifest", shown.manifest, pinned));
+check(round);
+const id = round.manifest.round_id;
+const kept = join(directory, `${id}.sealed`);
+
+if (!existsSync(kept)) {
+  const wish = Number(maxLocalEpsilon);
+  const budget = round.manifest.budget_grid.filter((one) => one.epsilon <= wish).at(-1);
+  if (!budget || !["0", "1"].includes(value)) throw new Error("no budget is small enough, or the value is not 0 or 1");
+  const report = randomizeBit(Number(value), budget.epsilon);
+  const answer = await Answer.make(round, report, budget, hex(token));
+  const asked = {round_id: id, requests: [answer.request]};
+  const given = await call(accountant, "Accountant/GetTickets", "GetTicketsRequest", asked, "GetTicketsResponse");
+  if (given.codes[0] !== 1) throw new Error(`no tickets: ${codeOf(given)}`);
+  const submission = await answer.submission([given.report_evaluations, given.parameter_evaluations]);
+  const fresh = openSync(`${kept}.new`, "w", 0o600);
+  writeSync(fresh, message("Submission").encode(submission).finish());
+  fsyncSync(fresh);
+  closeSync(fresh);
+  renameSync(`${kept}.new`, kept);
+}
+const submissions = [message("Submission").decode(readFileSync(kept))];
+const done = await call(first, "Shuffler/Submit", "SubmitRequest", {round_id: id, submissions}, "SubmitResponse");
+console.log(JSON.stringify({round_id: id, code: codeOf(done)}));

@@ -1,0 +1,265 @@
+"""A Dask cluster as an executor: work travels to its workers over TLS, and its scheduler and workers can be lost.
+
+What travels is executable in both directions, so every side shows a certificate of one authority that signs nothing
+else, and a cluster is part of the service that uses it (docs/cluster.md says what it is trusted with). Nothing but work
+that may be done twice belongs here: a worker that dies has it done again by another one.
+
+`distributed` is imported when an executor is made, and not before: services without a cluster do not need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import pickle
+import ssl
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from protocol.errors import Code, Refusal
+
+__all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files"]
+
+T = TypeVar("T")
+AUTHORITY_FILE = "ca.pem"
+_ROOT = Path(__file__).parents[1]
+_PATIENCE_S = 30
+_GOODBYE_S = 5
+_KEPT_IN_MEMORY = ("distributed.worker.memory.target", "distributed.worker.memory.spill")
+
+
+def certificate_files(directory: Path, side: str) -> tuple[Path, Path]:
+    """Returns the files of the certificate and the private key of "client", "scheduler" or "worker"."""
+    return directory / f"{side}.pem", directory / f"{side}-key.pem"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The code that work depends on; a worker with other code does not do it.
+
+    Attributes:
+        rooms: directories of Python files, relative to where croupier is.
+        libraries: distributions, by their version.
+    """
+
+    rooms: tuple[str, ...] = ("accountant", "analyzer", "protocol", "runtime", "shuffler")
+    libraries: tuple[str, ...] = ("cryptography", "protobuf", "voprf")
+
+    def digest(self) -> str:
+        """Returns what this process has, as a digest; the same while it lives."""
+        return _digest(self)
+
+
+@cache
+def _digest(sources: Sources) -> str:
+    digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in sources.libraries).encode())
+    for room in sources.rooms:
+        for file in sorted((_ROOT / room).rglob("*.py")):
+            digest.update(f"\0{file.relative_to(_ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+class _Answer(NamedTuple):
+    """What a call has come to: a result, an error of the work, or why this worker does not do it."""
+
+    result: Any = None
+    error: Exception | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class _Job:
+    """One call as it travels: function and arguments pickled, so that the scheduler passes them on as they are.
+
+    Dask logs and keeps the arguments of a task that fails. This one shows none, and an error is an answer to it.
+    """
+
+    sources: Sources
+    digest: str
+    call: bytes
+
+    @classmethod
+    def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> _Job:
+        return cls(sources, sources.digest(), pickle.dumps((work, args)))
+
+    def __repr__(self) -> str:
+        return "<work of croupier>"
+
+    def __call__(self) -> _Answer:
+        import dask
+
+        if self.sources.digest() != self.digest:
+            return _Answer(refusal="a worker has another version of croupier than this machine")
+        if any(dask.config.get(setting) for setting in _KEPT_IN_MEMORY):
+            return _Answer(
+                refusal="a worker would write to its disk; 'croupier cluster worker' starts one that does not"
+            )
+        try:
+            work, args = pickle.loads(self.call)  # noqa: S301 (from a side that has shown its certificate)
+            return _Answer(work(*args))
+        except Exception as error:  # noqa: BLE001 (whatever it was, its place is with the caller)
+            return _Answer(error=error)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where a scheduler is, and what this side shows it.
+
+    Attributes:
+        scheduler: its address, "tls://HOST:PORT".
+        ca: the authority that certifies scheduler, workers and clients, PEM.
+        certificate: of this client, PEM.
+        key: the private key of that, PEM.
+
+    Raises:
+        ValueError: at construction; another address, or a file that does not exist.
+    """
+
+    scheduler: str
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def __post_init__(self) -> None:
+        """Checks address and files."""
+        if not self.scheduler.startswith("tls://"):
+            raise ValueError(f"scheduler is {self.scheduler!r}; it must be tls://HOST:PORT")
+        for file in (self.ca, self.certificate, self.key):
+            if not file.is_file():
+                raise ValueError(f"{file} does not exist; 'croupier cluster keys' makes the certificates of a cluster")
+
+    @classmethod
+    def of(cls, scheduler: str, directory: Path) -> Cluster:
+        """Returns the cluster whose certificates are in a directory, as 'croupier cluster keys' writes them."""
+        return cls(scheduler, directory / AUTHORITY_FILE, *certificate_files(directory, "client"))
+
+    def executor(self, sources: Sources | None = None) -> ClusterExecutor:
+        """Returns what runs functions on the workers; it connects when it is first given one.
+
+        Args:
+            sources: the code that they depend on; that of services if not given.
+
+        Raises:
+            ImportError: Dask is not installed.
+        """
+        return ClusterExecutor(self, sources or Sources())
+
+
+class ClusterExecutor(Executor):
+    """Runs functions on a cluster, from an event loop in a thread of its own.
+
+    A future of it raises Refusal CLUSTER_FAILED where the scheduler is out of reach or lost, where there is no worker,
+    where a worker is not fit, and where several workers have died of the same work. The same call may succeed later.
+    """
+
+    def __init__(self, cluster: Cluster, sources: Sources) -> None:
+        import distributed
+
+        _log_like_the_rest()
+        self._dask = distributed
+        self._cluster = cluster
+        self._sources = sources
+        self._client: Any = None
+        self._connecting = asyncio.Lock()
+        self._under_way: set[Future[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See `Executor.submit`; keyword arguments do not travel.
+
+        Raises:
+            RuntimeError: the executor is shut down.
+        """
+        if kwargs or not self._thread.is_alive():
+            raise RuntimeError("this executor takes positional arguments, until it is shut down")
+        future = asyncio.run_coroutine_threadsafe(self._run(fn, args), self._loop)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    async def _run(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        job = _Job.of(self._sources, work, args)
+        client = await self._connected()
+        try:
+            answer: _Answer = await client.submit(job, key=f"croupier-{uuid.uuid4().hex}", pure=False)
+        except self._dask.client.FutureCancelledError as error:
+            await self._disconnect(client)
+            raise self._failed("has been lost") from error
+        except (self._dask.KilledWorker, OSError) as error:
+            raise self._failed("has lost the workers that did it") from error
+        if answer.refusal:
+            raise self._failed(f"does not do it: {answer.refusal}")
+        if answer.error is not None:
+            raise answer.error
+        return answer.result  # type: ignore[no-any-return]
+
+    def _failed(self, what: str) -> Refusal:
+        return Refusal(Code.CLUSTER_FAILED, f"{self._cluster.scheduler} {what}")
+
+    async def _connected(self) -> Any:
+        async with self._connecting:
+            if self._client is not None and self._client.status != "running":  # lost while there was nothing to do
+                await self._disconnect(self._client)
+            if self._client is None:
+                self._client = await self._connect()
+            return self._client
+
+    async def _connect(self) -> Any:
+        security = self._dask.Security(
+            require_encryption=True,
+            tls_min_version=ssl.TLSVersion.TLSv1_3,
+            tls_ca_file=str(self._cluster.ca),
+            tls_client_cert=str(self._cluster.certificate),
+            tls_client_key=str(self._cluster.key),
+        )
+        how = {"security": security, "timeout": _PATIENCE_S, "asynchronous": True, "set_as_default": False}
+        try:
+            client = await self._dask.Client(self._cluster.scheduler, **how)
+        except (OSError, TimeoutError) as error:
+            raise self._failed(f"is out of reach: {error}") from error
+        try:
+            await client.wait_for_workers(1, timeout=_PATIENCE_S)
+        except TimeoutError as error:
+            await client.close()
+            raise self._failed("has no worker") from error
+        return client
+
+    async def _disconnect(self, client: Any) -> None:
+        if client is not None and self._client is client:
+            self._client = None
+            with suppress(OSError, TimeoutError):
+                await asyncio.wait_for(client.close(), _GOODBYE_S)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See `Executor.shutdown`; `wait` is always true: what is under way ends before the connection does."""
+        if not self._thread.is_alive():
+            return
+        under_way = set(self._under_way)
+        if cancel_futures:
+            for future in under_way:
+                future.cancel()
+        wait_for(under_way)
+        asyncio.run_coroutine_threadsafe(self._disconnect(self._client), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _log_like_the_rest() -> None:
+    """Dask's loggers write to standard error by themselves; in a service, one handler writes everything."""
+    for name in ("distributed", "distributed.client", "distributed.gc", "bokeh", "tornado", "tornado.application"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True

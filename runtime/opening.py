@@ -1,0 +1,165 @@
+"""Opening: what arrives in a lane is opened chunk by chunk while it arrives, and what came of it waits in the store.
+
+A chunk is opened once in effect: its outcome is one transaction, and a crash before that costs the work alone. What is
+left when a batch is complete is opened then, so the background work may fail, or stop, at any point. The outcome is
+encrypted with a key that is derived from the round's private key: it can be read by those who can open the envelopes,
+and by nobody any more once that key is destroyed.
+
+All records of a lane have one size.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from protocol.batches import unpack
+from protocol.envelope import KeyPair
+from protocol.errors import Code, Refusal
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
+from runtime.tasks import HASH_BYTES, LaneWork, Record, records_of
+from runtime.transaction import Transaction
+
+__all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
+
+_log = logging.getLogger(__name__)
+_NONCE_BYTES = 12
+ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 250, 1000
+"""So many are one job: 10 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
+_PAGES_ON_A_CLUSTER = 16
+"""So many pages of chunks are opened side by side there; one keeps the processes of this machine busy."""
+
+
+class _Shelf:
+    """Encrypts and decrypts the records of a chunk as they stand in the store."""
+
+    def __init__(self, private_key: bytes, round_id: str, lane: pb.Lane.ValueType) -> None:
+        key = HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/opened").derive(private_key)
+        self._cipher, self._place = ChaCha20Poly1305(key), f"{round_id}\0{lane}\0"
+
+    def put(self, index: int, records: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, records, f"{self._place}{index}".encode())
+
+    def take(self, index: int, content: bytes) -> bytes:
+        return self._cipher.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], f"{self._place}{index}".encode())
+
+
+class Opening(RoundDriver):
+    """The part of a role that opens what comes to it."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self._pages_at_once = 1 if setup.cluster is None else _PAGES_ON_A_CLUSTER
+        self._opened_until = 0.0
+        self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
+
+    @abc.abstractmethod
+    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+        """Returns how this role opens a lane."""
+
+    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
+        """Opens what has arrived in a lane, in the background, now or so many seconds later."""
+        place = terms.round_id, lane
+        if place not in self._opening:
+            task = self._opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
+            task.add_done_callback(lambda _: self._opening.pop(place, None))
+
+    async def _open_in_background(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float) -> None:
+        await asyncio.sleep(in_s)
+        try:
+            await self._open_behind(terms, lane, None)
+        except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete
+            _log.warning("what arrives is not opened now: %s", refusal, extra={"round_id": terms.round_id})
+        except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
+            _log.exception("what arrives is not opened now", extra={"round_id": terms.round_id})
+
+    async def open_all(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> None:
+        """Opens what has not been opened yet of a lane that is complete."""
+        if task := self._opening.get((terms.round_id, lane)):
+            await asyncio.wait([task])
+        await self._open_behind(terms, lane, -1)
+
+    async def stop(self) -> None:
+        """See `RoundDriver.stop`."""
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await super().stop()
+
+    async def _open_behind(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None) -> None:
+        """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
+        under_way: deque[asyncio.Task[None]] = deque()
+        try:
+            while True:
+                page = await self._next_unopened(terms, lane, after)
+                if page:
+                    after = page[-1][0]
+                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                elif not under_way:
+                    return
+                if not page or len(under_way) == self._pages_at_once:
+                    await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _next_unopened(
+        self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
+    ) -> list[tuple[int, bytes]]:
+        return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
+
+    async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
+        started = time.perf_counter()
+        keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
+        if ENVELOPE_KEY not in keys:  # forgotten meanwhile
+            return
+        lane_work = self.lane_work(terms, keys, lane)
+        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        chunks = [unpack(chunk, lane_work.arriving_size) for _, chunk in page]
+        items = [item for chunk in chunks for item in chunk]
+        pool, at_once = (self.cluster, ITEMS_ON_A_CLUSTER) if self.cluster else (self.pool, ITEMS_AT_ONCE)
+        records, cpu_s = await pool.map_chunks(partial(records_of, lane_work), items, at_once)
+        opened, start = [], 0
+        for (index, _), chunk in zip(page, chunks, strict=True):
+            opened.append((index, shelf.put(index, b"".join(records[start : start + len(chunk)]))))
+            start += len(chunk)
+
+        def keep(tx: Transaction) -> None:
+            for index, content in opened:
+                tx.put_opened(terms.round_id, lane, index, content)
+            now = time.perf_counter()  # what was opened beside another page, or lane, took no time of its own
+            tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
+            self._opened_until = now
+
+        await self.store.run("keep what was opened", keep)
+        self.metrics.stage("open", time.perf_counter() - started)
+
+    async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
+        """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
+        keys = await self.store.run("read the keys to look at a lane", lambda tx: tx.keys(terms.round_id))
+        if ENVELOPE_KEY not in keys:
+            raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
+        size = self.lane_work(terms, keys, lane).record_size
+        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        after = -1
+        while page := await self._next_opened(terms, lane, after):
+            after = page[-1][0]
+            raw = [record for index, content in page for record in unpack(shelf.take(index, content), size)]
+            yield [Record(one[:HASH_BYTES], one[HASH_BYTES], one[HASH_BYTES + 1 :]) for one in raw]
+
+    async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
+        return await self.store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))

@@ -1,0 +1,93 @@
+"""What worker processes run: checking signatures, and opening the items of a lane.
+
+Pure functions in a room of their own, so that a worker imports the cryptography and nothing of a server. A *record* is
+what came of one item: SHA-256 of the item, a status, and so many bytes of content, the same for a lane.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from protocol.envelope import Label, open_many
+from protocol.identity import Purpose, submission_is_authentic
+from protocol.tickets import are_blinded
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = [
+    "DOES_NOT_OPEN",
+    "HASH_BYTES",
+    "NO_TICKET",
+    "OPENED",
+    "LaneWork",
+    "Record",
+    "faults_of",
+    "open_layer",
+    "records_of",
+]
+
+HASH_BYTES = 32
+OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
+
+
+def faults_of(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[pb.SubmissionCode.ValueType]:
+    """Returns what is wrong with each serialised submission by itself, UNSPECIFIED where nothing is."""
+    return [_fault(purpose, round_id, pb.Submission.FromString(raw)) for raw in submissions]
+
+
+def _fault(purpose: Purpose, round_id: str, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+    if not submission_is_authentic(round_id, submission, purpose):
+        return pb.SUBMISSION_CODE_BAD_SIGNATURE
+    if purpose == "tickets" and not are_blinded(submission.envelope):
+        return pb.SUBMISSION_CODE_NOT_BLINDED
+    return pb.SUBMISSION_CODE_UNSPECIFIED
+
+
+@dataclass(frozen=True)
+class LaneWork:
+    """How a role opens one lane that comes to it.
+
+    Attributes:
+        arriving_size: of one item.
+        content_size: of what one record holds behind hash and status.
+        work: returns the status and the content of every item; runs in a worker, and is pickled.
+    """
+
+    arriving_size: int
+    content_size: int
+    work: Callable[[list[bytes]], list[tuple[int, bytes]]]
+
+    @property
+    def record_size(self) -> int:
+        """Of one record."""
+        return HASH_BYTES + 1 + self.content_size
+
+
+class Record(NamedTuple):
+    """What came of one item: its SHA-256, a status, and what was found in it where that is OPENED."""
+
+    name: bytes
+    status: int
+    content: bytes
+
+
+def open_layer(
+    suite: str, private_key: bytes, label: Label, plain_size: int, items: list[bytes]
+) -> list[tuple[int, bytes]]:
+    """Opens one layer of every item; see `LaneWork.work`."""
+    plaintexts = open_many(suite, private_key, label, items)
+    return [
+        (DOES_NOT_OPEN, b"") if plaintext is None or len(plaintext) != plain_size else (OPENED, plaintext)
+        for plaintext in plaintexts
+    ]
+
+
+def records_of(lane_work: LaneWork, items: list[bytes]) -> list[bytes]:
+    """Returns the record of every item as it is stored; `Opening.records` takes it apart."""
+    size = lane_work.content_size
+    return [
+        hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")
+        for item, (status, content) in zip(items, lane_work.work(items), strict=True)
+    ]

@@ -1,0 +1,114 @@
+"""Other libraries: data frames and OpenDP measurements in, rows for data frames out, and HTML for notebooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+from opendp import combinators, domains, measurements, metrics, mod
+
+import croupier
+
+mod.enable_features("contrib")
+QUICK: dict[str, Any] = {"delta": 1e-6, "bounds": "blanket", "attack": False}
+FRAMES = pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+PEOPLE = {0.5: 900, 2.0: 100}
+
+
+def tiers(budgets: croupier.Budgets) -> list[tuple[float, int, float]]:
+    return [(one.local_epsilon, one.count, one.local_delta) for one in budgets.tiers]
+
+
+@FRAMES
+def test_budgets_from_a_data_frame(frame: Any) -> None:
+    for columns in (
+        {"epsilon": [2.0, 0.5], "count": [100, 900], "town": ["a", "b"]},
+        {"epsilon": [0.5] * 900 + [2.0] * 100},
+        {"local_epsilon": [0.5, 2.0], "epsilon": [0.01, 0.02], "count": [900, 100]},
+    ):
+        assert croupier.certify(frame(columns), "rr", **QUICK) == croupier.certify(PEOPLE, "rr", **QUICK)
+    budgets = croupier.Budgets.from_frame(frame({"epsilon": [1], "delta": [1e-8], "count": [3]}))
+    assert tiers(budgets) == [(1.0, 3, 1e-8)]
+
+
+@FRAMES
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"budget": [0.5]}, r"columns are \['budget'\]; one of them must be 'epsilon'"),
+        ({"epsilon": [0.5, None]}, "position 1: local epsilon is nan"),
+        ({"epsilon": ["high"]}, "column 'epsilon' cannot be read"),
+        ({"epsilon": [0.5], "count": [1.5]}, "count is of type float64; it must be an array of integers"),
+        ({"epsilon": [0.5], "count": [0]}, "count is 0"),
+        ({"epsilon": []}, "budgets are empty"),
+    ],
+)
+def test_a_data_frame_that_holds_no_budgets(frame: Any, columns: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        croupier.certify(frame(columns), "rr", **QUICK)
+
+
+def test_names_of_columns_are_not_budgets() -> None:
+    """They were, and the certificate said 0.2 of people with 3 and 4."""
+    with pytest.raises(ValueError, match="one of them must be 'epsilon'"):
+        croupier.certify(pd.DataFrame([[3.0, 4.0]], columns=[0.1, 0.2]), "rr", **QUICK)
+
+
+@FRAMES
+def test_certificates_and_curves_as_data_frames(frame: Any) -> None:
+    certificate = croupier.certify(PEOPLE, "rr", **QUICK)
+    table = frame(certificate.rows())
+    assert list(table["epsilon"]) == [tier.epsilon for tier in certificate.tiers]
+    assert set(table["grade"]) == {"CERTIFIED"}
+    assert croupier.certify(table, "rr", **QUICK) == certificate  # by its column local_epsilon
+    curve = croupier.privacy_profile(PEOPLE, "rr", deltas=[1e-4, 1e-6])
+    points = frame(curve.rows())
+    assert list(points["delta"]) == [1e-4, 1e-6]
+    assert all(low <= high for low, high in zip(points["lower_bound"], points["epsilon"], strict=True))
+
+
+def test_budgets_as_opendp_states_them() -> None:
+    flip = measurements.make_randomized_response_bool(prob=0.75)
+    pick = measurements.make_randomized_response(categories=["a", "b", "c"], prob=0.7)
+    noise = measurements.make_laplace(domains.atom_domain(T="i64"), metrics.absolute_distance(T="i64"), scale=2.0)
+    budgets = croupier.Budgets.from_opendp([(flip, 10), (pick, 20)], d_in=1)
+    assert tiers(budgets) == [(flip.map(1), 10, 0.0), (pick.map(1), 20, 0.0)]
+    assert tiers(croupier.Budgets.from_opendp([(noise, 5)], d_in=3)) == [(1.5, 5, 0.0)]
+    approximate = combinators.make_approximate(flip)
+    assert tiers(croupier.Budgets.from_opendp([(approximate, 1)], d_in=1)) == [(flip.map(1), 1, 0.0)]
+    gaussian = measurements.make_gaussian(domains.atom_domain(T="i64"), metrics.absolute_distance(T="i64"), scale=2.0)
+    for measurement, measure in (
+        (gaussian, "ZeroConcentratedDivergence"),
+        (combinators.make_zCDP_to_approxDP(gaussian), "SmoothedMaxDivergence"),
+    ):
+        with pytest.raises(ValueError, match=f"privacy measure is {measure}; it must be MaxDivergence"):
+            croupier.Budgets.from_opendp([(measurement, 1)], d_in=1)
+
+
+def test_what_a_notebook_shows_is_rounded_to_its_sound_side_and_escaped() -> None:
+    certificate = croupier.certify(PEOPLE, "rr", delta=1e-6)
+    html = certificate._repr_html_()
+    assert "central ε, CERTIFIED" in html
+    assert html.count("<tr>") == 3
+    assert "LOWER_BOUND: ε ≥" in html
+    (shown,) = [cell for cell in html.split("<td>") if cell.startswith("100<")]
+    assert shown
+    central = float(html.split("<td>100</td><td>")[1].split("<")[0])
+    assert certificate.epsilon <= central <= certificate.epsilon * 1.0001
+    document = certificate.to_json() | {"assumptions": ["<script>alert(1)</script>"]}
+    assert "<script>" not in croupier.Certificate.from_json(document)._repr_html_()
+
+
+def test_a_curve_is_a_drawing_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = croupier.privacy_profile(PEOPLE, "rr", deltas=[1e-4, 1e-6])
+    html = curve._repr_html_()
+    assert html.startswith("<svg")
+    assert html.count("<tr>") == 3
+
+    def nothing(*_: Any) -> Any:
+        raise ImportError("no matplotlib")
+
+    monkeypatch.setattr("accountant.drawing.draw_curve", nothing)
+    assert curve._repr_html_().startswith("<table>")

@@ -1,0 +1,165 @@
+"""The golden vectors are what the second client makes, and what the services' own code opens and accepts."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.randomizers import blanket_threshold, flip_threshold
+from protocol.batches import read_commitments
+from protocol.envelope import open_sealed
+from protocol.errors import SignatureError
+from protocol.identity import Kind, read_signed, submission_is_authentic, verify_signed
+from protocol.manifest import RoundTerms, parse_terms
+from protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
+from protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
+from protocol.v1 import messages_pb2 as pb
+from tests.another_client import ristretto
+from tests.another_client.rounds import Round, check_included, signed_by_all
+from tests.another_client.vectors import FILE, as_text, make_vectors
+
+VECTORS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+CASES = pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["name"])
+RFC_9497: dict[str, Any] = json.loads((FILE.parent / "rfc9497-voprf-ristretto255.json").read_text(encoding="utf-8"))
+
+
+def raw(value: str) -> bytes:
+    return bytes.fromhex(value)
+
+
+def pinned(case: dict[str, Any]) -> dict[str, list[bytes]]:
+    return {name: [raw(key)] for name, key in case["identities"].items()}
+
+
+def terms_of(case: dict[str, Any]) -> RoundTerms:
+    document = pb.Signed.FromString(raw(case["manifest"]))
+    return parse_terms(verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"]))
+
+
+def issuer(case: dict[str, Any], lane: str) -> TicketIssuer:
+    return TicketIssuer(raw(case["random"][f"ticket seed of {lane}"]), pb.Lane.Value(lane))
+
+
+def test_the_second_client_shares_no_code_with_ours() -> None:
+    for name in ("ristretto", "hpke", "rounds", "vectors"):
+        tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+        modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        modules += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+        ours = {one for one in modules if one.split(".")[0] in ("client", "croupier", "runtime", "protocol", "deploy")}
+        assert ours <= {"protocol.v1"}
+
+
+def test_the_file_is_what_the_second_client_makes() -> None:
+    assert FILE.read_text(encoding="utf-8") == as_text(make_vectors())
+
+
+def test_probabilities_are_those_of_our_client() -> None:
+    for one in VECTORS["thresholds"]:
+        assert int(one["blanket"]) == blanket_threshold(one["epsilon"], one["k"])
+        assert one["k"] > 2 or int(one["flip"]) == flip_threshold(one["epsilon"])
+
+
+@CASES
+def test_the_manifest_is_one_that_our_client_accepts(case: dict[str, Any]) -> None:
+    terms = terms_of(case)
+    assert terms.hash.hex() == case["manifest_hash"] == Round(terms.payload).hash.hex()
+    document = pb.Signed.FromString(raw(case["manifest"]))
+    document.signatures[0].signature = document.signatures[1].signature
+    with pytest.raises(SignatureError, match="signature of 'shuffler-1'"):
+        verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"])
+    with pytest.raises(ValueError, match="signature of shuffler-1"):
+        signed_by_all("manifest", document, pinned(case))
+
+
+@CASES
+def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any]) -> None:
+    terms = terms_of(case)
+    onion, manifest = Onion(terms), terms.manifest
+    names = {hop: keys.service for hop, keys in enumerate(manifest.hops, start=1)}
+    names |= {253: "accountant", 254: "release", 255: "analyzer"}
+    assert len(case["layers"]) == 2 + 2 * terms.num_hops
+    for one in case["layers"]:
+        layer = onion.layer(pb.Lane.Value(one["lane"]), one["hop"])
+        assert layer.label.info().hex() == one["info"]
+        key = raw(case["random"][f"key of {names[one['hop']]}"])
+        assert open_sealed(terms.suite, key, layer.label, raw(one["sealed"])).hex() == one["plaintext"]
+        assert (layer.sealed_size, layer.plain_size) == (len(one["sealed"]) // 2, len(one["plaintext"]) // 2)
+    assert onion.joint.sealed_size == 264 + 96 * terms.num_hops
+    assert case["layers"][0]["plaintext"] == case["report"]
+    submission = pb.Submission.FromString(raw(case["submission"]))
+    assert submission.envelope.hex() == case["layers"][-1]["sealed"]
+    assert terms.question.mechanism.encode_report(int(case["report"], 16)).hex() == case["report"]
+
+
+@CASES
+def test_tickets_are_valid_and_the_accountant_gives_them(case: dict[str, Any]) -> None:
+    terms = terms_of(case)
+    by_hop = {(one["lane"], one["hop"]): raw(one["plaintext"]) for one in case["layers"]}
+    report_ticket, sealed = split_report(by_hop["LANE_REPORT", 255])
+    parameter_ticket, record = BudgetRecord.split(by_hop["LANE_PARAMETER", 253])
+    assert decode_budget(record.budget) == (case["budget"]["epsilon"], 0.0)
+    messages = [report_message(terms.hash, hashlib.sha256(sealed).digest()), record.message(terms.hash)]
+    for one, message, ticket in zip(case["tickets"], messages, (report_ticket, parameter_ticket), strict=True):
+        accountant = issuer(case, one["lane"])
+        assert accountant.public_key.hex() == one["key"]
+        assert (message.hex(), ticket.hex()) == (one["message"], one["ticket"])
+        assert accountant.is_valid(message, ticket)
+        evaluated = accountant.evaluate([raw(one["blinded"])])
+        assert evaluated[64:].hex() == one["evaluated"][128:]
+        assert ristretto.proof_holds(raw(one["key"]), [raw(one["blinded"])], evaluated)
+        wrong = evaluated[:40] + bytes([evaluated[40] ^ 1]) + evaluated[41:]
+        assert not ristretto.proof_holds(raw(one["key"]), [raw(one["blinded"])], wrong)
+
+
+def test_a_batch_of_the_second_issuer_is_one_for_our_client() -> None:
+    secret, key = ristretto.issuer_key(bytes(32), b"batch")
+    requests = [TicketRequest(bytes([number])) for number in range(3)]
+    answer = ristretto.evaluate(secret, [one.blinded for one in requests], 12345)
+    assert len(set(collect_tickets(requests, answer, key))) == 3
+
+
+@pytest.mark.parametrize("case", RFC_9497["cases"], ids=lambda case: f"{len(case['input']) // 2} bytes")
+def test_the_group_is_that_of_the_rfc(case: dict[str, str]) -> None:
+    secret, key = ristretto.issuer_key(raw(RFC_9497["seed"]), raw(RFC_9497["key_info"]))
+    assert key.hex() == RFC_9497["public_key"]
+    assert ristretto.decode(raw(case["blinded"])).times(secret).encode().hex() == case["evaluated"]
+    blinded = ristretto.blind(raw(case["input"]), 7)
+    evaluated = ristretto.split_evaluations(ristretto.evaluate(secret, [blinded], 11))
+    assert ristretto.finalize(raw(case["input"]), 7, *evaluated).hex() == case["output"]
+
+
+@CASES
+def test_signatures_are_the_clients(case: dict[str, Any]) -> None:
+    request = pb.Submission.FromString(raw(case["request"]))
+    submission = pb.Submission.FromString(raw(case["submission"]))
+    assert request.envelope.hex() == "".join(one["blinded"] for one in case["tickets"])
+    assert request.token == submission.token == raw(case["random"].get("token", ""))
+    assert submission_is_authentic(case["name"], request, "tickets")
+    assert submission_is_authentic(case["name"], submission)
+    assert not submission_is_authentic(case["name"], request)
+
+
+@CASES
+def test_the_trail_is_one_chain_in_which_the_answer_stands(case: dict[str, Any]) -> None:
+    terms, keys = terms_of(case), pinned(case)
+    document = pb.Signed.FromString(raw(case["certificate"]))
+    certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, document, keys, ["accountant"])
+    chain = read_commitments(certificate.commitments, terms, keys, terms.num_hops)
+    assert chain[pb.LANE_REPORT][-1].digest_out == certificate.batch_digest
+    inclusion = [[raw(one) for one in pair] for pair in case["inclusion"]]
+
+    def check(hashes: Sequence[Sequence[bytes]], lists: dict[str, str]) -> None:
+        asked = Round(terms.payload)
+        check_included(asked, certificate, lambda hop, lane: raw(lists[f"{hop} {pb.Lane.Name(lane)}"]), hashes, keys)
+
+    check(inclusion, case["lists"])
+    with pytest.raises(ValueError, match="has not passed it on"):
+        check([pair[::-1] for pair in inclusion], case["lists"])
+    with pytest.raises(ValueError, match="shows another list"):
+        check(inclusion, dict.fromkeys(case["lists"], case["lists"]["1 LANE_REPORT"]))

@@ -1,0 +1,78 @@
+"""Where the lines of the drawings lie: on the scale of the question, and never better than what is certified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accountant import privacy_profile
+from deploy.console.drawing import bars, curve, strips
+
+
+def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> dict[str, Any]:
+    error = [0.1] * len(labels) if labels is not None else 0.1
+    return {
+        "labels": labels,
+        "estimate": estimate,
+        "projected": projected,
+        "standard_error": error,
+        "confidence_interval": interval,
+    }
+
+
+def terms(kind: str, **parameters: float) -> dict[str, Any]:
+    return {"randomizer": kind, "parameters": parameters}
+
+
+def test_a_share_lies_between_nothing_and_all() -> None:
+    (row,) = strips(result(0.25, 0.25, [0.2, 0.3]), terms("rr"))
+    assert (row["from"], row["at"], row["to"], row["scale"]) == (20.0, 25.0, 30.0, ("0.0 %", "100.0 %"))
+    assert (row["label"], row["estimate"], row["interval"], row["possible"]) == (
+        "said yes",
+        "25.0 %",
+        "20.0 % to 30.0 %",
+        "",
+    )
+
+
+def test_an_impossible_estimate_is_drawn_where_it_is() -> None:
+    first, second = strips(result([-0.25, 1.0], [0.0, 1.0], [[0.0, 0.1], [0.9, 1.0]], ["a", "b"]), terms("krr"))
+    assert (first["at"], first["from"], first["possible"]) == (0.0, 20.0, "0.0 %")
+    assert (second["label"], second["at"]) == ("b", 100.0)
+
+
+def test_a_mean_lies_in_the_range_of_the_question_and_a_vector_nowhere() -> None:
+    (row,) = strips(result(5.0, 5.0, [4.0, 6.0]), terms("laplace", low=0.0, high=20.0))
+    assert (row["label"], row["estimate"], row["at"], row["scale"]) == ("mean", "5", 25.0, ("0", "20"))
+    (row,) = strips(result(5.0, 5.0, [5.0, 5.0]), None)  # the terms are deleted
+    assert (row["label"], row["at"]) == ("estimate", 50.0)
+    assert strips(result([], [], [], []), terms("hemisphere")) == []
+
+
+def test_the_bars_of_a_tier_share_one_scale_and_round_up() -> None:
+    tier = {"local_epsilon": 2.0, "epsilon": 0.500001, "delta": 1e-6, "count": 1200, "up_to": False}
+    (row,) = bars({"tiers": [tier]})
+    assert (row["local_to"], row["central_to"]) == (100.0, 25.0)
+    assert (row["people"], row["local"], row["central"]) == ("1,200", "2", "0.5001")
+
+
+def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None:
+    profile = privacy_profile({0.5: 30, 1.0: 20}, "rr", deltas=(1e-2, 1e-4, 1e-6))
+    found = curve(profile)
+    points = [tuple(map(float, point.split(","))) for point in found["certified"].split()]
+    tops = sorted(y for y, text in found["y_ticks"] if text in ("1e-2", "1e-4", "1e-6"))  # the largest delta first
+    assert len(tops) == 3
+    assert (points[0][1], points[-1][1]) == pytest.approx((tops[0], tops[-1]), abs=0.2)
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    middle_x, middle_y = points[len(points) // 4]
+    (left, low), (right, high) = points[0], next(point for point in points if point[1] >= tops[1])
+    straight = low + (high - low) * (middle_x - left) / (right - left)
+    assert middle_y < straight  # a larger delta than a straight line on this scale would claim
+    assert [row[0] for row in found["rows"]] == ["0.01", "0.0001", "1e-06"]
+    assert all(float(attack) <= float(certified) for _, certified, attack in found["rows"])
+    grades = {one["grade"].split(",")[0] for one in found["published"]}
+    assert grades <= {"CERTIFIED", "ASYMPTOTIC", "HEURISTIC"}
+    assert all(
+        float(point.split(",")[0]) <= found["width"] for one in found["published"] for point in one["points"].split()
+    )

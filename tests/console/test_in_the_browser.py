@@ -1,0 +1,267 @@
+"""The pages in a real browser: a round watched from open to published, errors, one's own answer, both themes.
+
+One browser and one deployment serve all of these tests. After each step that shows something new the accessibility
+rules of axe are run on it, in the light and in the dark theme, on a screen's width and on a phone's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import logging
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from client.published import publication_json
+from client.submission import Participant
+from deploy.console.guard import Listening
+from deploy.console.server import ConsoleServer
+from deploy.operator.rounds import kept_result
+from protocol.deployment import DEPLOYMENT_FILE
+from protocol.mechanisms import OneBit
+from protocol.questions import Question
+from tests.support import BIT, settings
+from tests.support.rounds import Table, people, table
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
+LOOKS = [
+    ("light", 1200, None),
+    ("dark", 390, {"runOnly": ["color-contrast"]}),  # the other rules do not depend on the theme
+]
+SECRET = 7.6543219
+expect.set_options(timeout=120_000)  # others may be using the machine; nothing waits this long unless it fails
+HOURS = Question("hours", OneBit(low=0.0, high=10.0))
+
+
+@dataclass
+class Place:
+    """A deployment, its console, and a browser."""
+
+    at: Table
+    browser: Browser
+    url: str
+
+    @asynccontextmanager
+    async def page(self, path: str = "", **how: Any) -> AsyncIterator[Page]:
+        """Yields a page; what the browser complains of fails the test, such as a violated policy."""
+        page = await self.browser.new_page(**how)
+        page.set_default_timeout(120_000)
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        await page.goto(self.url + path)
+        yield page
+        assert await page.context.cookies() == []
+        await page.context.close()
+        assert [one for one in said if "status of 404" not in one and "status of 422" not in one] == []
+
+
+@asynccontextmanager
+async def served(directory: Path, at: Table) -> AsyncIterator[str]:
+    server = ConsoleServer(directory, Listening(), transport=at.inside.transport, every_s=0.3)
+    serving = asyncio.create_task(server.run_until_stopped())
+    yield server.url
+    server.should_exit = True
+    await serving
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    binary = shutil.which("chromium")
+    if binary is None:
+        pytest.skip("no browser: install the package 'chromium'")
+    async with (
+        table(tmp_path_factory.mktemp("console"), 2) as at,
+        served(at.inside.directory, at) as url,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path=binary)
+        yield Place(at, browser, url)
+        await browser.close()
+
+
+async def is_for_everybody(page: Page) -> None:
+    """Both themes, a screen and a phone: no rule of axe is violated, and nothing is wider than the screen."""
+    grounds = set()
+    for scheme, width, rules in LOOKS:
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await page.set_viewport_size({"width": width, "height": 800})
+        found = await Axe().run(page, options=rules)
+        assert found.violations_count == 0, found.generate_report()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        grounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(grounds) == 2
+
+
+async def fetch(url: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    def call() -> tuple[int, bytes]:
+        try:
+            with urlopen(Request(url, data, headers)) as answer:
+                return answer.status, answer.read()
+        except HTTPError as error:
+            return error.code, error.read()
+
+    return await asyncio.to_thread(call)
+
+
+async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
+    terms = await place.at.operator.open_round(settings())
+    async with place.page(f"rounds/{terms.round_id}") as page:
+        await expect(page.get_by_text("0 of at least 20 answers")).to_be_visible()
+        await expect(page.get_by_text("20 more answers needed before anything is read")).to_be_visible()
+        button = page.get_by_role("link", name="Answer this round")
+        await button.focus()
+        await place.at.submit(terms, people(BIT, 12, 1))
+        await expect(page.get_by_text("12 of at least 20 answers")).to_be_visible()
+        await expect(page.get_by_text("answers/s: enough in about")).to_be_visible()
+        await expect(page.get_by_role("progressbar")).to_have_js_property("value", 12)
+        await expect(button).to_be_focused()
+        await is_for_everybody(page)
+        users = [Participant(1, 0.5)] * 5 + [Participant(0, 2.0)] * 7
+        await place.at.submit(terms, [*people(BIT, 12, 1), *users])
+        await expect(page.get_by_text("enough have answered")).to_be_visible()
+        publication, certificate = await place.at.finish(terms)
+
+        await expect(page.get_by_role("heading", name="What was learned")).to_be_visible()
+        await expect(page.get_by_role("status")).to_have_text(f"round {terms.round_id}: PUBLISHED")
+        await expect(page).to_have_title("bit, result · croupier")
+        result = publication_json(publication, certificate)
+        await expect(page.get_by_text(f"said yes {100 * result['estimate']:.1f} %")).to_be_visible()
+        await expect(page.get_by_text("If everyone else colludes, ε = 2 CERTIFIED")).to_be_visible()
+        await expect(page.get_by_text("24 people took part. Suppose someone sees the published")).to_be_visible()
+        await expect(page.locator("polyline.certified")).to_be_visible()
+        for details in await page.locator("details").all():
+            await details.evaluate("one => one.open = true")
+        await expect(page.get_by_text("reports/s").first).to_be_visible()
+        await is_for_everybody(page)
+
+        shown = json.loads((await fetch(f"{place.url}rounds/{terms.round_id}/result.json"))[1])
+        assert shown == json.loads(json.dumps(result))
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="The signed document").click()
+        kept = place.at.inside.directory.parent / (await download.value).suggested_filename
+        await (await download.value).save_as(kept)
+        assert kept.name == f"{terms.round_id}.signed"
+        assert kept_result(place.at.inside.directory, terms.round_id, kept) == (publication, certificate)
+        _, table_of = await fetch(f"{place.url}rounds/{terms.round_id}/result.csv")
+        (row,) = csv.DictReader(io.StringIO(table_of.decode()))
+        assert (float(row["estimate"]), float(row["epsilon"]), row["grade"]) == (
+            result["estimate"],
+            certificate.epsilon,
+            "CERTIFIED",
+        )
+        await page.get_by_role("link", name="The ledger").click()
+        await expect(page.get_by_role("row", name="any tier 1 no bound; δ = 0.0001 gives one")).to_be_visible()
+        await page.get_by_label("Total δ").fill("1e-3")
+        await page.get_by_role("button").click()
+        await expect(page.get_by_role("row", name="local ε 0.5 1")).to_contain_text("CERTIFIED")
+        await is_for_everybody(page)
+
+
+async def test_the_overview_follows_the_services(place: Place) -> None:
+    async with place.page() as page:
+        cards = page.get_by_role("listitem").filter(has_text="peak memory")
+        await expect(cards).to_have_count(4)
+        await expect(cards.first).to_contain_text("0 days old, 824 left")
+        await place.at.inside.stop("analyzer")
+        await expect(page.get_by_text("UNREACHABLE")).to_be_visible()
+        await is_for_everybody(page)
+        await place.at.inside.start("analyzer")
+        await expect(page.get_by_text("UNREACHABLE")).to_have_count(0)
+
+
+async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place) -> None:
+    terms = await place.at.operator.open_round(settings(epsilon_max=0.01))
+    await place.at.submit(terms, people(BIT, 20, 2))
+    await place.at.finish(terms)
+    async with place.page("rounds/never") as page:
+        await expect(page.get_by_role("alert")).to_have_text("no such round here: 'never'")
+        await is_for_everybody(page)
+        await page.goto(f"{place.url}rounds/{terms.round_id}")
+        await expect(page.get_by_text("it must be at most 0.01")).to_be_visible()
+        assert "CERTIFIED" not in await page.inner_text("main")
+        await page.goto(f"{place.url}ledger?delta=7")
+        await expect(page.get_by_role("alert")).to_have_text("delta is 7; it must be in (0, 1)")
+    assert (await fetch(f"{place.url}no/such/page"))[0] == 404
+
+
+async def test_an_answer_is_given_by_keyboard_and_found_again(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    terms = await place.at.operator.open_round(settings(HOURS, min_batch_size=3))
+    here = f"rounds/{terms.round_id}"
+    async with place.page(f"{here}/answer") as page:
+        await page.get_by_label("A number from 0 to 10").focus()
+        keys = page.keyboard
+        await keys.type(str(SECRET))
+        await keys.press("Tab")
+        await keys.press("Space")
+        await keys.press("ArrowDown")
+        await expect(page.get_by_role("radio", name="local ε = 1")).to_be_checked()
+        await keys.press("Tab")
+        await keys.type("not a token")
+        await keys.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("it must be 64 hexadecimal digits")
+        await expect(page.get_by_role("radio", name="local ε = 1")).to_be_checked()
+        await expect(page.get_by_label("A number from 0 to 10")).to_have_value("")  # it is not kept, nowhere
+        await is_for_everybody(page)
+        await page.get_by_label("A number from 0 to 10").fill(str(SECRET))
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="Your answer was accepted")).to_be_visible()
+        await expect(page.get_by_text("local ε = 1 CERTIFIED")).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_role("link", name="check that it was included").click()
+        await expect(page.get_by_role("status").first).to_contain_text("no certificate yet")
+        await place.at.submit(terms, people(HOURS, 3, 3))
+        await place.at.finish(terms)
+        await page.reload()
+        await expect(page.get_by_text("Yes: every server that shuffles has passed on your answer.")).to_be_visible()
+    mine = [file for file in place.at.inside.directory.rglob("*") if file.is_file()]
+    assert any(file.name == "outbox.db" for file in mine)
+    assert [file for file in mine if str(SECRET).encode() in file.read_bytes()] == []
+    assert str(SECRET) not in caplog.text
+
+
+async def test_another_site_cannot_answer_for_the_reader(place: Place) -> None:
+    terms = await place.at.operator.open_round(settings())
+    form = urlencode({"answer": "1", "epsilon": "0.5", "enrol": "1"}).encode()
+    answer = f"{place.url}rounds/{terms.round_id}/answer"
+    for headers in ({"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {}):
+        status, said = await fetch(answer, form, **headers)
+        assert (status, b"not sent from this page" in said) == (403, True)
+    status, _ = await fetch(answer, b"a" * 5000, Origin=place.url.rstrip("/"))
+    assert status == 413
+    (first, *_) = await place.at.operator.status(terms.round_id)
+    assert first.rounds[0].num_items == 0  # type: ignore[union-attr]
+
+
+async def test_a_page_without_the_operators_keys_and_without_a_script(place: Place, tmp_path: Path) -> None:
+    terms = await place.at.operator.open_round(settings())
+    own = tmp_path / "participant"
+    own.mkdir()
+    shutil.copy(place.at.inside.directory / DEPLOYMENT_FILE, own)
+    async with served(own, place.at) as url, place.page(java_script_enabled=False) as page:
+        await page.goto(url)
+        await page.get_by_role("link", name="bit").click()
+        await expect(page.get_by_text("Nothing is read before at least 20 people have answered.")).to_be_visible()
+        await page.get_by_role("link", name="Answer this round").click()
+        await expect(page.get_by_text("Register me now")).to_have_count(0)
+        await page.get_by_label("yes").check()
+        await page.get_by_role("radio", name="local ε = 2").check()
+        await page.get_by_role("button").click()
+        await expect(page.get_by_role("alert")).to_have_text("this client is not registered here")
+        assert (await fetch(f"{url}events"))[0] == 404
+    await place.at.operator.withdraw(terms.round_id)

@@ -1,0 +1,193 @@
+"""Who may read the page, and where it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import json
+import re
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from starlette.responses import PlainTextResponse
+
+import deploy.console
+from deploy.console.guard import Guard, Listening
+from deploy.console.server import serve
+from deploy.node.extras import missing_library
+from tests.support.command_line import croupier
+
+TOKEN = "a token of more than 16 characters"
+HERE = Path(deploy.console.__file__).parent
+FILES = sorted([*HERE.glob("templates/*"), *HERE.glob("static/*")])
+
+
+async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
+    """Returns status and headers of what a guarded application answers."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": raw}
+    await Guard(PlainTextResponse("inside"), where)(scope, receive, send)
+    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8780", 200),
+        ("localhost:8780", 200),
+        ("[::1]:8780", 200),
+        ("localhost.elsewhere.example:8780", 421),
+        ("192.0.2.1:8780", 421),
+        ("[", 421),
+        ("", 421),
+    ],
+)
+async def test_on_loopback_a_request_names_this_machine(host: str, status: int) -> None:
+    found, headers = await asked(Listening(), host=host)
+    assert found == status
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.asyncio
+async def test_elsewhere_the_token_is_needed() -> None:
+    where = Listening("192.0.2.1", 8780, TOKEN, Path("tls.crt"), Path("tls.key"))
+    status, headers = await asked(where, host="anything.example")
+    assert (status, headers["www-authenticate"].startswith("Basic ")) == (401, True)
+    for given in ("", "Basic", "Basic !", f"Basic {basic('not the token')}", f"Bearer {basic(TOKEN)}"):
+        assert (await asked(where, authorization=given))[0] == 401
+    assert (await asked(where, authorization=f"Basic {basic(TOKEN)}"))[0] == 200
+
+
+def basic(password: str) -> str:
+    return base64.b64encode(f"reader:{password}".encode()).decode()
+
+
+def test_what_is_served_has_nothing_inline_and_nothing_from_elsewhere() -> None:
+    assert {"base.html", "console.css", "console.js", "icon.svg"} <= {file.name for file in FILES}
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        assert not re.findall(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=|javascript:", text), file
+        assert not [url for url in re.findall(r"https?://[^\"' ]+", text) if url != "http://www.w3.org/2000/svg"], file
+
+
+def test_where_it_cannot_listen_is_said(tmp_path: Path) -> None:
+    croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+
+    def refused(*arguments: str | Path) -> str:
+        return " ".join(croupier("console", "--dir", tmp_path / "d", *arguments, expect=2).stderr.split())
+
+    assert "listen is '8780'; it must be HOST:PORT" in refused("--listen", "8780")
+    assert "the host is 'here'; it must be an IP address or localhost" in refused("--listen", "here:1")
+    assert "the port is 70000; it must be in 0..65535" in refused("--listen", "127.0.0.1:70000")
+    said = refused("--listen", "0.0.0.0:0")
+    assert "others can reach 0.0.0.0: give --token-file, with at least 16 characters, or listen on 127.0.0.1" in said
+    said = refused("--listen", "0.0.0.0:0", "--token-file", token)
+    assert "the token would travel to 0.0.0.0 in the clear; give --tls-certificate and --tls-key" in said
+    assert "deployment.toml" in refused("--dir", tmp_path / "nothing")
+    assert missing_library(ImportError(name="starlette.routing")) == (
+        "starlette is not installed; it comes with 'croupier[console]'"
+    )
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "console")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (directory / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return directory / "tls.crt", directory / "tls.key"
+
+
+def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: Path) -> None:
+    croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
+    certificate, key = make_certificate(tmp_path)
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "deploy.cli",
+        "console",
+        "--json",
+        "--dir",
+        tmp_path / "d",
+        "--listen",
+        "0.0.0.0:0",
+    ]
+    command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    trusting.check_hostname = False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"].replace("0.0.0.0", "127.0.0.1")
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(url, context=trusting)
+        known = {"Authorization": f"Basic {basic(TOKEN)}"}
+        with urlopen(Request(url, headers=known), context=trusting) as page:
+            shown = page.read().decode()
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(Request(f"{url}rounds/any/answer", headers=known), context=trusting)
+        assert shown.count("UNREACHABLE") == 3  # no service runs, and the page says so
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) -> None:
+    croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
+    shown: list[str] = []
+
+    async def fails() -> None:
+        raise ValueError("the file has no column 'age'")
+
+    async def is_interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="no column 'age'"):
+        serve(tmp_path / "d", Listening(), shown.append, work=fails)
+    for handler in (signal.default_int_handler, signal.SIG_IGN):
+        before = signal.signal(signal.SIGINT, handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                serve(tmp_path / "d", Listening(), shown.append, work=is_interrupted)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert [url.startswith("http://127.0.0.1:") for url in shown] == [True] * 3

@@ -1,0 +1,128 @@
+"""The programs of examples/ on a deployment over TLS, and with them the client that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import croupier
+from examples import batch_job, offline_device, web_backend
+from tests.support import settings
+from tests.support.rounds import QUESTIONS, Table, people, table
+
+ROOT = Path(__file__).parents[2]
+
+
+def post(server: ThreadingHTTPServer, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(f"http://127.0.0.1:{server.server_port}/", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def run(*program: str | Path, expect: int = 0, place: Path = ROOT) -> str:
+    """Runs a Python program in a directory; returns what it writes, which is an error or an output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, env=environment)
+    assert done.returncode == expect, done.stderr
+    return done.stdout + done.stderr
+
+
+def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
+    with (
+        croupier.connect(deployment, directory=visitors.parent / "backend", patience_s=5) as client,
+        web_backend.make_server(client, web_backend.read_tokens(visitors), port=0) as server,
+    ):
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert post(server, {"visitor": "ada", "answer": 1}) == (200, {"round": round_id, "local_epsilon": 1.0})
+            assert post(server, {"visitor": "ada", "answer": 1})[0] == 200
+            assert post(server, {"visitor": "grace", "answer": 7})[0] == 400
+            assert post(server, {"visitor": "eve", "answer": 1})[0] == 403
+            assert post(server, {"visitor": "mallory", "answer": 1})[1]["code"] == "UNKNOWN_TOKEN"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def be_offline_then_online(here: Table, make: Callable[[], croupier.Client], round_id: str, said: Path) -> None:
+    """Every step is a start of the program, with a client of its own."""
+
+    def start() -> tuple[str, bool]:
+        with make() as client:
+            return offline_device.next_step(client, round_id, said), said.exists()
+
+    await asyncio.to_thread(said.write_text, '{"value": 1, "max_local_epsilon": 2}')
+    await here.inside.stop("shuffler-1")
+    assert await asyncio.to_thread(start) == ("later", True)
+    await here.inside.start("shuffler-1")
+    assert await asyncio.to_thread(start) == ("sent, local ε 2", False)
+    assert await asyncio.to_thread(start) == ("later", False)
+
+
+@pytest.mark.asyncio
+async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, over_tls=True) as here:
+        terms = await here.operator.open_round(settings())
+        await here.submit(terms, people(QUESTIONS[0], 20, seed=3))
+        tokens = [token.hex() for token in await here.operator.issue_tokens(4)]
+        deployment = here.inside.directory / "deployment.toml"
+
+        visitors = tmp_path / "visitors.csv"
+        visitors.write_text(f"name,token\nada,{tokens[0]}\ngrace,{tokens[1]}\nmallory,{bytes(32).hex()}\n")
+        await asyncio.to_thread(serve_visitors, deployment, terms.round_id, visitors)
+
+        names = ("name", "answer", "max_local_epsilon", "token")
+        rows = [dict(zip(names, (f"p{n}", "1", "0.7", token), strict=True)) for n, token in enumerate(tokens[2:])]
+        async with croupier.AsyncClient(deployment, directory=tmp_path / "batch") as batch:
+            for _ in range(2):
+                outcomes = await batch_job.answer_for_all(batch, [*rows, rows[0] | {"name": "p2", "answer": "maybe"}])
+                assert list(outcomes.values())[:2] == ["counted, local ε 0.5"] * 2
+                assert "value is 'maybe'" in outcomes["p2"]
+
+        def make() -> croupier.Client:
+            return croupier.connect(deployment, directory=tmp_path / "device", patience_s=0.2)
+
+        with make() as client:
+            await here.operator.enrol([bytes.fromhex(client.public_key)])
+        await be_offline_then_online(here, make, terms.round_id, tmp_path / "said.json")
+        await here.finish(terms)
+        with make() as client:
+            found = await asyncio.to_thread(lambda: client.round(terms.round_id).result())
+            assert found.num_reports == 24
+            done = await asyncio.to_thread(offline_device.next_step, client, terms.round_id, tmp_path / "said.json")
+            assert done == "passed on by shuffler-1"
+            assert (client.spent.local_epsilon, client.limits) == (2.0, croupier.Limits())
+        said = await asyncio.to_thread(run, offline_device.__file__, deployment, terms.round_id, "said.json", expect=1)
+        assert "nothing was acknowledged here" in said  # another directory, so another device
+
+
+@pytest.mark.asyncio
+async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
+    async with table(tmp_path, 1, over_tls=True) as here:
+        terms = await here.operator.open_round(settings())
+        place = here.inside.directory
+        with croupier.connect(place) as client:
+            await here.operator.enrol([bytes.fromhex(client.public_key)])
+        page = await asyncio.to_thread((ROOT / "docs" / "client-library.md").read_text, encoding="utf-8")
+        (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        assert await asyncio.to_thread(run, "-c", program, place=place) == "counted, local ε 1\n"
+        store = here.inside.running["shuffler-1"].service.store
+        assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1

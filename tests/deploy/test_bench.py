@@ -1,0 +1,24 @@
+"""The bench of a deployment: which sizes are measured again, and how long those that are left will take."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.bench.throughput import conditions, kept_rows, seconds_left
+
+
+def row(users: int, wall_s: float = 1.0) -> dict[str, float]:
+    return {"users": users, "wall_s": wall_s, "floor_s": wall_s / 2}
+
+
+def test_rows_are_kept_for_the_same_sizes_under_the_same_conditions_only() -> None:
+    document = {**conditions(2), "rows": [row(100), row(1000), row(5000)]}
+    assert kept_rows(document, [1000, 5000, 20000], 2) == [row(1000), row(5000)]
+    assert kept_rows(document, [1000], 3) == []
+    assert kept_rows({**document, "cores": -1}, [1000], 2) == []
+
+
+def test_what_is_left_is_estimated_from_the_last_row() -> None:
+    rows = [row(100, 9.0), row(1000, 4.0)]
+    assert seconds_left(rows, [100, 1000, 10_000, 100_000]) == pytest.approx(0.006 * 110_000)
+    assert seconds_left(rows, [100, 1000]) == 0

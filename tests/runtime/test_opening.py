@@ -1,0 +1,116 @@
+"""Opening what arrives: each chunk once in effect, whatever fails meanwhile, in the order of arrival."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import Code, Refusal
+from protocol.v1 import messages_pb2 as pb
+from runtime import transaction
+from runtime.opening import Opening
+from shuffler.service import ShufflerService
+from tests.attacks.arena import WAIT_S, arena
+from tests.support import settings
+
+
+async def opened(hop: Opening, round_id: str) -> list[int]:
+    """Returns which of the joint envelopes' chunks are opened."""
+    found = await hop.store.run("look", lambda tx: tx.opened(round_id, pb.LANE_JOINT, -1))
+    return [index for index, _ in found]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_the_background_could_not_open_is_opened_at_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = asyncio.Event()
+    open_page = Opening._open_page
+
+    async def fails(self: Opening, terms: object, lane: object, page: object) -> None:
+        broken.set()
+        raise Refusal(Code.STORE_FAILED)
+
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, ShufflerService)
+        monkeypatch.setattr(Opening, "_open_page", fails)
+        await deployment.admit(terms, await deployment.seal(terms, 10))
+        await broken.wait()
+        monkeypatch.setattr(Opening, "_open_page", open_page)
+        await deployment.admit(terms, await deployment.seal(terms, 10))
+        found: list[int] = []
+        async with asyncio.timeout(WAIT_S):
+            while not found:
+                await asyncio.sleep(0.02)
+                found = await opened(hop, terms.round_id)
+        await deployment.admit(terms, await deployment.seal(terms, 10))  # perhaps not opened when the round is closed
+        publication, certificate = await deployment.finish(terms)
+    assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (30, 30, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_records_come_in_the_order_of_arrival_and_each_once(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        hop = deployment.service("shuffler-1")
+        assert isinstance(hop, ShufflerService)
+        sent: list[bytes] = []
+        for _ in range(3):
+            submissions = await deployment.seal(terms, 2)
+            sent += [hashlib.sha256(one.envelope).digest() for one in submissions]
+            await deployment.admit(terms, submissions)
+            await hop.open_all(terms, pb.LANE_JOINT)
+            await hop.open_all(terms, pb.LANE_JOINT)
+        records = [one async for page in hop.records(terms, pb.LANE_JOINT) for one in page]
+        assert [one.name for one in records] == sent
+        assert await opened(hop, terms.round_id) == [0, 1, 2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a kill at a commit point: of two pages under way one was cancelled, and the other waited for."""
+    begun = asyncio.Event()
+
+    async def never_ends(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(transaction, "_PAGE_BYTES", 1)
+    monkeypatch.setattr(Opening, "_open_page", never_ends)
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        hop = deployment.service("shuffler-1")
+        for envelope in (b"1", b"2"):
+            await hop.store.run("look", lambda tx: tx.append_chunk(terms.round_id, pb.LANE_JOINT, envelope))  # noqa: B023
+        hop.open_soon(terms, pb.LANE_JOINT)
+        async with asyncio.timeout(WAIT_S):
+            await begun.wait()
+            await asyncio.sleep(1.0)
+            await hop.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_batch_that_is_not_what_was_admitted_is_not_mixed(tmp_path: Path) -> None:
+    """Nothing does this but damage to the database; what was acknowledged must not be left out in silence."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        hop = deployment.service("shuffler-1")
+        for _ in range(2):
+            await deployment.admit(terms, await deployment.seal(terms, 10))
+        await hop.open_all(terms, pb.LANE_JOINT)
+        lost = "DELETE FROM {} WHERE chunk_index = 1"
+        for table in ("chunks", "opened"):
+            await hop.store.run("damage", lambda tx: tx.connection.exec_driver_sql(lost.format(table)))  # noqa: B023
+        await deployment.operator.close_round(terms.round_id)
+        assert "10 of 20" in await deployment.problem("shuffler-1", terms)

@@ -1,0 +1,25 @@
+"""Whole lanes as they stand in a store, for tests; services read them chunk by chunk."""
+
+from __future__ import annotations
+
+from protocol.batches import unpack
+from protocol.manifest import RoundTerms
+from protocol.onion import Onion
+from protocol.v1 import messages_pb2 as pb
+from runtime.service import RoundService
+from runtime.transaction import Transaction
+
+__all__ = ["chunks", "lane_in"]
+
+
+def chunks(tx: Transaction, round_id: str, direction: str, lane: int) -> list[bytes] | None:
+    """Returns the chunks of a complete batch in order, or None while one is missing, and after it was forgotten."""
+    count = tx.num_chunks(round_id, direction, lane)
+    return None if count is None else [tx.chunk(round_id, direction, lane, index) for index in range(count)]
+
+
+async def lane_in(service: RoundService, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+    """Returns the ciphertexts of a complete incoming lane in the order of their arrival."""
+    packed = await service.store.run("look", lambda tx: chunks(tx, terms.round_id, "in", lane))
+    size = Onion(terms).arriving_size(lane, service.hop(terms))
+    return [ciphertext for chunk in packed or [] for ciphertext in unpack(chunk, size)]
