@@ -302,4 +302,4 @@ def _limits(curve: ExchangeLaplaceProfile, epsilon: float, split: int, fast: flo
     to_parabola = np.linalg.inv(np.vander(tried, 3))
     for share in SHARES:
         far = (seconds @ to_parabola.T @ np.array([share**2, share, 1.0])).max(1)
-        yield share, math.sqrt(share**2 / near + 1 / float(count[:split] @ (1 / far)))
+        yield share, math.sqrt(share**2 / near + 1 / float(count[:split] @ (1 / np.maximum(far, 1e-300))))

@@ -160,7 +160,7 @@ def test_what_a_host_gives_away_is_below_its_density(seed: int) -> None:
     assert least * 0.8 <= float(apart.blanket[0]) <= least
 
 
-def test_the_slotted_reports_are_the_shuffled_ones_and_differ_as_the_theorem_says() -> None:
+def test_the_slotted_reports_are_the_shuffled_ones() -> None:
     """Three letters, two hosts near and two far, by enumeration of every slot; some clocks have rung."""
     rng = np.random.default_rng(5)
     share, gain = 0.3, 1.4
