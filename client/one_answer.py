@@ -67,7 +67,7 @@ def read_value(question: Question, value: float | str) -> Any:
 
 
 def check_person(outbox: Outbox, round_id: str, user: str) -> None:
-    """Checks that nobody else has answered the round from here: it may be the same person under a new key.
+    """Checks that no one else has answered the round from here: it may be the same person under a new key.
 
     Raises:
         OtherPersonError: someone has.

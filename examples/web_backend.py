@@ -54,7 +54,7 @@ def make_server(client: croupier.Client, tokens: dict[str, bytes], port: int = 8
             self.wfile.write(text)
 
         def log_message(self, *_: Any) -> None:
-            """Writes nothing: when a visitor answers is nobody's business."""
+            """Writes nothing: when a visitor answers is the visitor's own business."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Handler)
 

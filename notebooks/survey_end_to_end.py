@@ -66,7 +66,7 @@ receipt = asked.submit(1, max_local_epsilon=1.0, token=token)
 receipt
 
 # %% [markdown]
-# The same call again sends the same bytes: nobody answers twice by mistake.
+# The same call again sends the same bytes: no one answers twice by mistake.
 
 # %%
 assert asked.submit(0, max_local_epsilon=2.0, token=token).sealed_before

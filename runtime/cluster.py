@@ -227,19 +227,21 @@ class ClusterExecutor(Executor):
         how = {"security": security, "timeout": _PATIENCE_S, "asynchronous": True, "set_as_default": False}
         try:
             client = await self._dask.Client(self._cluster.scheduler, **how)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:  # a TimeoutError is one
             raise self._failed(f"is out of reach: {error}") from error
         try:
             await client.wait_for_workers(1, timeout=_PATIENCE_S)
-        except TimeoutError as error:
+        except BaseException as error:  # also where the executor is shut down meanwhile
             await client.close()
-            raise self._failed("has no worker") from error
+            if isinstance(error, OSError):
+                raise self._failed("has no worker") from error
+            raise
         return client
 
     async def _disconnect(self, client: Any) -> None:
         if client is not None and self._client is client:
             self._client = None
-            with suppress(OSError, TimeoutError):
+            with suppress(OSError):
                 await asyncio.wait_for(client.close(), _GOODBYE_S)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

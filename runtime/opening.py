@@ -3,7 +3,7 @@
 A chunk is opened once in effect: its outcome is one transaction, and a crash before that costs the work alone. What is
 left when a batch is complete is opened then, so the background work may fail, or stop, at any point. The outcome is
 encrypted with a key that is derived from the round's private key: it can be read by those who can open the envelopes,
-and by nobody any more once that key is destroyed.
+and by no one once that key is destroyed.
 
 All records of a lane have one size.
 """

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.operator import keys
 from tests.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
+_PARTS = 16
+"""Of the ports that deployments choose from."""
 
 
 # What takes longest, longest first, so that no worker is left alone with it at the end; `--durations=30` says what
@@ -27,6 +30,13 @@ _LONGEST = (
     "tests/attacks/test_release.py",
     "tests/client/",
 )
+
+
+def pytest_configure() -> None:
+    """Deployments of several workers are made at the same time: each chooses its ports from a part of its own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    ports = keys._PORTS
+    keys._PORTS = ports[number % _PARTS * (len(ports) // _PARTS) :][: len(ports) // _PARTS]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,19 @@ from deploy.operator.keys import make_cluster_keys
 
 __all__ = ["LocalCluster", "local_cluster"]
 
+_COMMAND = """
+import os, signal, sys, threading
+
+def end():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end, daemon=True).start()
+from deploy.cli import main
+main()
+"""
+"""The command line, until the pipe that is its input is closed: it ends with us, however we end."""
+
 
 @dataclass(frozen=True)
 class LocalCluster:
@@ -52,11 +65,9 @@ def local_cluster(certificates: Path, workers: int) -> Iterator[LocalCluster]:
 
 
 def _start(stack: ExitStack, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "deploy.cli", "cluster", *arguments]
+    command = [sys.executable, "-c", _COMMAND, "cluster", *arguments]
     child = stack.enter_context(
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     )
     stack.callback(child.terminate)
     return child

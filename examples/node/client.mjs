@@ -68,8 +68,8 @@ const id = round.manifest.round_id;
 const kept = join(directory, `${id}.sealed`);
 
 if (!existsSync(kept)) {
-  const wish = Number(maxLocalEpsilon);
-  const budget = round.manifest.budget_grid.filter((one) => one.epsilon <= wish).at(-1);
+  const most = Number(maxLocalEpsilon);
+  const budget = round.manifest.budget_grid.filter((one) => one.epsilon <= most).at(-1);
   if (!budget || !["0", "1"].includes(value)) throw new Error("no budget is small enough, or the value is not 0 or 1");
   const report = randomizeBit(Number(value), budget.epsilon);
   const answer = await Answer.make(round, report, budget, hex(token));

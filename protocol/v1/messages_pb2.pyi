@@ -2034,8 +2034,8 @@ class RoundStatus(_message.Message):
     round_id: _builtins.str
     state: Global___RoundState.ValueType
     num_items: _builtins.int
-    """Hop 1: distinct clients so far. Others: ciphertexts received in the report (analyzer: report;
-    accountant: parameter) lane.
+    """Distinct clients admitted so far: with a submission at hop 1, to tickets at the accountant. 0 at the others, which
+    no client calls.
     """
     bytes_sent: _builtins.int
     """Bytes sent to the next role for this round."""

@@ -601,7 +601,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
         hop = deployment.service("shuffler-1")
         found: list[tuple[int, bytes]] = []
         async with asyncio.timeout(WAIT_S):
-            while not found:  # nobody has closed the round
+            while not found:  # the round is open
                 await asyncio.sleep(0.02)
                 found = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
         private = (await keys_of(hop, terms))[ENVELOPE_KEY].private

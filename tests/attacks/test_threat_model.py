@@ -9,20 +9,25 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
-ATTACKS = 18
-"""As in the protocol's table of attacks, calling as another service, and the four promises of test_promises.py."""
+CONSOLE = HERE.parent / "console"
+"""Attacks on the web page stand among its other tests."""
+ATTACKS = 19
+"""As in the protocol's table of attacks, calling as another service, the web page, and the four of test_promises.py."""
 
 
-def test_attacks_and_their_tests_name_each_other() -> None:
-    written = Counter(
+def names_in(room: Path) -> Counter[str]:
+    return Counter(
         node.name
-        for file in HERE.glob("test_*.py")
+        for file in room.glob("test_*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     )
+
+
+def test_attacks_and_their_tests_name_each_other() -> None:
     page = PAGE.read_text(encoding="utf-8")
     named = Counter(re.findall(r"`(test_\w+)`", page))
-    assert named == written
+    assert named == names_in(HERE) + Counter(name for name in names_in(CONSOLE) if name in named)
     assert set(named.values()) == {1}
     attacks = page.partition("\n## Attacks\n")[2].partition("\n## ")[0].split("\n### ")[1:]
     assert len(attacks) == ATTACKS

@@ -100,7 +100,6 @@ def test_what_an_envelope_costs_is_measured_where_it_is_spent(
 def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.5)
     there = Cluster.of(cluster.address, cluster.certificates)
     with there.executor() as executor, there.executor() as idle:
         assert executor.submit(len, b"abc").result(WAIT_S) == idle.submit(len, b"abc").result(WAIT_S) == 3
@@ -112,11 +111,12 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
         make_cluster_keys(tmp_path / "other")
         with (
             Cluster.of(cluster.address, tmp_path / "other").executor() as stranger,
-            pytest.raises(Refusal, match="is out of reach"),
+            pytest.raises(Refusal, match=r"is out of reach: TLS certificate does not match"),
         ):
             stranger.submit(len, b"abc").result(WAIT_S)
         waiting = executor.submit(wait_until, tmp_path / "released")
         appears(tmp_path / "released.waits")
+        monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.5)
         os.kill(cluster.scheduler_pid, signal.SIGKILL)  # the last test that needs it
         with pytest.raises(Refusal, match="has been lost") as lost:
             waiting.result(WAIT_S)

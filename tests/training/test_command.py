@@ -75,7 +75,7 @@ async def one_step_of_700(directory: Path, out: Path, setting: dict[str, Any]) -
 
 
 @pytest.mark.processes
-@pytest.mark.xdist_group("processes")
+@pytest.mark.xdist_group("training processes")
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
     """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 1,297."""
     options = ("--unit", "record", "--clients", "2", "--epochs", "1", "--out", str(tmp_path))
@@ -104,7 +104,7 @@ def assert_kept(found: Any, out: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.xdist_group("processes")
+@pytest.mark.xdist_group("training processes")
 def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path: Path) -> None:
     """1,297 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
@@ -134,7 +134,7 @@ def test_the_same_command_twice_is_one_training(local: LocalDeployment, tmp_path
 
 
 @pytest.mark.processes
-@pytest.mark.xdist_group("processes")
+@pytest.mark.xdist_group("training processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
     done = CliRunner().invoke(
         app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
@@ -199,7 +199,7 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
 
 
 @pytest.mark.processes
-@pytest.mark.xdist_group("processes")
+@pytest.mark.xdist_group("training processes")
 @pytest.mark.parametrize("order", ["batch", "sequential"])
 def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
     arguments = ("--unit", "record", "--clients", "2", "--budgets", "2:1", "--epochs", "2", "--order", order)
