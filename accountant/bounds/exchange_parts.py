@@ -100,6 +100,8 @@ class _FarProduct(NoiseProduct):
 class _Group:
     """Hosts of one group: their rates and numbers, (T,), and their clocks, which run until `horizon`."""
 
+    hidden: float
+    """About the rate of the noise that it hides."""
     rates: Floats
     count: Floats
     fast: float
@@ -111,16 +113,20 @@ class _Group:
         gamma: Floats = 2 * self.rates * np.exp(-self.rates) / (self.fast * (1 + math.exp(-self.fast * LEAST_APART)))
         return gamma * (1 - 64 * UNIT)
 
+    @cached_property
+    def weights(self) -> Floats:
+        """alpha, (T,): the same in every expectation over the group, as the theorem is about one set of clocks."""
+        precision = np.array([1 / max(second_moments(self.hidden, 0.0, rate, 1.0)) for rate in self.rates.tolist()])
+        return spread(precision, self.count, self.blanket, self.horizon)
+
     def bound(self, families: tuple[Family, ...], drift: float, number: int) -> Bounded:
         """E[Y]_+ for Y = sum_i alpha_i X_i, X_i in `families` by tier and of mean -drift, averaged over the clock."""
-        blanket = self.blanket
-        weights = spread(np.array([1 / family.variance for family in families]), self.count, blanket, self.horizon)
         ends, log_mass = stages(self.horizon, number, POWER)
         products = []
         for end in ends.tolist():
-            thin = left_of_host(weights, blanket, end)
+            thin = left_of_host(self.weights, self.blanket, end)
             left = tuple(family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True))
-            products.append(_FarProduct(left, self.count, weights, drift))
+            products.append(_FarProduct(left, self.count, self.weights, drift))
         return exchange_bound(StagedProduct(tuple(products), log_mass), STEP)
 
 
@@ -135,6 +141,11 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     """Its chance."""
     split: int = 0
     """So many tiers, from the smallest budgets, hide the second part."""
+
+    @property
+    def plain(self) -> ExchangeLaplaceProfile:
+        """That of section 5 alone, a point of which takes a tenth of the time: for curves of many points."""
+        return ExchangeLaplaceProfile(**{at.name: getattr(self, at.name) for at in fields(ExchangeLaplaceProfile)})
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -163,8 +174,8 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     def _groups(self) -> tuple[_Group, _Group]:
         """That of the first part, and that of the rest."""
         groups = []
-        for tiers in (slice(self.split, None), slice(None, self.split)):
-            group = _Group(self.rates[tiers], self.count[tiers], self.fast, 1.0)
+        for hidden, tiers in ((self.fast, slice(self.split, None)), (self.local_epsilon, slice(None, self.split))):
+            group = _Group(hidden, self.rates[tiers], self.count[tiers], self.fast, 1.0)
             most = float(group.blanket @ group.count) * MOST_SPENT * (1 - 1e-6)
             groups.append(replace(group, horizon=horizon(self.target, most)))
         return groups[0], groups[1]
@@ -202,15 +213,15 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
         total = corners[0][1] + unheard
         slack, slope, second = corners[0][1], 0.0, groups[1]
         rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(corners)]
-        last = useless.value
+        last = 2.0  # E[V - s A]_+ <= 1 - share + max(-s, 0), and s >= -2 share
         for (place, _), rise in zip(corners, [*rises, 1.0], strict=True):
-            weight, rest = max(rise - slope, 0.0) + 512 * UNIT * rise, max(1 - slope, 0.0)
+            weight, rest = max(rise - slope, 0.0) + 512 * UNIT * max(rise, 0.0), max(1 - slope, 0.0)
             if rest * last <= NEGLIGIBLE * total:  # E[V - s A]_+ falls in s, and the rest of the slopes add up to this
                 total += rest * last
                 break
             slope = max(rise, slope)
-            if weight * 2 <= NEGLIGIBLE * total:  # E[V - s A]_+ <= 1 - share + |s| <= 2
-                total += weight * 2
+            if weight * last <= NEGLIGIBLE * total:
+                total += weight * last
                 continue
             bound = self._corner(second, epsilon, place)
             if bound is None or bound.value >= 1:
@@ -264,7 +275,7 @@ def _pair(slow: float, fast: float, share: float, epsilon: float, place: float) 
 
 def in_parts(curve: ExchangeLaplaceProfile, target: float | None) -> ExchangeLaplaceProfile:
     """The curve, or the least of it and of the bound in two parts where that promises to be worth its time."""
-    if not 2 <= curve.count.size <= FEW_TIERS:
+    if not 2 <= curve.count.size <= FEW_TIERS or (curve.kept != 1).any():
         return curve
     epsilon = curve.guess(TUNING_DELTA if target is None else target)
     if not 0 < epsilon < curve.local_epsilon / 4:
@@ -279,7 +290,7 @@ def in_parts(curve: ExchangeLaplaceProfile, target: float | None) -> ExchangeLap
                 most, best = deviation, (fast, share, split)
     if best is None:
         return curve
-    own = {field.name: getattr(curve, field.name) for field in fields(ExchangeLaplaceProfile)}
+    own = {at.name: getattr(curve, at.name) for at in fields(ExchangeLaplaceProfile)}
     fast, share, split = best
     return ExchangePartsProfile(**own, target=target, fast=fast, share=share, split=split)
 

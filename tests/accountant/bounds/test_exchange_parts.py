@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ def test_what_a_host_gives_away_is_below_its_density(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fast = float(rng.uniform(0.5, 6))
     rates = fast * rng.uniform(0.02, 1, 3)
-    group = exchange_parts._Group(rates, np.ones(3), fast, 1.0)
+    group = exchange_parts._Group(fast, rates, np.ones(3), fast, 1.0)
     low = float(rng.uniform(0, 1 - LEAST_APART))
     high = float(rng.uniform(low + LEAST_APART, 1))
     z = np.sort(np.append(np.linspace(-5, 6, 2_001), [low, high]))
@@ -276,16 +277,24 @@ def test_no_data_set_is_worse(seed: int) -> None:
     victim = float(rng.uniform(1, 2.2))
     small = victim * float(rng.choice([0.05, 0.2, 0.5]))
     tiers: Tiers = [(small, int(rng.integers(200, 900))), (victim, int(rng.integers(250, 500)))]
+    middle = small + (victim - small) * float(rng.choice([0.2, 0.8]))
+    if rng.integers(2):
+        tiers.insert(1, (middle, int(rng.integers(100, 300))))
     curve = parts_of(
-        plain_curve(tiers, victim, 1e-4), 1e-4, victim * float(rng.uniform(1.2, 1.8)), float(rng.uniform(0.05, 0.3))
+        plain_curve(tiers, victim, 1e-4),
+        1e-4,
+        victim * float(rng.uniform(1.2, 1.8)),
+        float(rng.uniform(0.05, 0.3)),
+        int(rng.integers(1, len(tiers))),
     )
     cuts, levels = np.linspace(-3 / victim, 1 + 3 / victim, 120), 40
     compared = 0
     for epsilon in (0.0, float(rng.uniform(0.05, 0.3)) * victim):
         bound = curve._in_parts(epsilon).value
         gain = math.exp(epsilon)
-        for at, pair in itertools.product(((0, 0), (1, 1), (0, 1), (1, 0)), ((0.0, 1.0), (1.0, 0.0), (0.04, 0.97))):
-            hosts = [(rate, n - (rate == victim), float(x)) for (rate, n), x in zip(tiers, at, strict=True)]
+        places = ((0, 0, 0), (1, 1, 1), (0, 1, 1), (1, 0, 1))
+        for at, pair in itertools.product(places, ((0.0, 1.0), (1.0, 0.0), (0.04, 0.97))):
+            hosts = [(rate, n - (rate == victim), float(x)) for (rate, n), x in zip(tiers, at, strict=False)]
             plain = np.arange(cuts.size + 1)
             cells = [scored(rate, x, cuts, plain, cuts.size) for rate, x in [(victim, pair[0]), (victim, pair[1])]]
             crowd = sum(n * scored(rate, x, cuts, plain, cuts.size) for rate, n, x in hosts)
@@ -319,6 +328,31 @@ def test_parts_are_used_where_budgets_differ_much_only() -> None:
         patch.setattr(exchange_parts, "WORTH", 0.1)
         curve = plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6)
         assert in_parts(curve, 1e-6) is curve
+
+
+def test_a_group_of_two_tiers_has_the_same_weights_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The theorem is about one set of clocks: for every knot and every corner."""
+    seen: list[tuple[float, ...]] = []
+
+    class Seen(exchange_parts._FarProduct):
+        def __init__(self, families: Any, count: Floats, weights: Floats, drift: float) -> None:
+            seen.append(tuple(weights))
+            super().__init__(families, count, weights, drift)
+
+    curve = plain_curve([(0.1, 6_000), (0.5, 3_000), (3.0, 1_000)], 3.0, 1e-6)
+    monkeypatch.setattr(exchange_parts, "_FarProduct", Seen)
+    assert parts_of(curve, 1e-6, 4.9, 0.14, 2)._in_parts(0.2).value < 1
+    assert len(seen) > 20
+    assert {len(weights) for weights in seen} == {1, 2}
+    assert len(set(seen)) == 2
+
+
+def test_budgets_that_stand_for_smaller_ones_have_the_plain_bound() -> None:
+    """Groups of more than eight budgets, of which section 6 knows nothing."""
+    curve = plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6)
+    assert isinstance(in_parts(curve, 1e-6), ExchangePartsProfile)
+    grouped = replace(curve, kept=np.array([0.9, 1.0]))
+    assert in_parts(grouped, 1e-6) is grouped
 
 
 def test_it_is_never_above_the_plain_bound_and_below_it_near_the_target() -> None:
