@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,8 +123,8 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
     return wall_s, {name: sum(getattr(one, name) for one in costs) / users for name in _Costs._fields}
 
 
-def processor_s(pid: int) -> tuple[float, float]:
-    """Returns the CPU seconds of a process and of its children that live, so far (Linux; else 0)."""
+def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
+    """Returns the CPU seconds of a process, and of its children that live but for `without`, so far (Linux; else 0)."""
     own = children = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -134,7 +134,7 @@ def processor_s(pid: int) -> tuple[float, float]:
         ticks = int(fields[11]) + int(fields[12])
         if pid == int(status.parent.name):
             own += ticks
-        elif pid == int(fields[1]):
+        elif pid == int(fields[1]) and int(status.parent.name) not in without:
             children += ticks
     second = os.sysconf("SC_CLK_TCK")
     return own / second, children / second
@@ -162,7 +162,9 @@ class _Used:
 
 async def _used(directory: Path, operator: Operator) -> _Used:
     answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
-    spent = {one.service: processor_s(one.pid) for one in answers} | {"fleet": processor_s(os.getpid())}
+    services = {one.service: one.pid for one in answers}
+    spent = {name: processor_s(pid) for name, pid in services.items()}
+    spent["fleet"] = processor_s(os.getpid(), without=services.values())
     return _Used(
         {name: own for name, (own, _) in spent.items()},
         {name: workers for name, (_, workers) in spent.items()},
