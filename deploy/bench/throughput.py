@@ -221,7 +221,10 @@ def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
 
 
 def measure_throughput(
-    sizes: Sequence[int], hops: int, report: Callable[[dict[str, Any]], None] = lambda row: None
+    sizes: Sequence[int],
+    hops: int,
+    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    progress: Callable[[int, int], None] = lambda done, users: None,
 ) -> dict[str, Any]:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
@@ -229,6 +232,7 @@ def measure_throughput(
         sizes: numbers of users, each at least 2.
         hops: the number of shufflers.
         report: called with each row as soon as it is measured.
+        progress: called with how many users of a size have submitted, and the size.
 
     Raises:
         ValueError: a size or the number of shufflers is out of range.
@@ -237,15 +241,28 @@ def measure_throughput(
     if min(sizes) < 2:
         raise ValueError(f"users is {min(sizes)}; it must be at least 2")
     with temporary_deployment(hops) as local:
-        return asyncio.run(_measure(local.directory, sizes, report))
+        return asyncio.run(_measure(local.directory, sizes, report, progress))
 
 
-async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+async def _measure(
+    directory: Path,
+    sizes: Sequence[int],
+    report: Callable[[dict[str, Any]], None],
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
-    async with Operator(directory) as operator, players(operator, directory, pool) as play:
+    done = users = 0
+
+    def submitted(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, users)
+
+    async with Operator(directory) as operator, players(operator, directory, pool, submitted) as play:
         hops = len(operator.deployment.shufflers)
         for users in sizes:
+            done = 0
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
