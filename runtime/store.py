@@ -90,6 +90,10 @@ class Store:
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
             raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
 
+    def free_bytes(self) -> int | None:
+        """Returns how much room is left on the disk of a SQLite file; None for another machine's database."""
+        return self._database.free_bytes()
+
     def close(self) -> None:
         """Waits for the transaction under way and closes the database."""
         self._thread.shutdown(wait=True)
