@@ -161,7 +161,7 @@ def capacity(
 def deployment_files(
     root: Annotated[Path, typer.Option(help="The repository's.")] = Path(), as_json: Json = False
 ) -> None:
-    """Write the examples under deploy/ anew: the Containerfile, compose file, systemd unit and Kubernetes manifests."""
+    """Write the examples under deploy/ anew: Containerfile, compose file, unit, manifests, dashboard."""
     with plain_errors():
         from deploy.render.committed import write_committed
 

@@ -102,7 +102,7 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
         missing = [] if entry.name in written else [entry.name]
         if written - {entry.name}:  # one that names no host depends on none
             missing += [host for host in entry.hosts if host not in written]
-        said = f"names {', '.join(sorted(written))}" + (f", and not {', '.join(missing)}" if missing else "")
+        said = f"is for {', '.join(sorted(written))}" + (f", and not {', '.join(missing)}" if missing else "")
         yield CheckResult("names", entry.name, not missing, said, rotate if missing else "")
     certificate = x509.load_pem_x509_certificate(deployment.operator_tls_certificate.encode())
     yield _validity(OPERATOR, certificate, now, "open no round that ends later, and make a new deployment")

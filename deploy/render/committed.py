@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
+from deploy.render.grafana import dashboard
 from deploy.render.kubernetes import manifests
 from deploy.render.layout import Layout
 from deploy.render.systemd import UNIT_FILE, unit
@@ -21,6 +22,7 @@ def committed_files() -> dict[Path, str]:
         Path("systemd") / UNIT_FILE: unit(EXAMPLE.limits),
         Path("compose") / "Containerfile": containerfile(EXAMPLE),
         Path("compose") / COMPOSE_FILE: compose_file(EXAMPLE, EXAMPLE.places),
+        Path("grafana") / "croupier.json": dashboard(),
     }
     found |= {Path("kubernetes") / name: text for name, text in manifests(EXAMPLE).items()}
     return {Path("deploy") / path: text for path, text in found.items()}

@@ -137,7 +137,7 @@ async def test_files_are_examined(tmp_path: Path) -> None:
         deployment = read_deployment(here)
         change(here, "analyzer", tls_certificate=deployment.accountant.tls_certificate)
         found = {(one.check, one.service): one for one in await wrong(inside, here)}
-        assert found["names", "analyzer"].says == "names accountant, and not analyzer, 127.0.0.1, analyzer.example"
+        assert found["names", "analyzer"].says == "is for accountant, and not analyzer, 127.0.0.1, analyzer.example"
         assert "rotate analyzer" in found["names", "analyzer"].remedy
         assert found["own files", "analyzer"].says == "tls.crt is not what deployment.toml pins"
 

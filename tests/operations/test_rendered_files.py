@@ -34,10 +34,10 @@ def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
     """`croupier lab deployment-files` makes them."""
     for path, text in committed_files().items():
         assert (ROOT / path).read_text() == text, f"{path} is not what is rendered"
-    rendered = {path for path in committed_files() if path.suffix in (".yaml", ".service") or "." not in path.name}
+    rendered = set(committed_files())
     there = {
         file.relative_to(ROOT)
-        for room in ("compose", "kubernetes", "systemd")
+        for room in ("compose", "grafana", "kubernetes", "systemd")
         for file in (ROOT / "deploy" / room).iterdir()
         if file.suffix != ".md"
     }
