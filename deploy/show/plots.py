@@ -153,7 +153,7 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     users = [row["users"] for row in rows]
     with _figure(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
-        throughput.loglog(users, floor, "--", color="black", label="floor: HPKE alone, same run")
+        throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
         throughput.set(xlabel="users", ylabel="users per second", title="throughput")
         for stage in rows[0]["stages"]:
