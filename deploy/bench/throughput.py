@@ -2,7 +2,7 @@
 
 The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, the same
 work for their tickets and the same signatures, straight through the libraries on as many processes as there are cores,
-with nothing around them.
+with nothing around them, before the run and after it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_size
 
 SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
+_MOST_BARE = 20_000
+"""The floor of more users is that of so many, in proportion."""
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 
 
@@ -115,12 +117,13 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
 
     The latter: CPU seconds a user, by the names in `_Costs`.
     """
-    part = min(_PART, -(-users // pool.processes))
-    parts = [min(part, users - start) for start in range(0, users, part)]
+    played = min(users, _MOST_BARE)
+    part = min(_PART, -(-played // pool.processes))
+    parts = [min(part, played - start) for start in range(0, played, part)]
     started = time.perf_counter()
     costs, _ = await pool.map_chunks(partial(_bare_cryptography, plain_sizes(hops)), parts, chunk=1)
-    wall_s = time.perf_counter() - started
-    return wall_s, {name: sum(getattr(one, name) for one in costs) / users for name in _Costs._fields}
+    wall_s = (time.perf_counter() - started) * users / played
+    return wall_s, {name: sum(getattr(one, name) for one in costs) / played for name in _Costs._fields}
 
 
 def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
@@ -211,12 +214,17 @@ def kept_rows(document: dict[str, Any], sizes: Sequence[int], hops: int) -> list
 def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
     """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
     done = {row["users"] for row in rows}
-    cost: float = (rows[-1]["wall_s"] + rows[-1]["floor_s"]) / rows[-1]["users"]
-    return cost * sum(size for size in sizes if size not in done)
+    left = [size for size in sizes if size not in done]
+    whole, bare = (rows[-1][name] / rows[-1]["users"] for name in ("wall_s", "floor_s"))
+    cost: float = whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left)
+    return cost
 
 
 def measure_throughput(
-    sizes: Sequence[int], hops: int, report: Callable[[dict[str, Any]], None] = lambda row: None
+    sizes: Sequence[int],
+    hops: int,
+    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    progress: Callable[[int, int], None] = lambda done, users: None,
 ) -> dict[str, Any]:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
@@ -224,6 +232,7 @@ def measure_throughput(
         sizes: numbers of users, each at least 2.
         hops: the number of shufflers.
         report: called with each row as soon as it is measured.
+        progress: called with how many users of a size have submitted, and the size.
 
     Raises:
         ValueError: a size or the number of shufflers is out of range.
@@ -232,15 +241,28 @@ def measure_throughput(
     if min(sizes) < 2:
         raise ValueError(f"users is {min(sizes)}; it must be at least 2")
     with temporary_deployment(hops) as local:
-        return asyncio.run(_measure(local.directory, sizes, report))
+        return asyncio.run(_measure(local.directory, sizes, report, progress))
 
 
-async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+async def _measure(
+    directory: Path,
+    sizes: Sequence[int],
+    report: Callable[[dict[str, Any]], None],
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
-    async with Operator(directory) as operator, players(operator, directory, pool) as play:
+    done = users = 0
+
+    def submitted(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, users)
+
+    async with Operator(directory) as operator, players(operator, directory, pool, submitted) as play:
         hops = len(operator.deployment.shufflers)
         for users in sizes:
+            done = 0
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
@@ -249,6 +271,7 @@ async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict
             before = await _used(directory, operator)
             outcome = await play(settings, drawn)
             used = (await _used(directory, operator)).since(before)
+            floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
             rows.append(_row(users, outcome, floor_s, floor_cpu, used))
