@@ -12,6 +12,7 @@ import abc
 import fcntl
 import logging
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -70,6 +71,10 @@ class Database(abc.ABC):
     def erase(self) -> None:
         """Takes out of the database's files what has been deleted from its tables; raises NotErasedError."""
 
+    def free_bytes(self) -> int | None:
+        """Returns how much room is left on its disk; None where that is not this machine's."""
+        return None
+
     def close(self) -> None:
         """Ends the connection, and with it the lock; a second call changes nothing."""
         self.engine.dispose()
@@ -100,6 +105,7 @@ class _Sqlite(Database):
     def __init__(self, url: str) -> None:
         # Parameters would carry ciphertexts and clients' keys into the log with every error.
         self.engine = sa.create_engine(url, hide_parameters=True)
+        self._directory = Path(self.engine.url.database or "").parent
         self._lock: int | None = _lock_file(Path(f"{self.engine.url.database}.lock"))
         sa.event.listen(self.engine, "connect", _configure_sqlite)
 
@@ -120,6 +126,9 @@ class _Sqlite(Database):
         log = Path(f"{self.engine.url.database}-wal")
         if busy or (log.exists() and log.stat().st_size):
             raise NotErasedError("another process reads the database, and so its log cannot be cut")
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self._directory).free
 
     def close(self) -> None:
         super().close()

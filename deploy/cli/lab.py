@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
     group.command("capacity")(capacity)
+    group.command("deployment-files")(deployment_files)
     app.add_typer(group, name="lab")
 
 
@@ -155,6 +156,17 @@ def capacity(
             for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
         ]
         show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+
+
+def deployment_files(
+    root: Annotated[Path, typer.Option(help="The repository's.")] = Path(), as_json: Json = False
+) -> None:
+    """Write the examples under deploy/ anew: Containerfile, compose file, unit, manifests, dashboard."""
+    with plain_errors():
+        from deploy.render.committed import write_committed
+
+        changed = [str(path) for path in write_committed(root)]
+        show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:

@@ -19,7 +19,8 @@ def command(*path: str) -> Any:
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
+    operator = {"init", "keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "doctor", "ledger"}
+    operator |= {"canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -37,7 +38,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     benches = {f"bench-{what}" for what in ("accountant", "cluster", "training")}
-    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity"} | benches
+    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity", "deployment-files"} | benches
 
 
 def test_the_version_is_printed_and_nothing_else() -> None:
