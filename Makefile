@@ -41,6 +41,7 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-accountant
 	$(BIN)/croupier bench
 	$(BIN)/croupier lab bench-cluster
+	$(BIN)/croupier lab bench-load
 	$(BIN)/croupier lab capacity
 
 test: $(VENV)/.installed-dev

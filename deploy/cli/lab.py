@@ -23,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-accountant")(bench_accountant)
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
+    group.command("bench-load")(bench_load)
     group.command("capacity")(capacity)
     app.add_typer(group, name="lab")
 
@@ -122,6 +123,30 @@ def bench_cluster(
         if page is not None:
             write_part(page, "scaling", scaling_lines(found))
         show(as_json, found, "\n".join(scaling_lines(found)), str(out / "cluster.json"))
+
+
+def bench_load(
+    clients: Annotated[int, typer.Option(help="How many clients, each with a connection of its own.")] = 10_000,
+    at_once: Annotated[int, typer.Option(help="How many of them have a connection at the same time.")] = 2000,
+    bad: Annotated[
+        str, typer.Option(help="How many silent, slow and vanished peers are among them, for each round.")
+    ] = "0,300",
+    processes: Annotated[int, typer.Option(help="Over which clients and bad peers are spread.")] = 2,
+    hops: Hops = 1,
+    out: Annotated[Path, typer.Option(help="Directory for load.json.")] = Path("out"),
+    as_json: Json = False,
+) -> None:
+    """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
+    with plain_errors():
+        from deploy.bench.load import load_lines, measure_load
+        from deploy.show.documents import write_json
+
+        def say(row: dict[str, Any]) -> None:
+            note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
+
+        found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, note, say)
+        write_json(out / "load.json", found)
+        show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
 
 
 def capacity(
