@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, show
+from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
 from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
 
@@ -112,6 +112,7 @@ def bench(
 
         missing = [size for size in sizes if size not in {row["users"] for row in rows}]
         if missing:
-            measure_throughput(missing, hops, keep)
+            with progress_bar(transient=True) as move:
+                measure_throughput(missing, hops, keep, lambda done, size: move(done, size, f"{size:,} users"))
         plot_throughput(rows, out / "bench.png")
         show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")

@@ -53,6 +53,13 @@ def train(
     private: Annotated[
         bool, typer.Option(help="--no-private, with --simulate only: clipped gradients and no noise, for comparison.")
     ] = TrainingConfig.private,
+    baseline: Annotated[
+        bool | None,
+        typer.Option(
+            help="Train once more without noise, simulated, and draw its accuracy, which nothing certifies. "
+            "Default: with --simulate."
+        ),
+    ] = TrainingConfig.baseline,
     epochs: Annotated[
         int, typer.Option(help="At least 1. Every client answers once an epoch.")
     ] = TrainingConfig.epochs,
@@ -125,6 +132,7 @@ def train(
             clients=clients,
             budgets=budgets,
             private=private,
+            baseline=baseline,
             epochs=epochs,
             batch_size=batch_size,
             order=order,

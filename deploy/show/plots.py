@@ -160,7 +160,7 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     users = [row["users"] for row in rows]
     with _figure(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
-        throughput.loglog(users, floor, "--", color="black", label="floor: HPKE alone, same run")
+        throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
         throughput.set(xlabel="users", ylabel="users per second", title="throughput")
         for stage in rows[0]["stages"]:
@@ -204,6 +204,12 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
             paid = [(one["epsilon"], 100 * one["accuracy"]) for one in history if one["epsilon"] is not None]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
+            if noise_free := [100 * one for one in result["noise_free_accuracy"]]:
+                epochs = range(1, len(noise_free) + 1)
+                by_epoch.plot(
+                    epochs, noise_free, ":", color=color, marker=".", label="the same without noise: not private"
+                )
+                by_epsilon.axhline(noise_free[-1], linestyle=":", color=color)
         by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
         by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
         by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))

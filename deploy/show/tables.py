@@ -216,7 +216,7 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
     table.add_section()
     table.add_row("close to publication", *(f"{row['close_s']:.2f}" for row in rows))
     table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
-    table.add_row("floor: HPKE alone", *(f"{row['floor_s']:.2f}" for row in rows))
+    table.add_row("floor: bare cryptography", *(f"{row['floor_s']:.2f}" for row in rows))
     table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
     table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
     table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
