@@ -15,7 +15,7 @@ from protocol.errors import Code, Refusal, refusal_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import _retry_after_s, retrying
+from runtime.retrying import retry_after_s, retrying
 from runtime.transport import make_server
 
 
@@ -134,7 +134,7 @@ async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again(
         for error in refused:
             assert isinstance(error, grpc.aio.AioRpcError)
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert _retry_after_s(error) > 0
+            assert retry_after_s(error) > 0
         assert echo.num_calls == 6
         echo.gate.set()
         await asyncio.gather(*calls)
