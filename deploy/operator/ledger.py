@@ -19,6 +19,7 @@ from accountant.results import Guarantee
 from accountant.service.ledger import Entry, Ledger, Spent
 from deploy.directory import read_deployment, store_url
 from runtime.database import DEFAULT_TIMEOUTS, open_database
+from runtime.schema import bring_up_to_date
 from runtime.service_directory import load_settings
 
 __all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
@@ -95,7 +96,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     The accountant must not be running. A round that stands there with another cost stops everything.
 
     Raises:
-        ValueError: the file is not a backup of this deployment, contradicts the ledger, or the accountant runs.
+        ValueError: the file is not a backup of this deployment, contradicts the ledger, the accountant runs, or a newer
+            croupier has written its store.
     """
     name, url = _url(directory)
     try:
@@ -110,6 +112,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     database = open_database(url, DEFAULT_TIMEOUTS)
     try:
         with database.begin() as connection:
+            bring_up_to_date(connection, sa.make_url(url).render_as_string())
             ledger = Ledger(connection)
             for one, digest, entries in rounds:
                 ledger.enter(one.round_id, digest, entries, one_record=one.one_record, merged=one.merged)

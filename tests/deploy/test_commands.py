@@ -20,7 +20,8 @@ def command(*path: str) -> Any:
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
+    operator = {"init", "keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "doctor", "ledger"}
+    operator |= {"canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -28,8 +29,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "limits",
         "verify",
         "console",
-        "demo",
         "gateway",
+        "demo",
         "bench",
         "train",
         "experiment",
@@ -38,8 +39,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "training")}
-    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity"} | benches
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "training")}
+    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity", "deployment-files"} | benches
 
 
 def test_a_shell_completes_commands() -> None:
