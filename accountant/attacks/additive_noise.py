@@ -25,8 +25,9 @@ from accountant.attacks.event_tests import (
     saddle_points,
 )
 from accountant.attacks.interval_probabilities import IntervalProbabilities
-from accountant.attacks.score_tests import MAX_SCORE_TIERS, score_test
-from accountant.numerics.binomial import Floats
+from accountant.attacks.merged_scales import Merging, merged_scales
+from accountant.attacks.score_tests import ScoreTest, scores_of_cells
+from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.poisson_binomial import poisson_binomial
 
 __all__ = ["AdditiveNoiseAttacks", "Cuts", "Scores"]
@@ -37,8 +38,10 @@ FINALISTS = 2
 """That many of the cuts that looked best are tested by default."""
 STARTS = 6
 """That many cuts of the coarse grid are refined."""
-FEW_TIERS = 8
-"""With more tiers scores are coarser, for the time that each takes."""
+FEW_SCALES, MAX_SCALES = 10_000, 20_000
+"""Of more distinct scales than the first number, scores are added up as if neighbours were alike (on the line, where
+what that changes is known), and one cut is enough; of more than the second number on a lattice they are not added up.
+"""
 REACH = 6.0
 """Cells reach so many of the victim's noise scales beyond [0, 1], half of them so many of the finest scale's."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
@@ -85,9 +88,8 @@ class AdditiveNoiseAttacks:
         rings = _RING_TAILS if self.dimension > 1 and self.scales.size else (None,)
         for ring in rings:
             yield from self._promising(1.0, ring)
-        if 0 < self.scales.size <= MAX_SCORE_TIERS:
-            finest = 30_000 if self.scales.size <= FEW_TIERS else 8_000
-            levels = int(np.clip(finest / math.sqrt(self.population.others), 6, 100))
+        if self.scales.size > 0 and self._scored is not None:
+            levels = int(np.clip(30_000 / math.sqrt(self.population.others), 6, 100))
             yield Scores(1.0, REACH * min(self.victim_scale, 30.0), 600, levels)
 
     def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
@@ -136,20 +138,49 @@ class AdditiveNoiseAttacks:
         inner = np.linspace(-near, 1 + near, data.cells // (1 if near == data.reach else 2) + 1).tolist()
         outer = np.linspace(-data.reach, 1 + data.reach, data.cells // 2 + 1).tolist()
         cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in [*inner, *outer]), math.inf])
-        low, high = cuts[:-1], cuts[1:]
-        first, second = (self.noise.between(np.array([self.victim_scale]), at, low, high)[0] for at in (0.0, 1.0))
-        others = self.noise.between(self.scales[:, None], data.others_at, low, high)[0]
-        witness, count, error = NO_WITNESS, self.population.others_count, self.noise.probability_error
-        aim = 0.0
+        first, second, others = self._laws(cuts, self._stand_ins[0], data.others_at)
+        witness, aim = NO_WITNESS, 0.0
         for _ in range(2):  # the best scores depend on the epsilon that they prove
-            test = score_test(first, second, others, count, data.levels, error, aim)
+            score = scores_of_cells(first, second, others, self._stand_ins[1], data.levels, aim)
+            test = None if score is None else self._score_test(cuts, score, data.others_at)
             witness = max(witness, NO_WITNESS if test is None else test.best(target), key=lambda one: one.score)
             aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 300.0)
             # The stronger test looks for a victim at the others' value: where they are at 1, Pr1 is the larger.
             aim = -aim if data.others_at > 0.5 else aim
         words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
-        where = f"likelihood ratio in {low.size} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
+        where = f"likelihood ratio in {cuts.size - 1} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
         return Witness(witness.score, f"{words} ({where}) {witness.event}")
+
+    def _laws(self, cuts: Floats, scales: Floats, at: float) -> tuple[Floats, Floats, Floats]:
+        """Of the cells between cuts: the victim's laws at both values, (C,), and those of these scales, (T, C)."""
+        own = np.array([self.victim_scale])
+        first, second = (self.noise.between(own, x, cuts[:-1], cuts[1:])[0] for x in (0.0, 1.0))
+        return first, second, self.noise.between(scales[:, None], at, cuts[:-1], cuts[1:])[0]
+
+    @cached_property
+    def _scored(self) -> tuple[Floats, Floats, Merging | None] | None:
+        """The scales whose laws are added up, how many users have each, and what is owed to merging; None for none."""
+        variation = self.noise.variation
+        if self.scales.size <= (MAX_SCALES if variation is None else FEW_SCALES):
+            return self.scales, self.population.others_count.astype(np.float64), None
+        return None if variation is None else merged_scales(self.scales, self.population.others_count, variation)
+
+    def _score_test(self, cuts: Floats, score: Ints, at: float) -> ScoreTest | None:
+        """The cells cover the line: laws are made to sum to 1, so that errors of their entries cancel in the sum."""
+        if self._scored is None:
+            return None
+        scales, count, merged = self._scored
+        new = np.flatnonzero(np.diff(score, prepend=-1))  # neighbouring cells of one score are one
+        error = 2 * self.noise.probability_error + cuts.size * UNIT
+
+        def added(law: Floats) -> Floats:
+            total = np.zeros((*law.shape[:-1], int(score.max()) + 1))
+            for cell, place in enumerate(score[new].tolist()):
+                total[..., place] += law[..., cell]
+            return np.asarray(total / total.sum(-1, keepdims=True))
+
+        first, second, others = self._laws(np.append(cuts[new], math.inf), scales, at)
+        return ScoreTest(added(first), added(second), added(others), count, error, merged)
 
     def _victim(self, at: float, low: Floats, high: Floats, ring: float | None) -> Probability:
         inside, outside = self._between(np.array([self.victim_scale]), at, low, high, ring)
@@ -208,7 +239,7 @@ class AdditiveNoiseAttacks:
             low, high, step = lows[chosen], highs[chosen], step / 3
         order = np.argsort(-self._promise(low, high, at, ring), kind="stable")
         found = dict.fromkeys(Cuts(float(low[one]), float(high[one]), at, ring) for one in order.tolist())
-        return [cuts for cuts in found if cuts.low < cuts.high][:FINALISTS]
+        return [cuts for cuts in found if cuts.low < cuts.high][: FINALISTS if self.scales.size <= FEW_SCALES else 1]
 
     def _places(self) -> Floats:
         """Where cuts may lie: inside [0, 1] and beyond, in units of the victim's and of the others' scales."""

@@ -29,6 +29,11 @@ class IntervalProbabilities(Protocol):
         """A bound on the relative error of the smaller of the two probabilities of `between`."""
         ...
 
+    @property
+    def variation(self) -> float | None:
+        """A bound on the 1-norm of d/dx of the density at scale e^x, |Im x| <= 1/2; None where none is known."""
+        ...
+
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Pr[low < at + noise < high] and its complement; arrays broadcast, low < high are cuts, -inf and inf too."""
         ...
@@ -68,6 +73,11 @@ class LaplaceIntervals(_Lattice):
         """A few ulp, and those of exponents up to 100."""
         return 5e-14
 
+    @property
+    def variation(self) -> float | None:
+        """1/cos(1/2) + 1/cos(1/2)^2, rounded up, on the line."""
+        return 2.44 if self.lattice is None else None
+
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """See `IntervalProbabilities.between`. Beyond a cut at distance x: e^(-x/scale)/(2 cosh(step/(2 scale)))."""
         half = 0.0 if self.lattice is None else 0.5 / self.lattice
@@ -91,6 +101,11 @@ class GaussianIntervals(_Lattice):
     def probability_error(self) -> float:
         """Calibration is good to 1e-12, erfc to a few ulp, and at most three digits cancel where they do."""
         return 1e-10
+
+    @property
+    def variation(self) -> float | None:
+        """1/cos(1)^(1/2) + 1/cos(1)^(3/2), rounded up, on the line."""
+        return 3.88 if self.lattice is None else None
 
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """See `IntervalProbabilities.between`: error functions, or a sum over the lattice points."""

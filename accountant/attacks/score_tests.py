@@ -4,13 +4,12 @@ With the others at one value, the likelihood ratio of a shuffled batch is close 
 (p0 - e^epsilon p1 + sum_t b_t r_t)/q, r_t the densities of the others' tiers and q their mean: how many users each tier
 has is known, and the b_t keep the score from being moved by what only tells the tiers apart. Reports are put into
 cells, cells get that score as an integer, and the law of the sum is computed by Fourier inversion of its tilted law, as
-in `poisson_binomial` but with every frequency.
+in `poisson_binomial` but for any scores.
 Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -18,43 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.attacks.event_tests import NO_WITNESS, Target, Witness
+from accountant.attacks.merged_scales import Merging
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.fourier import STAGE
+from accountant.numerics.poisson_binomial import SUM_ERROR
 from accountant.numerics.roots import root_between
 from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_SCORE_TIERS", "ScoreTest", "best_scores", "score_test"]
+__all__ = ["ScoreTest", "best_scores", "scores_of_cells"]
 
-MAX_SCORE_TIERS = 20_000
-"""Scores are added up for at most this many distinct laws among the others."""
 MAX_ROWS = 64
-"""Of more laws, neighbours are transformed together by their mean, and what that may change is added to the error."""
+"""Of more laws neighbours are taken together where scores are chosen."""
 MAX_LENGTH = 2**20
 """Longer windows are not computed."""
+MAX_WORK = 5e8
+"""Nor are sums of more terms: laws times scores times angles."""
+BLOCK = 2**19
+"""So many pairs of a law and an angle are computed at once."""
 _LOG_OUTSIDE = 50.0
 _LOG_UNHEARD = 60.0
 """Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""
 _GRID = 4096
 """Angles of a whole turn at which that is looked for."""
 _FLOOR = 1e-7
-
-Complexes = NDArray[np.complex128]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The mean of some tilted laws, how many users have them, and how far entries may be wrong (see `_at`).
-
-    apart: the sum over the users of the square of the distance (in 1-norm) of a law from the mean; turned_apart: with
-    every entry times its distance from the middle, which bounds that of the transforms per radian.
-    """
-
-    law: Floats
-    users: float
-    still: float
-    turning: float
-    apart: float
-    turned_apart: float
+_LOG_FLOOR = math.log(_FLOOR) + 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +48,8 @@ class ScoreTest:
     """S = V + X: scores 0..m of the victim and of the others, each with its law over the scores.
 
     first, second: float64 (m+1,), the victim's law at its two values; others: float64 (T, m+1), one law for each tier
-    of count float64 (T,) users. Every entry has a relative error of at most probability_error.
+    of count float64 (T,) users. Every entry has a relative error of at most probability_error. merged: what the sum
+    over the others owes to tiers that stand for others like them; None where every user has the law of its tier.
     """
 
     first: Floats
@@ -70,18 +57,27 @@ class ScoreTest:
     others: Floats
     count: Floats
     probability_error: float
+    merged: Merging | None = None
 
     def reflected(self) -> ScoreTest:
         """The scores counted from the other end, the victim's values exchanged."""
-        return ScoreTest(self.second[::-1], self.first[::-1], self.others[:, ::-1], self.count, self.probability_error)
+        first, second, others = self.second[::-1], self.first[::-1], self.others[:, ::-1]
+        return ScoreTest(first, second, others, self.count, self.probability_error, self.merged)
 
     def best(self, target: Target) -> Witness:
         """The better of many and few: events {S > t}, at a tilt that is moved twice to where the best event lies."""
         many, few = self._best(target), self.reflected()._best(target)
-        top = (self.first.size - 1) * (int(self.count.sum()) + 1)
         if many[0] >= few[0]:
             return Witness(many[0], f"> {many[1]}")
-        return Witness(few[0], f"< {top - few[1]}")
+        return Witness(few[0], f"< {self._top * (self._users + 1) - few[1]}")
+
+    @property
+    def _top(self) -> int:
+        return self.first.size - 1
+
+    @property
+    def _users(self) -> int:
+        return round(float(self.count.sum()))
 
     def _best(self, target: Target) -> tuple[float, int]:
         scores = np.arange(self.first.size, dtype=np.float64)
@@ -104,99 +100,114 @@ class ScoreTest:
     def _tilt(self, centre: float, width: float) -> float:
         """A tilt > 0 whose mean is about `centre`, where there is one; any tilt is sound."""
         scores = np.arange(self.first.size, dtype=np.float64)
-        high = min(20.0 / width + 1.0, 300.0 / float(scores[-1]))
+        high = min(20.0 / width + 1.0, 300.0 / self._top)
 
         def excess(tilt: float) -> float:
-            weight = self.others * np.exp(tilt * (scores - scores[-1]))
-            return float(self.count @ (weight @ scores / weight.sum(1))) - centre
+            grown = np.exp(tilt * (scores - self._top))
+            return float(self.count @ ((self.others @ (grown * scores)) / (self.others @ grown))) - centre
 
         return root_between(excess, min(0.01 / width, high / 2), high)
 
     def _at(self, tilt: float, target: Target) -> tuple[float, int]:
         """The best score of {S > t} over the window of the tilted law, and its t."""
         steps = np.arange(self.first.size, dtype=np.float64)
-        top = steps.size - 1
         centre = np.round(self.others @ steps)
-        weight = self.others * np.exp(tilt * (steps - centre[:, None]))
+        distance = steps - centre[:, None]
+        weight = self.others * np.exp(tilt * distance)
         whole = weight.sum(1)
         tilted = weight / whole[:, None]
-        log_scale = float((np.log(whole) + tilt * centre) @ self.count)
+        log_scale = float(((np.log(whole) + tilt * centre) * self.count).sum())
         mean = tilted @ steps
         variance = float(self.count @ (tilted @ steps**2 - mean**2))
         middle = float(self.count @ mean)
-        reach = bernstein_radius(variance, _LOG_OUTSIDE, top)
-        most = top * int(self.count.sum())
-        low, high = max(0, math.floor(middle - reach)), min(most, math.ceil(middle + reach))
-        if high - low + 1 > MAX_LENGTH:
+        reach = bernstein_radius(variance, _LOG_OUTSIDE, self._top)
+        low, high = max(0, math.floor(middle - reach)), min(self._top * self._users, math.ceil(middle + reach))
+        # At the tilt of Bernstein's inequality the merged law is known as well: e lets it have e^(1 - _LOG_OUTSIDE).
+        further = tilt + reach / (variance + self._top * reach / 3)
+        if high - low + 1 > MAX_LENGTH or not self._log_error(further, np.zeros(1))[0] <= 1:
             return NO_WITNESS.score, 0
         # How far a relative change of every entry moves a transform: A without frequency, B per radian.
-        distance = np.abs(steps - centre[:, None])
-        still = (self.others * np.abs(np.expm1(tilt * (steps - centre[:, None])))).sum(1) / whole
-        turning = (tilted * distance).sum(1)
-        mass, error = self._masses(self._rows(tilted, still, turning), low, high)
+        still = (self.others * np.abs(np.expm1(tilt * distance))).sum(1) / whole
+        turning = (tilted * np.abs(distance)).sum(1)
+        found = self._masses(tilt, tilted, still, turning, low, high)
+        if found is None:
+            return NO_WITNESS.score, 0
         place = np.arange(low, high + 1, dtype=np.int64)
-        rounding = 8 * UNIT * (float(self.count @ (np.abs(np.log(whole)) + tilt * (centre + top))) + 1)
+        sizes = (np.abs(np.log(whole)) + tilt * (centre + self._top)) * self.count
+        rounding = SUM_ERROR * (float(sizes.sum()) + 1)
         scale = np.exp(np.minimum(log_scale - tilt * place, 600.0))
-        return self._threshold(place, mass, error, scale, rounding, target)
+        return self._threshold(place, *found, scale, rounding, target)
 
-    def _rows(self, tilted: Floats, still: Floats, turning: Floats) -> list[_Row]:
-        """The tilted laws, each by itself if they are few, else the means of neighbours."""
-        steps = np.arange(tilted.shape[1], dtype=np.float64)
-        edges = np.unique(np.linspace(0, len(tilted), min(len(tilted), MAX_ROWS) + 1).astype(np.int64))
-        rows = []
-        for start, stop in itertools.pairwise(edges.tolist()):
-            part, users = tilted[start:stop], self.count[start:stop]
-            mean = users @ part / users.sum()
-            apart = np.abs(part - mean)
-            whole, turned = apart.sum(1), apart @ np.abs(steps - np.round(mean @ steps))
-            rows.append(
-                _Row(
-                    mean,
-                    float(users.sum()),
-                    float(still[start:stop].max()),
-                    float(turning[start:stop].max()),
-                    float(users @ whole**2) if len(part) > 1 else 0.0,
-                    float(users @ turned**2) if len(part) > 1 else 0.0,
-                )
-            )
-        return rows
+    def _log_error(self, tilt: float, angles: Floats) -> Floats:
+        """See `Merging.log_error`."""
+        if self.merged is None:
+            return np.zeros(angles.shape)
+        return self.merged.log_error(tilt * self._top, angles * self._top)
 
-    def _masses(self, rows: list[_Row], low: int, high: int) -> tuple[Floats, float]:
+    def _masses(
+        self, tilt: float, tilted: Floats, still: Floats, turning: Floats, low: int, high: int
+    ) -> tuple[Floats, float] | None:
         """The tilted law on low..high, and a bound on its absolute error, that of the scale's probabilities included.
 
         A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
-        (docs/accounting.md, section 3.1); the rows have norm 1 up to the error of their own entries. Of a mean phi of
-        transforms phi + d_i, whose d_i add up to 0: |sum of ln(1 + d_i/phi)| is at most the sum of |d_i/phi|^2 where
-        all of these are below 1/2 (then |phi + d_i| > |phi|/2, hence the 2); else |prod (phi + d_i) - phi^n| is at most
-        g^n (e^(sum of |d_i|/g) - 1) for every g >= |phi|.
+        (docs/accounting.md, section 3.1). None where it would take long.
         """
         from scipy.fft import irfft, next_fast_len
 
         length = int(next_fast_len(max(high - low + 1, self.first.size), real=True))
-        heard = min(math.ceil(_last_angle(rows) / (2 * math.pi) * length), length // 2) + 1
+        unlike = 0.0 if self.merged is None else self.merged.unlike(tilt * self._top)
+        last = _last_angle(tilted, self.count, unlike)
+        heard = min(math.ceil(last / (2 * math.pi) * length), length // 2) + 1
+        if float(heard) * tilted.size > MAX_WORK:
+            return None
         angles = np.arange(heard, dtype=np.float64) * (2 * math.pi / length)
-        log_phi = np.zeros(angles.size, dtype=np.complex128)
-        majorant, relative = np.zeros(angles.size), np.zeros(angles.size)
-        shift = 0
-        for row in rows:
-            users = row.users
-            log_factor, size, inexact, centre = _transform(row.law, angles, length)
-            shift += round(users) * centre
-            guarded = np.maximum(size, _FLOOR)
-            log_phi += users * log_factor
-            majorant += users * np.log(guarded)
-            wrong = inexact + 2 * self.probability_error * (row.still + row.turning * np.minimum(angles, 2.0))
-            relative += users * wrong / guarded * (2 if row.apart > 0 else 1)
-            apart = np.minimum(row.apart, row.turned_apart * angles**2) / guarded**2
-            relative += np.where((apart < 0.25) & (size >= _FLOOR), apart, np.sqrt(users * apart))
-        relative += 8 * UNIT * np.abs(log_phi)
-        phi = np.exp(log_phi)
-        # Both transforms are at most 1 in size, up to their own rounding.
-        wrong_phi = np.minimum(np.exp(majorant) * np.expm1(np.minimum(relative, 700.0)), 2.1)
+        centre = np.round(tilted @ np.arange(self.first.size))
+        phi, wrong = self._transforms(tilted, centre, still, turning, angles, self._log_error(tilt, angles))
+        shift = math.fsum((self.count * centre).tolist())
+        phi *= np.exp(-1j * angles * (shift - round(shift)))
         total = 2 * float(np.abs(phi).sum())
-        error = (2 * float(wrong_phi.sum()) + STAGE * math.log2(length + 1) * total) / length + 1e-20
+        wrong += 8 * UNIT * angles * (abs(shift) + 1) * np.abs(phi)
+        error = (2 * float(wrong.sum()) + STAGE * math.log2(length + 1) * total) / length + 1e-20
         mass: Floats = irfft(phi, n=length)
-        return np.asarray(mass[(np.arange(low, high + 1) - shift) % length]), error
+        return np.asarray(mass[(np.arange(low, high + 1) - round(shift)) % length]), error
+
+    def _transforms(
+        self, tilted: Floats, centre: Floats, still: Floats, turning: Floats, angles: Floats, log_error: Floats
+    ) -> tuple[NDArray[np.complex128], Floats]:
+        """E e^(-i angle (X - sum of the centres)), (J,), and bounds on its error.
+
+        phi - 1 is summed as it is: its error falls with the angle. A product of many numbers of size <= g_t, each
+        wrong by d_t, is wrong by at most prod g_t (e^(sum of d_t/g_t) - 1).
+        """
+        steps = np.arange(self.first.size, dtype=np.float64)
+        order = np.argsort(centre, kind="stable")
+        starts = np.flatnonzero(np.diff(centre[order], prepend=-1.0))
+        known = UNIT * (32 + 2 * steps.size) + 2 * self.probability_error
+        at_rest, per_radian = self.count * 2 * self.probability_error * still, self.count * known * (turning + 1)
+        phi, wrong = np.empty(angles.size, dtype=np.complex128), np.empty(angles.size)
+        width = max(1, BLOCK // len(tilted))
+        for begin in range(0, angles.size, width):
+            part = slice(begin, begin + width)
+            real, imaginary = np.empty((2, len(tilted), angles[part].size))
+            for members in np.split(order, starts[1:]):
+                turn = np.outer(steps - centre[members[0]], angles[part])
+                real[members] = -2 * (tilted[members] @ np.sin(turn / 2) ** 2)
+                imaginary[members] = -(tilted[members] @ np.sin(turn))
+            change, phase = 2 * real + real * real + imaginary * imaginary, np.arctan2(imaginary, 1 + real)
+            log_size = 0.5 * np.log1p(np.maximum(change, -0.5))
+            small = change < -0.5
+            if small.any():
+                log_size[small] = np.log(np.maximum(np.hypot(1 + real[small], imaginary[small]), _FLOOR))
+            log_phi = self.count @ log_size + 1j * (self.count @ phase)
+            guarded = np.exp(-log_size)
+            relative = at_rest @ guarded + (per_radian @ guarded) * np.minimum(angles[part], 2.0) + log_error[part]
+            relative += (len(tilted) + 16) * UNIT * (self.count @ (np.abs(log_size) + np.abs(phase)))
+            relative += 2 * (self.count @ (log_size <= _LOG_FLOOR))
+            phi[part] = np.exp(log_phi)
+            # Both transforms are at most 1 in size, up to their own rounding.
+            grown = np.exp(np.minimum(log_phi.real + 1.01 * relative, 1.0))
+            wrong[part] = np.minimum(grown * -np.expm1(-1.01 * relative), 2.1)
+        return phi, wrong
 
     def _threshold(
         self, place: Ints, mass: Floats, error: float, scale: Floats, rounding: float, target: Target
@@ -219,98 +230,64 @@ class ScoreTest:
         return np.asarray(np.convolve(tail, law, mode="valid"), dtype=np.float64)
 
 
-def _transform(law: Floats, angles: Floats, length: int) -> tuple[Complexes, Floats, Floats, int]:
-    """Ln phi and |phi| at each angle for the law of K - centre, a bound on the error of phi, and the centre.
+def _last_angle(laws: Floats, count: Floats, unlike: float) -> float:
+    """An angle in (0, pi] beyond which the users' transforms multiply to e^-_LOG_UNHEARD at most; pi if none is found.
 
-    Of few angles phi - 1 is summed as it is: then its error falls with the angle.
+    With D the difference of two scores of one user, drawn at random, and s, f its second and fourth moment, the users'
+    mean of |phi|^2 is E cos(w D) <= 1 - w^2 s/2 + w^4 f/24, at most 1 - w^2 s/4 as long as w^2 <= 6 s/f; n/2 times its
+    logarithm bounds that of the product. Beyond, a grid tells, as it moves by no more than E|D| per radian.
+
+    unlike: how far the users' mean may be above that of these laws; see `Merging`.
     """
-    steps = np.arange(law.size, dtype=np.float64)
-    if angles.size * law.size > 4 * length:
-        factor = np.fft.rfft(law, n=length)[: angles.size]
-        size = np.abs(factor)
-        error = np.full(angles.size, STAGE * math.log2(length + 1) + 8 * UNIT * law.size**0.5)
-        return np.log(np.where(size > 1e-300, factor, 1e-300)), size, error, 0
-    centre = round(float(law @ steps))
-    turn = np.outer(angles, steps - centre)
-    real, imaginary = -2 * (np.sin(turn / 2) ** 2 @ law), -np.sin(turn) @ law
-    size = np.hypot(1 + real, imaginary)
-    log_size = 0.5 * np.log1p(np.maximum(2 * real + real * real + imaginary * imaginary, -1 + 1e-15))
-    error = UNIT * (32 + 2 * law.size) * np.minimum(angles * float(np.abs(steps - centre) @ law), 2.0)
-    return log_size + 1j * np.arctan2(imaginary, 1 + real), size, error, centre
-
-
-def _last_angle(rows: list[_Row]) -> float:
-    """An angle in (0, pi] beyond which |phi| <= e^-_LOG_UNHEARD; pi where none is found.
-
-    With D the difference of two scores of a law and 2 v, f its second and fourth moment, |phi|^2 = E cos(w D) is at
-    most 1 - w^2 v + w^4 f/24, at most 1 - w^2 v/2 as long as w^2 <= 12 v/f for all rows. Beyond, a grid tells, as |phi|
-    moves by no more than the mean distance from the middle per radian.
-    """
-    rows = [row for row in rows if row.apart == 0]  # what is known of a mean need not hold for each law
-    if not rows:
+    users = float(count.sum())
+    if not (users > 0 and users * unlike <= 1):
         return math.pi
-    users = np.array([row.users for row in rows])
-    laws = np.array([row.law for row in rows])
-    steps = np.arange(laws.shape[1], dtype=np.float64)
-    from_mean = steps - (laws @ steps)[:, None]
-    second, fourth = (laws * from_mean**2).sum(1), (laws * from_mean**4).sum(1)
-    if not (second > 0).all():
+    pairs = (laws * (count / users)[:, None]).T @ laws
+    size = laws.shape[1]
+    law = np.array([np.trace(pairs, step) * (2 if step else 1) for step in range(size)])
+    steps = np.arange(size, dtype=np.float64)
+    first, second, fourth = float(law @ steps), float(law @ steps**2), float(law @ steps**4)
+    if not second > 0:
         return math.pi
-    wide = np.sqrt(12 * second / (2 * fourth + 6 * second**2)) * (1 - 1e-9)
-    if not (wide > 2 * math.pi / _GRID).all():
+    wide = math.sqrt(6 * second / fourth) * (1 - 1e-9)
+    if not wide > 2 * math.pi / _GRID:
         return math.pi
-    most = np.abs(np.fft.rfft(laws, n=_GRID, axis=1)) + (laws * np.abs(from_mean)).sum(1)[:, None] * math.pi / _GRID
-    beyond = 2 * math.pi / _GRID * np.arange(most.shape[1]) >= wide.min() - 2 * math.pi / _GRID
-    far = most[:, beyond].max(1) + 1e-9
-    if float(users @ np.log(np.minimum(far, 1.0))) > -_LOG_UNHEARD:
+    mean = np.fft.rfft(law, n=_GRID).real + first * math.pi / _GRID
+    beyond = 2 * math.pi / _GRID * np.arange(mean.size) >= wide - 2 * math.pi / _GRID
+    far = float(mean[beyond].max()) + unlike + 1e-9
+    if users / 2 * math.log(min(max(far, 1e-300), 1.0)) > -_LOG_UNHEARD - 1:
         return math.pi
-    angle = math.sqrt(4 * _LOG_UNHEARD / float(users @ second)) * (1 + 1e-9)
-    return angle if angle < float(wide.min()) else math.pi
+    angle = math.sqrt(8 * (_LOG_UNHEARD + 2) / (users * second)) * (1 + 1e-9)
+    return angle if angle < wide else math.pi
 
 
-def score_test(
-    first: Floats,
-    second: Floats,
-    others: Floats,
-    count: NDArray[np.int64],
-    levels: int,
-    probability_error: float,
-    epsilon: float = 0.0,
-) -> ScoreTest | None:
+def scores_of_cells(
+    first: Floats, second: Floats, others: Floats, count: Floats, levels: int, epsilon: float = 0.0
+) -> Ints | None:
     """Cells to scores 0..levels, linearly: (first - e^epsilon second)/(the others' mean), less what tells tiers apart.
-
-    The cells cover the line: every law is made to sum to 1, so that the errors of its entries cancel in the sum, and
-    a tilt of 0 has none.
 
     Args:
         first: float64 (C,), the victim's probabilities of the cells at one of its values.
         second: the same at the other value.
         others: float64 (T, C), those of the other users' tiers.
-        count: int64 (T,), the users of each tier.
-        levels: the largest score.
-        probability_error: a bound on the relative error of every probability.
+        count: float64 (T,), the users of each tier.
+        levels: the largest score, as long as scores have no common factor.
         epsilon: about what the test is to prove; any is sound.
 
     Returns:
-        The test, or None where the score does not vary.
+        int64 (C,), or None where the score does not vary.
     """
-    weight = count.astype(np.float64)
-    mean = weight @ others / max(float(weight.sum()), 1.0)
+    mean = count @ others / max(float(count.sum()), 1.0)
     used = (first + second > 0) & (mean > 0)
     if not used.any():
         return None
-    ratio = best_scores(first - math.exp(epsilon) * second, others, weight, mean, used)
+    ratio = best_scores(first - math.exp(epsilon) * second, others, count, mean, used)
     low, high = float(ratio[used].min()), float(ratio[used].max())
     if not high > low:
         return None
     score = np.clip(np.round((ratio - low) / (high - low) * levels), 0, levels).astype(np.int64)
-
-    def grouped(law: Floats) -> Floats:
-        total: Floats = np.bincount(score, weights=law, minlength=levels + 1).astype(np.float64)
-        return np.asarray(total / total.sum())
-
-    rows = np.array([grouped(row) for row in others], dtype=np.float64).reshape(len(others), levels + 1)
-    return ScoreTest(grouped(first), grouped(second), rows, weight, 2 * probability_error + first.size * UNIT)
+    score //= max(int(np.gcd.reduce(score)), 1)
+    return np.asarray(score)
 
 
 def best_scores(difference: Floats, others: Floats, weight: Floats, mean: Floats, used: NDArray[np.bool_]) -> Floats:

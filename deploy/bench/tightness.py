@@ -8,16 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from accountant.results import round_down, round_up
 
 __all__ = ["TightnessRow", "tightness_page", "tightness_rows"]
 
 Tiers = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Even:
+    """So many users, each with a budget of its own, spread evenly from the lowest to the highest."""
+
+    low: float
+    high: float
+    users: int
+
+    def __str__(self) -> str:
+        """For the table."""
+        return f"{self.users:,} different ones, evenly on [{self.low:g}, {self.high:g}]"
+
+
 _A1, _A2, _B, _C = ((0.5, 1000),), ((0.5, 10_000),), ((1.0, 10_000),), ((4.0, 100_000),)
 _SURVEY = ((0.1, 5400), (0.5, 3700), (1.0, 900))
 _FOUR = ((0.5, 2500), (1.0, 2500), (1.5, 2500), (2.0, 2500))
 
-CASES: tuple[tuple[str, dict[str, int], Tiers, float], ...] = (
+CASES: tuple[tuple[str, dict[str, int], Tiers | Even, float], ...] = (
     *(("rr", {}, tiers, delta) for tiers, delta in ((_A1, 1e-4), (_A2, 1e-4), (_B, 1e-6), (_C, 1e-6))),
     ("rr", {}, ((4.0, 1000),), 1e-6),
     ("rr", {}, ((0.5, 9000), (2.0, 1000)), 1e-6),
@@ -35,6 +52,8 @@ CASES: tuple[tuple[str, dict[str, int], Tiers, float], ...] = (
     ("laplace", {}, _FOUR, 1e-6),
     ("laplace", {}, ((0.1, 9000), (3.0, 1000)), 1e-6),
     ("laplace", {}, ((0.01, 999), (8.0, 1)), 1e-6),
+    ("laplace", {}, Even(0.1, 1.0, 10_000), 1e-6),
+    ("laplace", {}, Even(0.05, 2.0, 1_000_000), 1e-6),
 )
 
 
@@ -61,11 +80,16 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
     from accountant import Budgets, certify, lower_bound, randomizer_from_name
 
     for name, parameters, tiers, delta in CASES[:cases]:
-        randomizer, budgets = randomizer_from_name(name, **parameters), Budgets.from_tiers(tiers)
+        randomizer = randomizer_from_name(name, **parameters)
+        if isinstance(tiers, Even):
+            budgets = Budgets.from_epsilons(np.linspace(tiers.low, tiers.high, tiers.users))
+            text = str(tiers)
+        else:
+            budgets = Budgets.from_tiers(tiers)
+            text = ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers)
         certificate = certify(budgets, randomizer, delta=delta, attack=False, thorough=True)
         found = lower_bound(budgets, randomizer, delta=delta, seconds=seconds)
         ratio = certificate.epsilon / found.epsilon if found.epsilon > 0 else None
-        text = ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers)
         yield TightnessRow(randomizer.name, text, delta, certificate.epsilon, found.epsilon, ratio, certificate.method)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import Hops, Json, note, plain_errors, show
+from deploy.cli.console import Hops, Json, note, plain_errors, progress_bar, show
 from deploy.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -151,7 +151,14 @@ def train(
             seed=seed,
             device=device,
         )
-        result = run_training(config, progress=_note_epoch, note=note).document()
+        with progress_bar(transient=True) as move:
+            outcome = run_training(
+                config,
+                progress=_note_epoch,
+                within=lambda done, clients: move(done, clients, f"{done} of {clients} clients"),
+                note=note,
+            )
+        result = outcome.document()
         below = [result["stopped"], training_assumptions(result), f"{out / 'training.png'}, {out / 'model.pt'}"]
         show(as_json, result, training_table(result), *(line for line in below if line))
 

@@ -19,14 +19,14 @@ _EXTRA_OF = {
 }
 
 
-def missing_library(error: ImportError, extra: str = "demo") -> str:
+def missing_library(error: ImportError, extra: str = "") -> str:
     """Returns the sentence about a library that could not be imported, and how to install it.
 
     Args:
         error: of the import.
-        extra: what to install for a library that several extras need.
+        extra: what the caller needs; the smallest that the library comes with if not given.
     """
     name = (error.name or "").partition(".")[0]
     if not name:  # a library is there and cannot be loaded, such as psycopg without libpq
         return str(error)
-    return f"{name} is not installed; it comes with 'croupier[{_EXTRA_OF.get(name, extra)}]'"
+    return f"{name} is not installed; it comes with 'croupier[{extra or _EXTRA_OF.get(name, 'demo')}]'"

@@ -7,6 +7,7 @@ outlive their round.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accountant.results import Guarantee
 from accountant.service.ledger import Entry, Ledger, Spent
 from deploy.directory import read_deployment, store_url
 from runtime.database import DEFAULT_TIMEOUTS, open_database
 from runtime.schema import bring_up_to_date
 from runtime.service_directory import load_settings
 
-__all__ = ["backup_ledger", "restore_ledger", "spent"]
+__all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
 
 
 class _Round(BaseModel):
@@ -129,6 +131,12 @@ def _values(entry: Entry) -> dict[str, Any]:
 def _entry(values: dict[str, Any]) -> Entry:
     profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
     return Entry(**(values | {"profile": profile}))
+
+
+def spent_in(directory: Path, round_ids: Collection[str], delta: float) -> Guarantee | None:
+    """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
+    with _read(_url(directory)[1]) as connection:
+        return Ledger(connection).spent_in(round_ids, delta)
 
 
 def spent(directory: Path, delta: float) -> tuple[Spent, ...]:

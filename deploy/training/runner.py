@@ -43,6 +43,7 @@ def run_training(
     config: TrainingConfig,
     *,
     progress: Callable[[TrainingOutcome], None] = lambda outcome: None,
+    within: Callable[[int, int], None] = lambda done, clients: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> TrainingOutcome:
     """Trains, and leaves model, history and plot in `config.out`.
@@ -53,6 +54,7 @@ def run_training(
     Args:
         config: what to do.
         progress: called after every epoch with the outcome so far, first with the epochs of the checkpoint.
+        within: in a deployment, called with how many clients have answered in this epoch, and how many there are.
         note: called with a sentence about what is done next, or what went wrong and did not stop the training.
 
     Raises:
@@ -60,7 +62,7 @@ def run_training(
         Refusal: a service refused a round.
         RuntimeError: the deployment on loopback did not start.
     """
-    training = _Training(config, progress, note)
+    training = _Training(config, progress, within, note)
     parameters = training.simulate() if config.simulate else training.deploy()
     if config.private and (config.simulate if config.baseline is None else config.baseline):
         training.outcome.noise_free = training.noise_free()
@@ -72,9 +74,14 @@ class _Training:
     """One training under way: what both modes need, and the epochs of each."""
 
     def __init__(
-        self, config: TrainingConfig, progress: Callable[[TrainingOutcome], None], note: Callable[[str], None]
+        self,
+        config: TrainingConfig,
+        progress: Callable[[TrainingOutcome], None],
+        within: Callable[[int, int], None],
+        note: Callable[[str], None],
     ) -> None:
-        self._config, self._progress, self._note = config, progress, note
+        self._config, self._progress, self._within, self._note = config, progress, within, note
+        self._answered = 0
         device = _device(config.device)
         raw = load_dataset(config.dataset, config.data)
         self._dataset = with_features(raw, config.features)
@@ -167,6 +174,11 @@ class _Training:
     def _add(self, record: EpochRecord, spent: Spending | None) -> None:
         self.outcome.add(record, spent)
         self._progress(self.outcome)
+        self._answered = 0
+
+    def _more_answered(self, more: int) -> None:
+        self._answered += more
+        self._within(self._answered, self._count)
 
     def simulate(self) -> torch.Tensor:
         """Trains without a network, and returns the parameters."""
@@ -255,6 +267,7 @@ class _Training:
             pool=pool,
             setting=self.outcome.setting,
             batch_size=config.batch_size,
+            answered=self._more_answered,
         )
 
     async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> torch.Tensor:
