@@ -270,7 +270,7 @@ def summed(score: NDArray[np.int64], law: Floats, levels: int) -> Floats:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(6)
+@drawn(4)
 def test_no_data_set_is_worse(seed: int) -> None:
     """Some hundred users; the best test for a sum, of these data, is a post-processing of the shuffled reports."""
     rng = np.random.default_rng(seed)
