@@ -113,10 +113,12 @@ class ScoreTest:
         steps = np.arange(self.first.size, dtype=np.float64)
         centre = np.round(self.others @ steps)
         distance = steps - centre[:, None]
-        weight = self.others * np.exp(tilt * distance)
-        whole = weight.sum(1)
+        weight, grown = self.others * np.exp(tilt * distance), self.others * np.expm1(tilt * distance)
+        whole, change = weight.sum(1), grown.sum(1)
         tilted = weight / whole[:, None]
-        log_scale = float(((np.log(whole) + tilt * centre) * self.count).sum())
+        # Near 1 from the change: entries sum to 1 only up to rounding, which would count once for every user.
+        log_whole = np.where(np.abs(change) < 0.5, np.log1p(np.maximum(change, -0.5)), np.log(whole))
+        log_scale = float(((log_whole + tilt * centre) * self.count).sum())
         mean = tilted @ steps
         variance = float(self.count @ (tilted @ steps**2 - mean**2))
         middle = float(self.count @ mean)
@@ -127,13 +129,13 @@ class ScoreTest:
         if high - low + 1 > MAX_LENGTH or not self._log_error(further, np.zeros(1))[0] <= 1:
             return NO_WITNESS.score, 0
         # How far a relative change of every entry moves a transform: A without frequency, B per radian.
-        still = (self.others * np.abs(np.expm1(tilt * distance))).sum(1) / whole
+        still = np.abs(grown).sum(1) / whole
         turning = (tilted * np.abs(distance)).sum(1)
         found = self._masses(tilt, tilted, still, turning, low, high)
         if found is None:
             return NO_WITNESS.score, 0
         place = np.arange(low, high + 1, dtype=np.int64)
-        sizes = (np.abs(np.log(whole)) + tilt * (centre + self._top)) * self.count
+        sizes = (np.abs(log_whole) + still + tilt * (centre + self._top)) * self.count
         rounding = SUM_ERROR * (float(sizes.sum()) + 1)
         scale = np.exp(np.minimum(log_scale - tilt * place, 600.0))
         return self._threshold(place, *found, scale, rounding, target)
@@ -204,9 +206,9 @@ class ScoreTest:
             relative += (len(tilted) + 16) * UNIT * (self.count @ (np.abs(log_size) + np.abs(phase)))
             relative += 2 * (self.count @ (log_size <= _LOG_FLOOR))
             phi[part] = np.exp(log_phi)
-            # Both transforms are at most 1 in size, up to their own rounding.
-            grown = np.exp(np.minimum(log_phi.real + 1.01 * relative, 1.0))
-            wrong[part] = np.minimum(grown * -np.expm1(-1.01 * relative), 2.1)
+            # phi is at most 1 in size; the truth too, or e with `log_error` (see `_at`). 1 + e < 3.8 < e^2 - 1.
+            grown = np.exp(np.minimum(log_phi.real + 1.01 * relative, 2.0))
+            wrong[part] = np.minimum(grown * -np.expm1(-1.01 * relative), 3.8)
         return phi, wrong
 
     def _threshold(

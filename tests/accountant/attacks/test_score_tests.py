@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from accountant.attacks import score_tests
 from accountant.attacks.event_tests import Target
 from accountant.attacks.lower_bound import lower_bound
 from accountant.attacks.score_tests import ScoreTest
+from accountant.numerics.binomial import binomial_pmf
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,6 +34,44 @@ def test_scores_add_up(epsilon: float) -> None:
     exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
     found = game.best(Target(epsilon=epsilon)).score
     assert exact - 1e-10 < found <= exact
+
+
+class _Bounds(Target):
+    """Keeps the bounds on Pr0 and Pr1 that it is asked about."""
+
+    seen: ClassVar[list[tuple[Floats, Floats]]] = []
+
+    def score(self, first: Floats, second: Floats) -> Floats:
+        self.seen.append((first, second))
+        return super().score(first, second)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.11, 0.3, 0.47, 0.83])
+def test_rounding_that_counts_once_for_every_user(share: float) -> None:
+    """Bits of 10^8 users against binomial masses: a law whose entries add up to 1 but for an ulp is one of sum 1."""
+    users, first, second = 10**8, np.array([0.4, 0.6]), np.array([0.6, 0.4])
+    game = ScoreTest(first, second, np.array([[1 - share, share]]), np.array([float(users)]), 1e-15)
+    width = math.sqrt(users * share * (1 - share))
+    for height in (0.5, 1.4, 2.5, 4.0):
+        tilt, target = height / width, _Bounds(delta=1e-9)
+        _, best = game._at(tilt, target)
+        bounds = target.seen[-1]
+        t = round(users * share * math.exp(tilt) / (1 + share * math.expm1(tilt)))  # the mean of the tilted law
+        place = t - best + int(np.argmax(Target(delta=1e-9).score(*bounds)))
+        tail = binomial_pmf(np.arange(t, t + int(12 * width)), users, share)[::-1].cumsum()[::-1]
+        exact = [float(law[0] * tail[1] + law[1] * tail[0]) for law in (first, second)]
+        assert exact[0] * (1 - 1e-8) < bounds[0][place] < exact[0]
+        assert exact[1] < bounds[1][place] < exact[1] * (1 + 1e-8)
+
+
+def test_errors_of_transforms_are_not_cut_off_too_early() -> None:
+    """What is at most 1 may stand for what is at most e; below that the bound is the one of a relative error."""
+    game = ScoreTest(np.array([0.4, 0.6]), np.array([0.6, 0.4]), np.array([[0.5, 0.5]]), np.array([9.0]), 1e-15)
+    log_error = np.array([1e-3, 0.9, 1.05, 1.2, 1.3, 2.0, math.inf])
+    nothing = np.zeros(1)
+    phi, wrong = game._transforms(game.others, nothing, nothing, nothing, np.zeros(log_error.size), log_error)
+    assert phi == pytest.approx(1.0)
+    assert (wrong >= np.minimum(np.expm1(log_error), 1 + math.e)).all()
 
 
 @pytest.mark.parametrize("alike", [False, True])
