@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+from typer.testing import CliRunner
 
 import croupier as library
 from deploy.cli import app
@@ -45,3 +47,23 @@ def test_the_names_of_commands_are_an_interface() -> None:
 def test_the_version_is_printed_and_nothing_else() -> None:
     assert croupier("--version") == (f"{library.__version__}\n", "")
     assert croupier("--version", "no-such-command").stdout == f"{library.__version__}\n"
+
+
+def commands(group: Any) -> Iterator[Any]:
+    yield group
+    for one in getattr(group, "commands", {}).values():
+        yield from commands(one)
+
+
+def test_no_help_text_is_taken_for_markup() -> None:
+    """Reproduction: "rows outside [low, high]" was shown as "rows outside "."""
+    for one in commands(command()):
+        for text in (one.help, *(getattr(parameter, "help", None) for parameter in one.params)):
+            assert "[" not in (text or ""), f"{one.name}: {text}"
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    for typed, found in (("cert", "certify"), ("certify --thor", "--thorough")):
+        words = f"croupier {typed}"
+        asked = {"_CROUPIER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        assert CliRunner().invoke(app, env=asked, prog_name="croupier").stdout.split() == [found]
