@@ -203,7 +203,7 @@ def read_budgets_csv(path: str | Path) -> Budgets:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
     if not header:
-        raise ValueError(f"{path} begins with an empty line; it must name the columns, one of them 'epsilon'")
+        raise ValueError(f"{path}: line 1 is empty; it must name the columns, one of them 'epsilon'")
     if "epsilon" not in header:
         raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
     columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]

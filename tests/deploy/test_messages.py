@@ -64,7 +64,7 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     budgets.write_bytes(b"\xff\xfe\xe7")
     assert f"{budgets} cannot be read; it must be a CSV file in UTF-8" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"")
-    assert f"{budgets} begins with an empty line" in refused("certify", budgets, "--delta", "1e-6")
+    assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"epsilon\n1\n")
     assert "neither delta nor epsilon is given; give exactly one" in refused("certify", budgets)
 
