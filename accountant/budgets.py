@@ -197,11 +197,16 @@ def read_budgets_csv(path: str | Path) -> Budgets:
     Raises:
         ValueError: a bad value, named with its line and the range.
     """
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        header = [name.strip() for name in next(csv.reader(file), [])]
-        if "epsilon" not in header:
-            raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
-        columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            header = [name.strip() for name in next(csv.reader(file), [])]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+    if not header:
+        raise ValueError(f"{path}: line 1 is empty; it must name the columns, one of them 'epsilon'")
+    if "epsilon" not in header:
+        raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
+    columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
     try:
         return _read_quickly(path, columns)
     except (ValueError, OverflowError, OSError, Warning):

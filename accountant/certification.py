@@ -215,7 +215,9 @@ def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
 
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
-    if (delta is None) == (epsilon is None):
+    if delta is None and epsilon is None:
+        raise ValueError("neither delta nor epsilon is given; give exactly one")
+    if delta is not None and epsilon is not None:
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
     if delta is not None:
         check_target_delta(delta)

@@ -26,7 +26,7 @@ class WebAddress:
     Attributes:
         host: an address of this machine, or "localhost".
         port: 0 for any that is free.
-        certificate: PEM file for TLS; needed, with its key, unless the host is loopback.
+        certificate: PEM file for TLS; needed, with its key, unless the host is loopback, where it must be None.
         key: PEM file.
     """
 
@@ -36,9 +36,11 @@ class WebAddress:
     key: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a host that is no address, a port out of range, or a way in the clear to others."""
+        """Raises ValueError for a host that is no address, a port out of range, or TLS where it is not as above."""
         if not 0 <= self.port < 2**16:
             raise ValueError(f"the port is {self.port}; it must be in 0..65535")
+        if self.on_loopback and (self.certificate is not None or self.key is not None):
+            raise ValueError(f"{self.host} is served without TLS; leave out --tls-certificate and --tls-key")
         if not self.on_loopback and (self.certificate is None or self.key is None):
             raise ValueError(
                 f"what is sent to {self.host} would travel in the clear; give --tls-certificate and --tls-key"

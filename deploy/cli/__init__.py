@@ -2,7 +2,8 @@
 
 Each command also prints one JSON object with `--json`. Exit codes: 0 done; 1 `doctor` has found
 something wrong; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
-refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
+refused the round, so there is no result; 6 some submissions were not accepted or are
+missing; 130 cut short by Ctrl-C. Messages go to standard error.
 
 Commands import what they need when they run, so that `croupier --help` and a client stay light.
 """
@@ -47,10 +48,13 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Statistics from private data, certified, through a shuffle."""
+    """Statistics from private data, certified, through a shuffle.
+
+    Begin with 'croupier demo'; --help after any command lists its options.
+    """
 
 
-for room in (deployment, hosts, cluster, rounds, clients, web, demonstration, accounting, training, experiments, lab):
+for room in (demonstration, training, accounting, clients, rounds, deployment, web, hosts, cluster, experiments, lab):
     room.add_commands(app)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accountant.results import round_down, round_up
-from deploy.cli.console import Json, plain_errors, progress_bar, show
+from deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
     from accountant import Certificate, LowerBound, Randomizer
@@ -39,7 +39,7 @@ Rounds = Annotated[
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
     for command in (certify, explain, curve, audit, plan):
-        app.command()(command)
+        app.command(rich_help_panel=MATHEMATICS)(command)
 
 
 def randomizer_of(

@@ -10,6 +10,8 @@ import typer
 from deploy.cli.console import (
     HERE,
     NOT_ACCEPTED,
+    OPERATE,
+    TAKE_PART,
     BudgetGroups,
     Directory,
     Json,
@@ -28,8 +30,9 @@ _MOST_REASONS = 10
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (submit, limits, verify, canary):
-        app.command()(command)
+    for command in (submit, limits, verify):
+        app.command(rich_help_panel=TAKE_PART)(command)
+    app.command(rich_help_panel=OPERATE)(canary)
 
 
 def submit(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.console import Json, plain_errors, show
+from deploy.cli.console import OPERATE, Json, plain_errors, show
 
 __all__ = ["add_commands"]
 
@@ -22,7 +22,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("keys")(keys)
     group.command("scheduler")(scheduler)
     group.command("worker")(worker)
-    app.add_typer(group, name="cluster")
+    app.add_typer(group, name="cluster", rich_help_panel=OPERATE)
 
 
 def keys(

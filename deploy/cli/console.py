@@ -13,10 +13,15 @@ import typer
 
 __all__ = [
     "BAD_INPUT",
+    "DEMONSTRATE",
     "HERE",
+    "MATHEMATICS",
+    "MEASURE",
     "NOT_ACCEPTED",
     "NOT_CERTIFIED",
+    "OPERATE",
     "REFUSED",
+    "TAKE_PART",
     "UNREACHABLE",
     "BudgetGroups",
     "Directory",
@@ -30,6 +35,13 @@ __all__ = [
 ]
 
 BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
+
+DEMONSTRATE = "Try it"
+MATHEMATICS = "Only the mathematics: no deployment needed"
+OPERATE = "Run a deployment"
+TAKE_PART = "Take part"
+MEASURE = "Measure and repeat"
+"""Headings of `croupier --help`."""
 
 HERE = Path("croupier-local")
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]

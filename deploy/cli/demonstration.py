@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
+from deploy.cli.console import DEMONSTRATE, BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
 from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
 
@@ -17,8 +17,8 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command()(demo)
-    app.command()(bench)
+    app.command(rich_help_panel=DEMONSTRATE)(demo)
+    app.command(rich_help_panel=DEMONSTRATE)(bench)
 
 
 def demo(
@@ -34,7 +34,9 @@ def demo(
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
     drop_outside: Annotated[
         bool,
-        typer.Option("--drop-outside", help="Leave out rows outside [low, high], instead of counting the nearer end."),
+        typer.Option(
+            "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
+        ),
     ] = False,
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None,
     budgets: BudgetGroups = GSPA_BUDGETS,

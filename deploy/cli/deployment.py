@@ -11,10 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import HERE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
+from deploy.cli.console import HERE, OPERATE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
 from deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
+
+ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
 _MOST_ROUNDS = 5
 _EVERY_S = 2.0
@@ -25,7 +27,7 @@ _WATCHED = ("service", "health", "problem")
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
     for command in (keygen, rotate, tokens, revoke, serve, up, down, status, ledger):
-        app.command()(command)
+        app.command(rich_help_panel=OPERATE)(command)
 
 
 def keygen(
@@ -45,6 +47,8 @@ def keygen(
         from deploy.operator.keys import make_client_key, make_collector_key, make_deployment
         from protocol.deployment import DEPLOYMENT_FILE
 
+        if client is not None and collector is not None:
+            raise ValueError("client and collector are two keys; give one at a time")
         if client is not None:
             public = make_client_key(client)
             show(as_json, {"client_key": public}, f"client key {public} in {client}")
@@ -61,7 +65,7 @@ def keygen(
 
 
 def rotate(
-    name: Annotated[str, typer.Argument(help="The service's name.")],
+    name: ServiceName,
     directory: Directory = HERE,
     activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
     retire: Annotated[bool, typer.Option("--retire", help="Last step: stop trusting the old identity.")] = False,
@@ -128,7 +132,7 @@ def revoke(
         show(as_json, {"revoked": new}, "\n".join(lines))
 
 
-def serve(name: Annotated[str, typer.Argument(help="The service's name.")], directory: Directory = HERE) -> None:
+def serve(name: ServiceName, directory: Directory = HERE) -> None:
     """Run one service in the foreground until SIGTERM."""
     with plain_errors():
         from deploy.node.serve import serve as run
@@ -147,13 +151,16 @@ def up(
     """Start a local deployment, each service in its own process."""
     needed = "console" if console else "accountant"  # which comes with what every service needs
     with plain_errors(extra=needed):
+        from rich.text import Text
+
         from deploy.local.processes import LocalDeployment
         from deploy.node.extras import check_installed
 
         check_installed(needed)
         pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
-        show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")
+        ending = Text(f"croupier down --dir {directory}", no_wrap=True)
+        show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with:", ending)
         if console:
             serve_page(directory)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.console import Json, note, plain_errors, progress_bar, show
+from deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
 
 __all__ = ["add_commands"]
 
@@ -18,7 +18,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("list")(list_experiments)
     group.command("run")(run)
     group.command("all", help="The same as 'run' without names.")(run)
-    app.add_typer(group, name="experiment")
+    app.add_typer(group, name="experiment", rich_help_panel=MEASURE)
 
 
 def list_experiments(as_json: Json = False) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import HERE, Directory, Json, note, plain_errors, show
+from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,8 +31,8 @@ class RunWith(StrEnum):
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command()(init)
-    app.command()(doctor)
+    app.command(rich_help_panel=OPERATE)(init)
+    app.command(rich_help_panel=OPERATE)(doctor)
 
 
 def init(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import Hops, Json, note, plain_errors, show
+from deploy.cli.console import MEASURE, Hops, Json, note, plain_errors, show
 
 __all__ = ["add_commands"]
 
@@ -27,7 +27,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
-    app.add_typer(group, name="lab")
+    app.add_typer(group, name="lab", rich_help_panel=MEASURE)
 
 
 def tightness(

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from deploy.cli.console import HERE, NOT_CERTIFIED, REFUSED, UNREACHABLE, Directory, Json, fail, plain_errors, show
+from deploy.cli.console import (
+    HERE,
+    NOT_CERTIFIED,
+    OPERATE,
+    REFUSED,
+    UNREACHABLE,
+    Directory,
+    Json,
+    fail,
+    plain_errors,
+    show,
+)
 
 if TYPE_CHECKING:
     from protocol.questions import Question
@@ -32,7 +43,7 @@ def add_commands(app: typer.Typer) -> None:
         ("result", round_result),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="round")
+    app.add_typer(group, name="round", rich_help_panel=OPERATE)
 
 
 def round_open(
@@ -95,12 +106,23 @@ def round_open(
 
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
+        counts = {
+            "dishonest": dishonest,
+            "min_batch_size": min_batch_size,
+            "max_batch_size": max_batch_size,
+            "min_tier_size": min_tier_size,
+        }
+        for option, number in counts.items():
+            if not 0 <= number < 2**31:
+                raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
         try:
             parts = [part.partition(":") for part in grid.split(",")]
             budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
             limits = {float(budget): float(limit) for budget, colon, limit in parts if colon}
         except ValueError as error:
-            raise ValueError(f"grid is {grid!r}; it must be numbers or pairs as 4:2, separated by commas") from error
+            raise ValueError(
+                f"grid is {grid!r}; it must be numbers, or pairs such as 4:2, separated by commas"
+            ) from error
         suite = _one_of("suite", suite, SUITES)
         settings = RoundSettings(
             _question(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import Hops, Json, note, plain_errors, progress_bar, show
+from deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
 from deploy.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds `train` to the command line."""
-    app.command()(train)
+    app.command(rich_help_panel=DEMONSTRATE)(train)
 
 
 def train(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import HERE, Directory, Json, note, plain_errors, show
+from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
 
 if TYPE_CHECKING:
     from deploy.console.guard import Listening
@@ -18,8 +18,8 @@ __all__ = ["add_commands", "serve_page"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command()(console)
-    app.command()(gateway)
+    app.command(rich_help_panel=OPERATE)(console)
+    app.command(rich_help_panel=OPERATE)(gateway)
 
 
 def _address(listen: str) -> tuple[str, int]:

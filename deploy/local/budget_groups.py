@@ -42,10 +42,13 @@ def parse_budget_groups(text: str) -> tuple[BudgetGroup, ...]:
     groups = []
     for part in text.split(","):
         epsilon, _, share = part.partition(":")
+        must = f"budgets has the part {part!r}; it must be epsilon:share, such as 0.5:54"
         try:
-            groups.append(BudgetGroup(float(epsilon), float(share or 1)))
+            numbers = float(epsilon), float(share or 1)
         except ValueError as error:
-            raise ValueError(
-                f"budgets has the part {part!r}; it must be epsilon:share, such as 0.5:54 ({error})"
-            ) from error
+            raise ValueError(must) from error
+        try:
+            groups.append(BudgetGroup(*numbers))
+        except ValueError as error:
+            raise ValueError(f"{must} ({error})") from error
     return tuple(groups)

@@ -68,16 +68,19 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
     """
     if not path.exists():
         raise ValueError(f"{path} does not exist")
+    if limit is not None and limit < 1:
+        raise ValueError(f"the number of rows to use is {limit}; it must be at least 1")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
-            wanted = zip(rows, range(limit or 1 << 62), strict=False)
+            wanted = zip(rows, range(1 << 62 if limit is None else limit), strict=False)
             found = [(str(rows.line_num), row.get(column) or "") for row, _ in wanted]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
     if column not in names:
-        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}")
+        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
+        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
@@ -199,9 +202,11 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
 
     Raises:
-        ValueError: the column has one value only, or too many, and no interval is given.
+        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is.
     """
     name = "".join(character if character.isalnum() else "_" for character in column)
+    if (low is None) != (high is None):
+        raise ValueError("only one of low and high is given; a mean needs both")
     if low is not None and high is not None:
         return Question(name, OneBit(low, high))
     texts = sorted({text.strip() for _, text in _read_column(path, column, limit)})

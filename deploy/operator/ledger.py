@@ -105,7 +105,11 @@ def restore_ledger(directory: Path, file: Path) -> int:
         rounds = [
             (one, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries]) for one in backup.rounds
         ]
-    except (ValidationError, ValueError, TypeError) as error:
+    except ValidationError as error:
+        (wrong, *_) = error.errors()  # as a text it is many lines
+        why = ": ".join([*map(str, wrong["loc"]), wrong["msg"]])
+        raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {why}") from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {error}") from error
     if backup.deployment != name:
         raise ValueError(f"{file} is a backup of deployment {backup.deployment!r}; it must be of {name!r}")
@@ -140,6 +144,12 @@ def spent_in(directory: Path, round_ids: Collection[str], delta: float) -> Guara
 
 
 def spent(directory: Path, delta: float) -> tuple[Spent, ...]:
-    """Returns what is spent at a total delta, per tier and for the worst tier of every round."""
+    """Returns what is spent at a total delta, per tier and for the worst tier of every round.
+
+    Raises:
+        ValueError: delta is out of range, or the ledger does not exist.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
     with _read(_url(directory)[1]) as connection:
         return Ledger(connection).spent(delta)

@@ -175,14 +175,17 @@ class Layout(_Strict):
         """Returns a sentence for every host whose administrator would learn what two services keep from each other."""
         found = []
         for host, places in self.hosts.items():
-            names = " and ".join(place.service for place in places)
+            *others, last = (place.service for place in places)
+            names = f"{', '.join(others)} and {last}" if others else last
             roles = {place.role for place in places}
             if sum(place.role == "shuffler" for place in places) > 1:
                 found.append(f"{names} share {host}: shufflers with one administrator are one shuffler")
             elif roles >= {"accountant", "analyzer"}:
                 found.append(f"{names} share {host}: its administrator can read reports before they are certified")
             elif len(places) > 1:
-                found.append(f"{names} share {host}: its administrator sees what both see")
+                found.append(
+                    f"{names} share {host}: its administrator sees what {'both' if len(places) == 2 else 'all'} see"
+                )
         return found
 
 

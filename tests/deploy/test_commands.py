@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import typer.main
@@ -52,3 +53,16 @@ def test_a_shell_completes_commands() -> None:
 def test_the_version_is_printed_and_nothing_else() -> None:
     assert croupier("--version") == (f"{library.__version__}\n", "")
     assert croupier("--version", "no-such-command").stdout == f"{library.__version__}\n"
+
+
+def commands(group: Any) -> Iterator[Any]:
+    yield group
+    for one in getattr(group, "commands", {}).values():
+        yield from commands(one)
+
+
+def test_no_help_text_is_taken_for_markup() -> None:
+    """Reproduction: "rows outside [low, high]" was shown as "rows outside "."""
+    for one in commands(command()):
+        for text in (one.help, *(getattr(parameter, "help", None) for parameter in one.params)):
+            assert "[" not in (text or ""), f"{one.name}: {text}"

@@ -51,10 +51,49 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         ),
         (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
         (("--small-tiers", "hide"), "small_tiers is 'hide'; it must be one of refuse, merge"),
+        # Reproduction: "Value out of range: -1" did not say of what.
+        (("--dishonest", "-1"), "dishonest is -1; it must be in 0..2147483647"),
     ],
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_bytes(b"\xff\xfe\xe7")
+    assert f"{budgets} cannot be read; it must be a CSV file in UTF-8" in refused("certify", budgets, "--delta", "1e-6")
+    budgets.write_bytes(b"")
+    assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
+    budgets.write_bytes(b"epsilon\n1\n")
+    assert "neither delta nor epsilon is given; give exactly one" in refused("certify", budgets)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        # Reproduction: --low without --high was ignored, and the numbers were taken for categories.
+        (("--value-column", "x", "--low", "0"), "only one of low and high is given; a mean needs both"),
+        (("--value-column", "x:0"), "has no column 'x:0'; its columns are x; a mean is COLUMN:LOW:HIGH"),
+        (("--value-column", "x", "--users", "-1"), "the number of rows to use is -1; it must be at least 1"),
+        (("--value-column", "x", "--budgets", "much"), "it must be epsilon:share, such as 0.5:54"),
+    ],
+)
+def test_a_demonstration_that_cannot_be_is_not_begun(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("x\n0\n1\n7\n")
+    assert message in refused("demo", "--csv", people, *arguments)
+
+
+def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
+    here = ("--dir", tmp_path)
+    said = refused("keygen", "--client", tmp_path / "a", "--collector", tmp_path / "b")
+    assert said == "croupier: client and collector are two keys; give one at a time"
+    for command in ("console", "gateway"):
+        said = refused(command, "--tls-certificate", tmp_path / "tls.crt", *here)
+        assert said == "croupier: 127.0.0.1 is served without TLS; leave out --tls-certificate and --tls-key"
+    # Reproduction: a cost was shown as CERTIFIED at delta = 5.
+    assert refused("ledger", "--delta", "5", *here) == "croupier: delta is 5; it must be 0 < delta < 1"
 
 
 def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) -> None:
