@@ -30,7 +30,7 @@ from deploy.cli import (
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True)
 
 
 def _print_version(wanted: bool) -> None:

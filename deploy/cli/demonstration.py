@@ -47,7 +47,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Run a whole deployment on loopback, and answer questions about the participants in a file."""
-    with plain_errors():
+    with plain_errors(extra="demo"):
         import asyncio
 
         from deploy.local.budget_groups import parse_budget_groups

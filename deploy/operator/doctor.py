@@ -216,7 +216,8 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
                 if peers.is_well:
                     found.append(_no_answer("port", entry, entry.address, error))
                 continue
-            offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
+            if status.now_unix_ms:  # an older version does not say it
+                offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
             found.append(_same_version(entry.name, status.version))
             if status.HasField("free_bytes"):
                 found.append(_disk(entry.name, status.free_bytes))

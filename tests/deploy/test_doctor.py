@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,16 @@ from tests.support.command_line import answer, croupier
 
 DAY_S = 86400.0
 EVERYWHERE = {"certificate", "names", "key files", "own files", "reaches", "port", "version", "disk", "clock"}
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_every_check_is_described() -> None:
+    (section,) = re.findall(r"^## Examine\n(.*?)^## ", OPERATIONS.read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
+    described = {name for row in rows for name in row.split(", ")} - {"check"}
+    assert described == EVERYWHERE | {"public port", "keys apart"}
 
 
 @dataclass
