@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from deploy.bench.load import load_lines
+from deploy.bench.stores import store_lines
 
 __all__ = ["KEPT", "WORSE", "Compared", "add_run", "compare", "comparison_lines", "figures_of", "machine", "page_parts"]
 
-KEPT = ("benchmarks.json", "load.json")
+KEPT = ("benchmarks.json", "load.json", "stores.json")
 """What is kept of a run: all that the page is made of."""
 
 WORSE = 1.15
 """From this ratio on a figure is pointed out."""
-_LARGER_IS_BETTER = ("users/s", "envelopes/s", "of the floor", "MB/s")
+_LARGER_IS_BETTER = ("users/s", "envelopes/s", "of the floor", "MB/s", "bodies/s")
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,22 @@ def _load(document: Mapping[str, Any]) -> Read:
         yield f"{name}: memory of hop 1", row["memory_bytes"] / 1e6, "MB"
 
 
+def _stores(document: Mapping[str, Any]) -> Read:
+    for row in document["rows"]:
+        name = f"{row['store']}, {row['bodies']:,} bodies"
+        yield f"{name}: commit of 30", 1000 * row["commits"]["30"]["median_s"], "ms"
+        yield f"{name}: kept in commits of 1,000", row["fill"]["bodies_per_s"], "bodies/s"
+        yield f"{name}: opened", row["opening_bytes_per_s"] / 1e6, "MB/s"
+        yield f"{name}: disk", row["bytes_per_body"], "bytes/user"
+        yield f"{name}: longest wait for its erasure", row["longest_wait_s"], "s"
+
+
 _READERS: dict[str, Callable[[Any], Read]] = {
     "accountant.json": _certificates,
     "bench.json": _throughput,
     "cluster.json": _scaling,
     "load.json": _load,
+    "stores.json": _stores,
 }
 
 
@@ -157,8 +169,10 @@ def page_parts(folder: Path) -> dict[str, list[str]]:
     runs = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
     rows = [f"| {name} | {_number(value)} | {unit} |" for name, (value, unit) in _medians_of(runs).items()]
     parts = {"measured": [_place(runs), "", "| measured | median | |", "|---|---|---|", *rows, ""]}
-    if (folder / "load.json").exists():
-        parts["load"] = [*load_lines(json.loads((folder / "load.json").read_text(encoding="utf-8"))), ""]
+    for name, lines_of in (("load", load_lines), ("stores", store_lines)):
+        file = folder / f"{name}.json"
+        if file.exists():
+            parts[name] = [*lines_of(json.loads(file.read_text(encoding="utf-8"))), ""]
     return parts
 
 

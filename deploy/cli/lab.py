@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
     group.command("bench-load")(bench_load)
+    group.command("bench-stores")(bench_stores)
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
@@ -149,6 +150,29 @@ def bench_load(
         found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, note, say)
         write_json(out / "load.json", found)
         show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
+
+
+def bench_stores(
+    bodies: Annotated[float, typer.Option(help="How many submissions the round has.")] = 1e6,
+    postgresql: Annotated[
+        str, typer.Option(help="URL of an empty PostgreSQL database to compare with: postgresql+psycopg://...")
+    ] = "",
+    out: Annotated[Path, typer.Option(help="Directory for stores.json, on the disk to be measured.")] = Path("out"),
+    as_json: Json = False,
+) -> None:
+    """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
+    with plain_errors():
+        from deploy.bench.stores import kinds_of, measure_stores, store_lines
+        from deploy.show.documents import write_json
+
+        def say(row: dict[str, Any]) -> None:
+            note(
+                f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
+            )
+
+        found = measure_stores(kinds_of(postgresql), int(bodies), out, say)
+        write_json(out / "stores.json", found)
+        show(as_json, found, "\n".join(store_lines(found)), str(out / "stores.json"))
 
 
 def bench_report(

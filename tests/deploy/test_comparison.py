@@ -65,7 +65,7 @@ def test_the_command_names_what_became_worse_and_keeps_a_run(tmp_path: Path) -> 
     assert (out / "benchmarks.png").exists()
 
 
-@pytest.mark.parametrize("part", ["measured", "load"])
+@pytest.mark.parametrize("part", ["measured", "load", "stores"])
 def test_the_page_shows_the_run_that_is_kept(part: str) -> None:
     _, inside, _ = part_of_page(DOCS / "benchmarks.md", part)
     assert inside == "\n" + "\n".join(page_parts(DOCS / "bench")[part])

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from deploy.bench.stores import kinds_of, measure_stores, store_lines
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from runtime.database import Timeouts
@@ -344,3 +345,13 @@ def files_of(server: Server, url: str) -> bytes:
         f"SELECT current_setting('data_directory'), oid FROM pg_database WHERE datname = '{name}'"
     )
     return b"".join(file.read_bytes() for file in Path(directory, "base", str(oid)).iterdir())
+
+
+def test_the_bench_of_the_stores_measures_both(postgresql: Server, tmp_path: Path) -> None:
+    kinds = [kind for kind in kinds_of(postgresql.new_database()) if kind.name in ("SQLite", "PostgreSQL")]
+    found = measure_stores(kinds, 1000, tmp_path)
+    for row in found["rows"]:
+        assert row["bytes_per_body"] > row["body_bytes"]  # it was kept
+        assert row["longest_wait_s"] > 0
+        assert row["fill"]["bodies_per_s"] > 0
+    assert "| 1,000 bodies of 456 bytes | SQLite | PostgreSQL |" in store_lines(found)

@@ -1,0 +1,226 @@
+"""SQLite and PostgreSQL as hop 1 uses them: commits, pages, the write-ahead log, and how long erasing a round stops it.
+
+The store's own transactions run here, with bodies of the size that clients send, and nothing of the network or the
+cryptography. What clients feel of an erasure is how long their commits wait: so other ones go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from deploy.bench.throughput import SUITE, plain_sizes
+from protocol.envelope import overhead
+from protocol.v1 import messages_pb2 as pb
+from runtime.store import Store
+from runtime.transaction import Transaction
+
+__all__ = ["COMMITS", "StoreKind", "kinds_of", "measure_stores", "store_lines"]
+
+COMMITS = (1, 30, 1000)
+"""So many bodies are committed together: of one client alone, of a few at once, and of a fleet."""
+_SAMPLES = 100
+_FILL = 1000
+_RECORD_BYTES = 33  # beside the content of what is opened: a hash and a status
+_BUSY_ROUND, _LIVE_ROUND = "round-1", "round-2"  # on PostgreSQL in different parts of the tables
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A store to measure.
+
+    Attributes:
+        name: for the table.
+        url: of an empty PostgreSQL database; "" for a SQLite file of its own.
+        page_bytes: of the SQLite file.
+        checkpoint_pages: the length at which SQLite copies its log into the file.
+    """
+
+    name: str
+    url: str = ""
+    page_bytes: int = 4096
+    checkpoint_pages: int = 1000
+
+
+def kinds_of(postgresql: str = "") -> list[StoreKind]:
+    """Returns what is compared: SQLite as services have it, with other settings, and PostgreSQL if there is a URL."""
+    kinds = [
+        StoreKind("SQLite"),
+        StoreKind("SQLite, pages of 16 KiB", page_bytes=16384, checkpoint_pages=250),
+        StoreKind("SQLite, a log of 64 MiB", checkpoint_pages=16000),
+    ]
+    return [*kinds, *([StoreKind("PostgreSQL", postgresql)] if postgresql else [])]
+
+
+def measure_stores(
+    kinds: Sequence[StoreKind], bodies: int, folder: Path, report: Callable[[dict[str, Any]], None] = lambda row: None
+) -> dict[str, Any]:
+    """Plays what a round of so many bodies asks of each store.
+
+    Args:
+        kinds: of stores.
+        bodies: at least 1000.
+        folder: SQLite's files are below it while they are measured; its disk is what is measured.
+        report: called with each row as soon as it is measured.
+
+    Raises:
+        ValueError: fewer bodies, or a database that cannot be opened.
+    """
+    if bodies < _FILL:
+        raise ValueError(f"bodies is {bodies}; it must be at least {_FILL}")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for kind in kinds:
+        with tempfile.TemporaryDirectory(dir=folder, prefix="stores-") as scratch:
+            file = Path(scratch) / "rounds.db"
+            if not kind.url:  # the size of its pages is fixed with the first one
+                with contextlib.closing(sqlite3.connect(file)) as fresh:
+                    fresh.execute(f"PRAGMA page_size={kind.page_bytes}")
+                    fresh.execute("VACUUM")
+            store = Store(kind.url or f"sqlite:///{file}", os.urandom(32))
+            try:
+                rows.append(asyncio.run(_measure(kind, store, None if kind.url else file, bodies)))
+            finally:
+                store.close()
+        report(rows[-1])
+    return {"rows": rows}
+
+
+async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int) -> dict[str, Any]:
+    size = plain_sizes(2)[-1]
+    body_bytes, log_bytes = size + overhead(SUITE), 0
+    if file is not None:
+        pages = f"PRAGMA wal_autocheckpoint={kind.checkpoint_pages}"
+        await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
+    for name in (_BUSY_ROUND, _LIVE_ROUND):
+        await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
+    await store.erase_log()  # as a service does at its start
+
+    async def commit(round_id: str, number: int) -> float:
+        """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
+        nonlocal log_bytes
+        rows = [(os.urandom(32), os.urandom(32)) for _ in range(number)]
+        envelopes = os.urandom(number * body_bytes)
+
+        def keep(tx: Transaction) -> None:
+            tx.add_submissions(round_id, rows)
+            tx.append_chunk(round_id, pb.LANE_JOINT, envelopes)
+
+        started = time.perf_counter()
+        await store.run("admit", keep)
+        spent = time.perf_counter() - started
+        if file is not None:
+            log_bytes = max(log_bytes, _size(Path(f"{file}-wal")))
+        return spent
+
+    row: dict[str, Any] = {"store": kind.name, "bodies": bodies, "body_bytes": body_bytes, "commits": {}}
+    for number in COMMITS:
+        row["commits"][str(number)] = _spread(
+            [await commit(_LIVE_ROUND, number) for _ in range(min(_SAMPLES, bodies // 100))]
+        )
+    before = await _database_bytes(store, file)
+    filling = [await commit(_BUSY_ROUND, min(_FILL, bodies - start)) for start in range(0, bodies, _FILL)]
+    row["fill"] = _spread(filling) | {"bodies_per_s": bodies / sum(filling)}
+    row["opening_bytes_per_s"] = bodies * body_bytes / await _open_all(store, size, body_bytes)
+    row["reading_bytes_per_s"] = bodies * (size + _RECORD_BYTES) / await _read_all(store)
+    row["bytes_per_body"] = (await _database_bytes(store, file) - before) / bodies
+
+    waits: list[float] = []
+    erased = asyncio.Event()
+
+    async def others() -> None:
+        while not erased.is_set():
+            waits.append(await commit(_LIVE_ROUND, 1))
+
+    meanwhile = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    started = time.perf_counter()
+    await store.run("forget", lambda tx: tx.forget(_BUSY_ROUND))
+    row["forget_s"] = time.perf_counter() - started
+    started = time.perf_counter()
+    await store.erase_log()
+    row["erase_s"] = time.perf_counter() - started
+    erased.set()
+    await meanwhile
+    return row | {
+        "longest_wait_s": max(waits),
+        "bytes_left": await _database_bytes(store, file),
+        "log_bytes": log_bytes,
+    }
+
+
+async def _open_all(store: Store, size: int, body_bytes: int) -> float:
+    """Reads all chunks and keeps what comes of them, page by page; returns the seconds."""
+    random = os.urandom(2 * 1024 * 1024)  # as ciphertexts are, which no database makes smaller
+    started, after = time.perf_counter(), None
+    while page := await store.run("read", lambda tx: tx.unopened(_BUSY_ROUND, pb.LANE_JOINT, after)):  # noqa: B023
+
+        def keep(tx: Transaction) -> None:
+            for number, chunk in page:
+                num_bytes = len(chunk) // body_bytes * (size + _RECORD_BYTES)
+                tx.put_opened(_BUSY_ROUND, pb.LANE_JOINT, number, random[:num_bytes])
+
+        await store.run("keep", keep)
+        after = page[-1][0]
+    return time.perf_counter() - started
+
+
+async def _read_all(store: Store) -> float:
+    started, after = time.perf_counter(), -1
+    while page := await store.run("read", lambda tx: tx.opened(_BUSY_ROUND, pb.LANE_JOINT, after)):  # noqa: B023
+        after = page[-1][0]
+    return time.perf_counter() - started
+
+
+async def _database_bytes(store: Store, file: Path | None) -> int:
+    await store.erase_log()  # what is in SQLite's log goes into the file
+    if file is not None:
+        return _size(file)
+    question = sa.text("SELECT pg_database_size(current_database())")
+    return int(await store.run("size", lambda tx: tx.connection.execute(question).scalar_one()))
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {"median_s": ordered[len(ordered) // 2], "p99_s": ordered[(len(ordered) * 99) // 100], "most_s": ordered[-1]}
+
+
+def store_lines(document: Mapping[str, Any]) -> list[str]:
+    """Returns a Markdown table of `measure_stores`, a column for each store."""
+    rows = document["rows"]
+
+    def line(name: str, cell: Callable[[Mapping[str, Any]], str]) -> str:
+        return f"| {' | '.join([name, *(cell(row) for row in rows)])} |"
+
+    def waits(number: int) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: " / ".join(f"{1000 * row['commits'][str(number)][key]:.1f}" for key in ("median_s", "p99_s"))
+
+    return [
+        line(f"{rows[0]['bodies']:,} bodies of {rows[0]['body_bytes']} bytes", lambda row: row["store"]),
+        "|---" * (len(rows) + 1) + "|",
+        *(line(f"commit of {number:,}: median / 99 %, ms", waits(number)) for number in COMMITS),
+        line("kept in commits of 1,000: bodies a second", lambda row: f"{row['fill']['bodies_per_s']:,.0f}"),
+        line("the slowest of these commits, ms", lambda row: f"{1000 * row['fill']['most_s']:.0f}"),
+        line("read, and what was opened kept: MB a second", lambda row: f"{row['opening_bytes_per_s'] / 1e6:.0f}"),
+        line("what was opened read: MB a second", lambda row: f"{row['reading_bytes_per_s'] / 1e6:.0f}"),
+        line("bytes of the database a body", lambda row: f"{row['bytes_per_body']:,.0f}"),
+        line("largest write-ahead log, MB", lambda row: f"{row['log_bytes'] / 1e6:.0f}" if row["log_bytes"] else ""),
+        line("forget the round: seconds", lambda row: f"{row['forget_s']:.2f}"),
+        line("then erase it: seconds", lambda row: f"{row['erase_s']:.2f}"),
+        line("longest that another commit waited meanwhile: seconds", lambda row: f"{row['longest_wait_s']:.2f}"),
+        line("size of the database afterwards, MB", lambda row: f"{row['bytes_left'] / 1e6:,.0f}"),
+    ]
