@@ -58,6 +58,23 @@ def _bodies_left_submissions(connection: sa.Connection, shown: str) -> None:
     connection.exec_driver_sql("ALTER TABLE submissions DROP COLUMN envelope")
 
 
-_STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (_bodies_left_submissions,)
+def _tables_got_parts(connection: sa.Connection, _shown: str) -> None:
+    """1 → 2: PostgreSQL keeps large tables in parts, of which erasure writes anew only those of the ended round."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in METADATA.sorted_tables:
+        kind = sa.text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(:name)")
+        has_parts = connection.execute(kind, {"name": table.name}).scalar_one()
+        if has_parts or table.dialect_options["postgresql"]["partition_by"] is None:
+            continue
+        before = sa.Table(f"{table.name}_before", sa.MetaData(), *(sa.Column(one.name) for one in table.columns))
+        connection.exec_driver_sql(f"CREATE TABLE {before.name} AS TABLE {table.name}")
+        table.drop(connection)
+        table.create(connection)
+        connection.execute(table.insert().from_select(table.columns.keys(), sa.select(before)))
+        before.drop(connection)
+
+
+_STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (_bodies_left_submissions, _tables_got_parts)
 STORE_VERSION = len(_STEPS)
 """Of stores that this croupier writes."""

@@ -5,6 +5,7 @@ What people were promised is in there: what rounds have cost, who is revoked, wh
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -24,6 +25,7 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.schema import STORE_VERSION
 from runtime.store import Store
+from tests.postgresql import Server
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
 from tests.support.rounds import people
@@ -107,6 +109,27 @@ def test_a_newer_store_is_refused_and_left_alone(database_url: str) -> None:
     assert tables(database_url) == before
     change(database_url, f"UPDATE store_version SET number = {STORE_VERSION}")
     Store(database_url, KEY).close()
+
+
+def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> None:
+    """As it was made before parts: one table each, with what a round and a document had left in them."""
+    url = postgresql.new_database()
+    store = Store(url, KEY)
+    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", "kept", b"1")))
+    store.close()
+    for table in ("submissions", "chunks", "opened", "documents"):
+        change(url, f"CREATE TABLE {table}_whole AS TABLE {table}")
+        change(url, f"DROP TABLE {table}")
+        change(url, f"ALTER TABLE {table}_whole RENAME TO {table}")
+    change(url, "UPDATE store_version SET number = 1")
+    for _ in range(2):
+        store = Store(url, KEY)
+        assert asyncio.run(store.run("look", lambda tx: tx.document("round", "kept"))) == b"1"
+        asyncio.run(store.run("forget", lambda tx: tx.forget("another round")))
+        asyncio.run(store.erase_log())
+        store.close()
+    assert "documents_0" in tables(url)
+    assert not [name for name in tables(url) if name.endswith("_before")]
 
 
 def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> None:
