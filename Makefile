@@ -21,7 +21,7 @@ help:
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
-	@echo "make bench   how long certificates take; throughput against the number of users; a cluster"
+	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; compared with the last run"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
 # then; pip would compile every file (of torch alone 22 s of CPU).
@@ -41,7 +41,9 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-accountant
 	$(BIN)/croupier bench
 	$(BIN)/croupier lab bench-cluster
+	$(BIN)/croupier lab bench-load
 	$(BIN)/croupier lab capacity
+	$(BIN)/croupier lab bench-report
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)

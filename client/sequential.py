@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.exc import IntegrityError
 
 from client.outbox import Outbox
@@ -24,7 +23,7 @@ from client.randomizers import RANDOMIZERS
 from client.submission import Sealed, seal_answer
 from protocol.deployment import Deployment
 from protocol.errors import TRANSIENT, Code, Refusal
-from protocol.identity import Kind, read_signed, sign_attendance
+from protocol.identity import Kind, public_key_of, read_signed, sign_attendance
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -124,7 +123,7 @@ class _Taking:
         self._deployment = deployment
         self._answer_keys = outbox.answer_keys(terms.round_id)
         self._users = {
-            _public(user.private_key): (name, user) for name, user in users.items() if name in self._answer_keys
+            public_key_of(user.private_key): (name, user) for name, user in users.items() if name in self._answer_keys
         }
         for name, _ in self._users.values():
             del self.taken.refused[name]
@@ -260,7 +259,3 @@ def _broken(what: str) -> grpc.aio.AioRpcError:
 
 def _sign_all(round_id: str, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
     return [sign_attendance(round_id, challenge, key) for key in keys]
-
-
-def _public(private_key: bytes) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()

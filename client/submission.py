@@ -8,16 +8,16 @@ send.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import grpc.aio
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client.randomizers import randomize
-from protocol.identity import sign_answer, sign_submission
+from protocol.identity import public_key_of, sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
 from protocol.questions import Question, choose_budget
@@ -66,7 +66,7 @@ class Participant:
     @property
     def public_key(self) -> bytes:
         """The public half of `private_key`, where there is one."""
-        return _public(self.private_key)
+        return public_key_of(self.private_key)
 
     def __repr__(self) -> str:
         return f"Participant(max_local_epsilon={self.max_local_epsilon})"
@@ -74,7 +74,7 @@ class Participant:
 
 def new_client_key() -> bytes:
     """Returns a fresh Ed25519 private key."""
-    return Ed25519PrivateKey.generate().private_bytes_raw()
+    return os.urandom(32)  # any 32 bytes are one (RFC 8032)
 
 
 class Prepared(NamedTuple):
@@ -97,7 +97,7 @@ class Prepared(NamedTuple):
     @property
     def client_key(self) -> bytes:
         """The public half of the key that signs the submission."""
-        return _public(self.private_key)
+        return public_key_of(self.private_key)
 
     def __repr__(self) -> str:
         return "Prepared()"
@@ -132,7 +132,7 @@ def prepare_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Pr
     """
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
     answer_key = new_client_key() if terms.question.sequential else b""
-    report = _public(answer_key) if answer_key else _report(terms.question, participant.value, epsilon)
+    report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon)
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), SystemRandom().block(16))
     private_key = participant.private_key or new_client_key()
     return Prepared(onion.seal_report(report), record, private_key, participant.token, answer_key)
@@ -156,10 +156,6 @@ def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: 
     """
     report = _report(terms.question, value, choose_budget(max_local_epsilon, terms.budget_grid))
     return onion.wrap_answer(sign_answer(terms.hash, report, answer_key))
-
-
-def _public(private_key: bytes) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
 
 
 def _report(question: Question, value: Any, epsilon: float) -> bytes:

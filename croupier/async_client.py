@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 from weakref import WeakValueDictionary
 
 import grpc.aio
@@ -34,6 +34,7 @@ from protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_
 from protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
+from runtime.http_channel import NO_TOKENS, HttpChannel
 from runtime.retrying import why_unreachable
 from runtime.transport import TLS, Transport
 
@@ -57,6 +58,7 @@ class AsyncClient:
         key_file: Path | str | None = None,
         limits: Limits | None = None,
         patience_s: float = 60.0,
+        gateway: str = "",
         transport: Transport = TLS,
     ) -> None:
         """Reads the deployment; nothing is called yet.
@@ -69,10 +71,13 @@ class AsyncClient:
                 the directory if not given. The operator has to enrol its public half, `public_key`.
             limits: this application's own, beside those in the directory (`croupier limits`); the stricter counts.
             patience_s: how long each service may be out of reach before a call fails.
-            transport: how services are reached.
+            gateway: "https://…" of a gateway through which the services are called, where gRPC does not get through.
+                What is checked is the same; a one-use token is not sent there.
+            transport: how services are reached without one.
 
         Raises:
-            ValueError: the deployment file does not exist or cannot be used, or a directory is needed and not given.
+            ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
+                the gateway's URL is none.
         """
         if isinstance(deployment, Deployment):
             self.deployment = deployment
@@ -88,6 +93,7 @@ class AsyncClient:
         self._key_file = Path(key_file) if key_file else self.directory / "client.key"
         self._limits = limits or Limits()
         self._transport = transport
+        self.gateway = HttpChannel(gateway) if gateway else None
         self._outbox: Outbox | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -165,6 +171,8 @@ class AsyncClient:
         return self._channel(self.deployment.analyzer)
 
     def _channel(self, entry: ServiceEntry) -> grpc.aio.Channel:
+        if self.gateway is not None:
+            return cast(grpc.aio.Channel, self.gateway)
         if entry.name not in self._channels:
             self._channels[entry.name] = self._transport.public_channel(entry)
         return self._channels[entry.name]
@@ -235,7 +243,8 @@ class AsyncClientRound:
             token: a one-use token, 32 bytes; the answer is signed with a key made for it.
 
         Raises:
-            ValueError: value or budget cannot be used, or a person with a name has neither key nor token.
+            ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
+                would go through a gateway.
             LimitError: the limits do not allow the answer.
             OtherPersonError: someone else has answered from here; name each person where there are several.
             UnreachableError: a service does not answer; call again later.
@@ -244,6 +253,8 @@ class AsyncClientRound:
         """
         if person and not (key or token):
             raise ValueError("key and token are missing; a person with a name needs one of them")
+        if token and self.client.gateway is not None:
+            raise ValueError(NO_TOKENS)
         chosen = read_value(self.terms.question, value)
         signs_with = key or (new_client_key() if token else await asyncio.to_thread(lambda: self.client.private_key))
         participant = Participant(chosen, max_local_epsilon, signs_with, token)

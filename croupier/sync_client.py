@@ -36,6 +36,7 @@ def connect(
     key_file: Path | str | None = None,
     limits: Limits | None = None,
     patience_s: float = 60.0,
+    gateway: str = "",
     transport: Transport = TLS,
 ) -> Client:
     """Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
@@ -46,6 +47,7 @@ def connect(
             key_file=key_file,
             limits=limits,
             patience_s=patience_s,
+            gateway=gateway,
             transport=transport,
         )
     )

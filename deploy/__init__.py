@@ -1,16 +1,17 @@
 """Everything that puts the roles together.
 
     cli          the `croupier` command line; its commands parse, call, and show
-    operator     keys and their rotation, rounds, tokens, canaries, the ledger's backup, audits
+    operator     keys and their rotation, init, doctor, rounds, tokens, canaries, the ledger's backup, audits
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration
     training     models trained on shuffled gradients
     experiments  the papers' figures and tables, with a verdict on every claim
     bench        measurements
+    render       units, compose files, manifests and the dashboard, from one description
     show         JSON documents, tables and plots of results
     directory    where a deployment's files lie
 
-Beside them lie the files that deploy it: systemd, kubernetes, prometheus; and example data.
+Beside them lie the files that deploy it: systemd, compose, kubernetes, prometheus, grafana; and example data.
 """
 
 import os

@@ -57,6 +57,12 @@ class ServiceEntry(_Strict):
         return tuple(bytes.fromhex(key) for key in (self.identity, *pending, *self.retired_identities))
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of its addresses, each once."""
+        addresses = (self.address, self.public_address or self.address)
+        return tuple(dict.fromkeys(address.rpartition(":")[0] for address in addresses))
+
+    @property
     def tls_certificates(self) -> tuple[str, ...]:
         """Every certificate that the service may show."""
         return (self.tls_certificate, *([self.pending_tls_certificate] if self.pending_tls_certificate else []))

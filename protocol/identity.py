@@ -13,9 +13,9 @@ import struct
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeVar
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from google.protobuf.message import DecodeError, Message
+from nacl.exceptions import CryptoError
+from nacl.signing import SigningKey, VerifyKey
 
 from protocol.errors import SignatureError
 from protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
@@ -28,6 +28,7 @@ __all__ = [
     "attendance_is_authentic",
     "document_hash",
     "has_small_order",
+    "public_key_of",
     "read_answer",
     "read_signed",
     "sign_answer",
@@ -69,21 +70,26 @@ def document_hash(kind: Kind, payload: bytes) -> bytes:
     return hashlib.sha256(_context(kind) + payload).digest()
 
 
+def public_key_of(private_key: bytes) -> bytes:
+    """Returns the public half of an Ed25519 private key; 32 bytes each."""
+    return bytes(SigningKey(private_key).verify_key)
+
+
 class Identity:
     """A service's long-lived signing key, with the name by which the deployment file pins it."""
 
     def __init__(self, name: str, private_key: bytes) -> None:
         self.name = name
-        self._key = Ed25519PrivateKey.from_private_bytes(private_key)
+        self._key = SigningKey(private_key)
 
     @property
     def public_key(self) -> bytes:
         """The Ed25519 public key, 32 bytes."""
-        return self._key.public_key().public_bytes_raw()
+        return bytes(self._key.verify_key)
 
     def sign(self, kind: Kind, payload: bytes) -> Signature:
         """Returns this service's signature over the payload as a document of this kind."""
-        return Signature(signer=self.name, signature=self._key.sign(_context(kind) + payload))
+        return Signature(signer=self.name, signature=self._key.sign(_context(kind) + payload).signature)
 
     def signed(self, kind: Kind, payload: bytes) -> Signed:
         """Returns the payload with this service's signature as the only one."""
@@ -115,11 +121,9 @@ def has_small_order(public_key: bytes) -> bool:
 
 
 def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    if has_small_order(public_key):
-        return False
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
-    except (InvalidSignature, ValueError):
+        VerifyKey(public_key).verify(message, signature)  # refuses keys of small order, too
+    except CryptoError:
         return False
     return True
 
@@ -165,11 +169,11 @@ def sign_submission(
     round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
     """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token."""
-    key = Ed25519PrivateKey.from_private_bytes(private_key)
+    key = SigningKey(private_key)
     return Submission(
-        client_key=key.public_key().public_bytes_raw(),
+        client_key=bytes(key.verify_key),
         envelope=envelope,
-        signature=key.sign(_submission_bytes(purpose, round_id, envelope, token)),
+        signature=key.sign(_submission_bytes(purpose, round_id, envelope, token)).signature,
         token=token,
     )
 
@@ -182,9 +186,9 @@ def submission_is_authentic(round_id: str, submission: Submission, purpose: Purp
 
 def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
     """Returns a client's signed attendance on the stream that the challenge was made for."""
-    key = Ed25519PrivateKey.from_private_bytes(private_key)
-    signature = key.sign(_of_round("attend", round_id) + challenge)
-    return Attendance(client_key=key.public_key().public_bytes_raw(), signature=signature)
+    key = SigningKey(private_key)
+    signature = key.sign(_of_round("attend", round_id) + challenge).signature
+    return Attendance(client_key=bytes(key.verify_key), signature=signature)
 
 
 def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attendance) -> bool:
@@ -194,8 +198,8 @@ def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attenda
 
 def sign_answer(manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:
     """Returns the answer of one client in a sequential round: its public answer key, its signature, its report."""
-    key = Ed25519PrivateKey.from_private_bytes(answer_key)
-    return key.public_key().public_bytes_raw() + key.sign(_context("answer") + manifest_hash + report) + report
+    key = SigningKey(answer_key)
+    return bytes(key.verify_key) + key.sign(_context("answer") + manifest_hash + report).signature + report
 
 
 def read_answer(manifest_hash: bytes, answer: bytes) -> tuple[bytes, bytes]:

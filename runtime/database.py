@@ -12,6 +12,7 @@ import abc
 import fcntl
 import logging
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,12 +23,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "open_database"]
+__all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "has_parts", "note_taken", "open_database"]
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
 _LOCK_NOT_AVAILABLE = "55P03"
-_REWRITTEN = ("round_keys", "submissions", "chunks", "opened", "documents", "tokens")  # what something is taken out of
+_PARTS = 16
+_OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
+_WHOLE = ("round_keys", "tokens")
 _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 
@@ -57,6 +60,22 @@ class NotErasedError(Exception):
     """What has been deleted is still in the database's files, because of another process that reads it."""
 
 
+def has_parts(table: sa.Table) -> None:
+    """Has PostgreSQL make a table in parts, of which each holds the rows of some rounds; others make it in one."""
+    table.dialect_options["postgresql"]["partition_by"] = "HASH (round_id)"
+    for part in range(_PARTS):
+        values = f"FOR VALUES WITH (MODULUS {_PARTS}, REMAINDER {part})"
+        make = sa.DDL(f"CREATE TABLE {table.name}_{part} PARTITION OF {table.name} {values}")  # type: ignore[no-untyped-call]
+        sa.event.listen(table, "after_create", make.execute_if(dialect="postgresql"))
+
+
+def note_taken(connection: sa.Connection, round_id: str, *tables: str) -> None:
+    """Notes that something of a round is taken out of tables: `Database.erase` has to see to it."""
+    taken: set[tuple[str, str]] | None = connection.get_execution_options().get("taken")
+    if taken is not None:
+        taken.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
+
+
 class Database(abc.ABC):
     """An open database that no other process writes to."""
 
@@ -69,6 +88,10 @@ class Database(abc.ABC):
     @abc.abstractmethod
     def erase(self) -> None:
         """Takes out of the database's files what has been deleted from its tables; raises NotErasedError."""
+
+    def free_bytes(self) -> int | None:
+        """Returns how much room is left on its disk; None where that is not this machine's."""
+        return None
 
     def close(self) -> None:
         """Ends the connection, and with it the lock; a second call changes nothing."""
@@ -100,6 +123,7 @@ class _Sqlite(Database):
     def __init__(self, url: str) -> None:
         # Parameters would carry ciphertexts and clients' keys into the log with every error.
         self.engine = sa.create_engine(url, hide_parameters=True)
+        self._directory = Path(self.engine.url.database or "").parent
         self._lock: int | None = _lock_file(Path(f"{self.engine.url.database}.lock"))
         sa.event.listen(self.engine, "connect", _configure_sqlite)
 
@@ -120,6 +144,9 @@ class _Sqlite(Database):
         log = Path(f"{self.engine.url.database}-wal")
         if busy or (log.exists() and log.stat().st_size):
             raise NotErasedError("another process reads the database, and so its log cannot be cut")
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self._directory).free
 
     def close(self) -> None:
         super().close()
@@ -147,6 +174,8 @@ class _Postgresql(Database):
     def __init__(self, url: str, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._driver: Any = None
+        self._taken: set[tuple[str, str]] = set()
+        self._all_erased = False
         options = {
             "lock_timeout": f"{timeouts.lock_s}s",
             "statement_timeout": f"{timeouts.statement_s}s",
@@ -163,6 +192,7 @@ class _Postgresql(Database):
             pool_size=1,
             max_overflow=0,
             pool_pre_ping=True,
+            execution_options={"taken": self._taken},
             connect_args={
                 "connect_timeout": timeouts.connect_s,
                 "application_name": "croupier",
@@ -194,22 +224,41 @@ class _Postgresql(Database):
             yield connection
 
     def erase(self) -> None:
-        """Writes the tables anew, with the rows that they have now.
+        """Writes anew what something has been taken out of, with the rows that are there now; the first time all.
 
-        VACUUM would keep what has been deleted: a plain one marks the place as free and leaves the bytes, and FULL
-        takes along all that any open transaction of the server might still want to see.
+        The service waits meanwhile: for the rows of a part that stay. Bodies are among them only where a round that is
+        under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
+        the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
         """
-        with self._patience(self._timeouts.erase_s), self.engine.begin() as connection:
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            try:
-                for table in _REWRITTEN:
-                    connection.exec_driver_sql(
-                        f"ALTER TABLE {table} ALTER COLUMN round_id TYPE varchar USING round_id || ''"
-                    )
-            except sa.exc.OperationalError as error:
-                if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
-                    raise NotErasedError("another process holds a lock on its tables") from error
-                raise
+        with self._patience(self._timeouts.erase_s), self.engine.connect() as connection:
+            places = self._places(connection)
+            for place in places:
+                try:
+                    with connection.begin():
+                        _write_anew(connection, place)
+                except sa.exc.OperationalError as error:
+                    if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                        raise NotErasedError("another process holds a lock on its tables") from error
+                    raise
+            self._all_erased = True
+            self._taken.clear()
+
+    def _places(self, connection: sa.Connection) -> list[str]:
+        if not self._all_erased:  # what was taken before this process began is not known
+            return [*_WHOLE, *(f"{table}_{part}" for table in _OF_ROUNDS for part in range(_PARTS))]
+        part_of = (
+            "SELECT part FROM generate_series(0, %(parts)s - 1) part "
+            "WHERE satisfies_hash_partition('chunks'::regclass, %(parts)s, part, %(round_id)s::varchar)"
+        )
+        found = set()
+        with connection.begin():
+            for table, round_id in self._taken:
+                if not round_id:
+                    found.add(table)
+                    continue
+                part = connection.exec_driver_sql(part_of, {"parts": _PARTS, "round_id": round_id}).scalar_one()
+                found.add(f"{table}_{part}")
+        return sorted(found)
 
     @contextmanager
     def _patience(self, limit_s: float) -> Iterator[None]:
@@ -229,3 +278,16 @@ class _Postgresql(Database):
             _log.error("the database has not answered in time; the connection is given up")
             with socket.socket(fileno=os.dup(driver.fileno())) as wire:
                 wire.shutdown(socket.SHUT_RDWR)
+
+
+def _write_anew(connection: sa.Connection, table: str) -> None:
+    """Replaces the files of a table by new ones with the same rows."""
+    for statement in (
+        "SET LOCAL statement_timeout = 0",
+        f"SET LOCAL lock_timeout = {_ERASE_PATIENCE_MS}",
+        f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+        f"CREATE TEMPORARY TABLE stays ON COMMIT DROP AS TABLE {table}",
+        f"TRUNCATE {table}",
+        f"INSERT INTO {table} TABLE stays",
+    ):
+        connection.exec_driver_sql(statement)

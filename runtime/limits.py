@@ -38,6 +38,8 @@ _RETRY_AFTER_S = 0.5
 _ARRIVES_S = 20.0
 _CALL_BYTES = 16 * 1024  # what a call takes that says next to nothing
 
+_CONNECTIONS = 4000
+
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
@@ -63,7 +65,13 @@ SERVER_OPTIONS = [
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 90_000),
     # The most connections that a port accepts; a further one is closed at once, before any work for TLS.
-    ("grpc.max_allowed_incoming_connections", 4000),
+    ("grpc.max_allowed_incoming_connections", _CONNECTIONS),
+    # Calls wait until they are taken up, one after the other. gRPC cancels new ones while many wait, and the oldest
+    # after a time (defaults: some from 1000 on, all from 3000 on; 30 s), and its CANCELLED gives a caller no reason.
+    # So there is room for two from every connection, at 20 KB each, and time until callers have given up themselves.
+    ("grpc.server.max_pending_requests", 2 * _CONNECTIONS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * _CONNECTIONS),
+    ("grpc.server_max_unrequested_time_in_server", 180),
 ]
 
 

@@ -14,7 +14,7 @@ import grpc.aio
 
 from protocol.errors import TRANSIENT, refusal_of
 
-__all__ = ["RETRY_AFTER", "is_not_pinned", "retrying", "why_unreachable"]
+__all__ = ["RETRY_AFTER", "is_not_pinned", "retry_after_s", "retrying", "why_unreachable"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ async def retrying(
             if not waited_s and 1 < give_up_after_s < math.inf and refusal_of(error) is None:
                 _log.warning("no answer yet (%s); trying for %g s", why_unreachable(error), give_up_after_s)
             on_failure(error)
-            hint_s = _retry_after_s(error)
+            hint_s = retry_after_s(error)
         pause_s = wait_s * random.uniform(0.5, 1.0) + hint_s  # noqa: S311 (spreads load; protects no one)
         await asyncio.sleep(pause_s)
         waited_s += pause_s
@@ -82,8 +82,8 @@ def why_unreachable(error: grpc.aio.AioRpcError) -> str:
     return f"{why} at {found[1]}" if found else why
 
 
-def _retry_after_s(error: grpc.aio.AioRpcError) -> float:
-    """Returns how long the service asks its caller to stay away: a number of milliseconds, or nothing is asked."""
+def retry_after_s(error: grpc.aio.AioRpcError) -> float:
+    """Returns how long the service asks its caller to stay away, 0 if it does not ask."""
     value = dict(error.trailing_metadata() or ()).get(RETRY_AFTER, "")
     if not isinstance(value, str) or not value.isdecimal() or len(value) > 9:
         return 0.0

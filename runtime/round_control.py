@@ -230,6 +230,8 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             kept_until_unix_s=kept_until,
             num_revoked=num_revoked,
             version=version("croupier"),
+            now_unix_ms=int(self.clock.now() * 1000),
+            free_bytes=self.store.free_bytes(),
         )
 
 

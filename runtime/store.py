@@ -17,7 +17,8 @@ import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
 from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, open_database
-from runtime.transaction import METADATA, Transaction
+from runtime.schema import bring_up_to_date
+from runtime.transaction import Transaction
 
 __all__ = ["Store"]
 
@@ -29,17 +30,17 @@ class Store:
     """One service's database, reached from the event loop."""
 
     def __init__(self, url: str, wrapping_key: bytes, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
-        """Opens the database and creates missing tables; blocks.
+        """Opens the database and brings its tables up to date; blocks.
 
         Raises:
-            ValueError: see `open_database`.
+            ValueError: see `open_database` and `bring_up_to_date`.
         """
         self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self._wrapping_key = wrapping_key
         try:
             with self._database.begin() as connection:
-                METADATA.create_all(connection)
+                bring_up_to_date(connection, sa.make_url(url).render_as_string())
         except BaseException:
             self._database.close()
             raise
@@ -89,6 +90,10 @@ class Store:
             raise Refusal(Code.STORE_FAILED) from error
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
             raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
+
+    def free_bytes(self) -> int | None:
+        """Returns how much room is left on the disk of a SQLite file; None for another machine's database."""
+        return self._database.free_bytes()
 
     def close(self) -> None:
         """Waits for the transaction under way and closes the database."""

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
+from runtime.database import has_parts, note_taken
 
 __all__ = ["METADATA", "RoundRow", "Transaction"]
 
@@ -107,6 +108,9 @@ _costs = sa.Table(
     sa.Column("wall_s", sa.Float, nullable=False),
     sa.Column("cpu_s", sa.Float, nullable=False),
 )
+
+for _of_rounds in (_submissions, _chunks, _opened, _documents):
+    has_parts(_of_rounds)
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,7 @@ class Transaction:
 
     def destroy_keys(self, round_id: str) -> None:
         """Deletes the private keys of a round."""
+        note_taken(self._db, round_id, "round_keys")
         self._db.execute(_keys.delete().where(_keys.c.round_id == round_id))
 
     # ------------------------------------------------------------- admission
@@ -366,6 +371,7 @@ class Transaction:
 
     def drop_output(self, round_id: str) -> None:
         """Deletes what was to be sent, before anything of it has been."""
+        note_taken(self._db, round_id, "chunks")
         self._db.execute(_chunks.delete().where((_chunks.c.round_id == round_id) & (_chunks.c.direction == "out")))
 
     # ------------------------------------------------------------- what has been opened
@@ -429,12 +435,14 @@ class Transaction:
 
     def replace_document(self, round_id: str, kind: str, content: bytes) -> None:
         """Writes a document that changes in the course of a round."""
+        note_taken(self._db, round_id, "documents")
         here = (_documents.c.round_id == round_id) & (_documents.c.kind == kind)
         if not self._db.execute(_documents.update().where(here).values(content=content)).rowcount:
             self.put_document(round_id, kind, content)
 
     def drop_documents(self, round_id: str, kind: str) -> None:
         """Deletes the documents of a round whose kinds begin so."""
+        note_taken(self._db, round_id, "documents")
         begins = _documents.c.kind.startswith(kind, autoescape=True)
         self._db.execute(_documents.delete().where((_documents.c.round_id == round_id) & begins))
 
@@ -447,6 +455,7 @@ class Transaction:
 
     def forget_ciphertexts(self, round_id: str) -> None:
         """The same of the ciphertexts alone."""
+        note_taken(self._db, round_id, "chunks", "opened")
         self._db.execute(_opened.delete().where(_opened.c.round_id == round_id))
         self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
 
@@ -468,6 +477,7 @@ class Transaction:
     def delete_round(self, round_id: str, kept: Collection[str]) -> None:
         """Deletes all that is known of a round but its name, its state, and the documents of these kinds."""
         self.forget(round_id)
+        note_taken(self._db, round_id, "submissions", "documents", "tokens")
         for table in (_submissions, _chunks, _costs, _ends):
             self._db.execute(table.delete().where(table.c.round_id == round_id))
         others = (_documents.c.round_id == round_id) & _documents.c.kind.not_in(list(kept))

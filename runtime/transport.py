@@ -6,9 +6,10 @@ which certificate is whose, `runtime.guard` stands before every call, and `runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -71,8 +72,10 @@ def _roots(entry: ServiceEntry) -> bytes:
     return "\n".join(entry.tls_certificates).encode()
 
 
-def _channel(address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
-    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name)]
+def _channel(
+    address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials, more: Sequence[tuple[str, Any]] = ()
+) -> grpc.aio.Channel:
+    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name), *more]
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
@@ -82,15 +85,15 @@ def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
     return _channel(entry.address, entry, credentials)
 
 
-def public_channel(entry: ServiceEntry) -> grpc.aio.Channel:
-    """Returns a client's channel to a service.
+def public_channel(entry: ServiceEntry, options: Sequence[tuple[str, Any]] = ()) -> grpc.aio.Channel:
+    """Returns a client's channel to a service, with further options of gRPC's.
 
     Raises:
         ValueError: the service has no public address.
     """
     if entry.public_address is None:
         raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
-    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)))
+    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)), options)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import os
+import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -32,11 +35,22 @@ _LONGEST = (
 )
 
 
-def pytest_configure() -> None:
-    """Deployments of several workers are made at the same time: each chooses its ports from a part of its own."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    ports = keys._PORTS
-    keys._PORTS = ports[number % _PARTS * (len(ports) // _PARTS) :][: len(ports) // _PARTS]
+def pytest_configure(config: pytest.Config) -> None:
+    """Deployments of several workers, and of several runs, are made at the same time: each has ports of its own.
+
+    A service that a test stops and starts again finds its port free, whatever else is tested on the machine. The part
+    is locked as long as the process lives.
+    """
+    for part in range(_PARTS):
+        with ExitStack() as held, suppress(OSError):  # it is another process's, or another user's
+            lock = held.enter_context((Path(tempfile.gettempdir()) / f"croupier-tests-ports-{part}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            config.add_cleanup(held.pop_all().close)
+            break
+    else:
+        return
+    size = len(keys._PORTS) // _PARTS
+    keys._PORTS = keys._PORTS[part * size :][:size]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

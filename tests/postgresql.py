@@ -50,9 +50,9 @@ class Server:
         return self.url.set(database=name).render_as_string(hide_password=False)
 
     def disconnect(self, url: str) -> int:
-        """Ends every connection to a database from the server's side and returns how many there were."""
-        name = sa.make_url(url).database
-        return len(self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"))
+        """Ends every client's connection to a database from the server's side and returns how many there were."""
+        clients = f"datname = '{sa.make_url(url).database}' AND backend_type = 'client backend'"
+        return len(self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {clients}"))
 
 
 def _binaries() -> Path | None:

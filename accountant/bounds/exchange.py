@@ -114,12 +114,12 @@ def horizon(delta: float | None, most: float) -> float:
     return min(-math.log(UNHEARD) - math.log(TUNING_DELTA if delta is None else delta), most)
 
 
-def stages(end: float, number: int) -> tuple[Floats, Floats]:
+def stages(end: float, number: int, power: int = 2) -> tuple[Floats, Floats]:
     """Ends of stages from 0 to `end`, narrow first, and ln of the chance that a clock of rate 1 rings first in each.
 
     Both of shape (number,). The logarithms are good to a few ulp, and one of their size.
     """
-    ends = end * (np.arange(1, number + 1) / number) ** 2
+    ends = end * (np.arange(1, number + 1) / number) ** power
     starts = np.concatenate([[0.0], ends[:-1]])
     return ends, np.log(-np.expm1(starts - ends)) - starts
 

@@ -17,14 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.bounds.exchange import FEW_STAGES, MANY_STAGES, ExchangeProfile, StagedProduct, horizon, stages
-from accountant.bounds.laplace_laws import MAX_TERMS, Family, family_of
+from accountant.bounds.laplace_laws import Family, family_of
 from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 
 Complexes = NDArray[np.complex128]
 
-__all__ = ["ExchangeLaplaceProfile", "ExchangeSpanProfile", "exchange_laplace_profile"]
+__all__ = [
+    "ExchangeLaplaceProfile",
+    "ExchangeSpanProfile",
+    "NoiseProduct",
+    "exchange_laplace_profile",
+    "left_of_host",
+    "log_squared",
+    "spread",
+]
 
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
@@ -47,7 +55,7 @@ INEXACT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _NoiseProduct:
+class NoiseProduct:
     """See `HostProduct`. weights: alpha, of each host, proportional to 1/variance where the blanket allows it."""
 
     families: tuple[Family, ...]
@@ -79,7 +87,7 @@ class _NoiseProduct:
     def at(self, theta: Floats) -> Floats:
         """See `HostProduct`."""
         laws, weights, first = self._laws
-        squared = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        squared = log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
         total: Floats = self.count / 2 @ np.maximum.reduceat(squared, first)
         return total
 
@@ -87,7 +95,7 @@ class _NoiseProduct:
         """See `HostProduct`. Beyond the bulk the value at its last edge serves."""
         laws, weights, first = self._laws
         tier = np.repeat(np.arange(first.size), np.diff(first, append=weights.size))
-        at_rest = _log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
+        at_rest = log_squared(laws, (weights[:, None] * theta).astype(np.complex128), self.drift)
         near = self.count[tier] / 2 * (np.maximum.reduceat(at_rest, first)[tier] - at_rest)[:, 0] < NEAR
         factor = np.empty((weights.size, edges.size - 1))
         for which, stride in ((near, 1), (~near, STRIDE)):
@@ -106,25 +114,26 @@ class _NoiseProduct:
         left = np.minimum(np.arange(edges.size - 1), bulk - 1) // stride
         # |phi|^2 = E e^{w (X + X')} cos(w r (X - X'))
         last = math.pi / (2 * np.maximum(w, 1e-300) * laws.scale) * (1 - 1e-9)
-        squared = _log_squared(laws, w[:, None] * (1 + 1j * edges[:bulk:stride]), self.drift)
+        squared = log_squared(laws, w[:, None] * (1 + 1j * edges[:bulk:stride]), self.drift)
         return np.where(edges[None, 1:] <= last[:, None], squared[:, left], at_rest)
 
 
-def _log_squared(laws: Family, z: Complexes, drift: float) -> Floats:
+def log_squared(laws: Family, z: Complexes, drift: float) -> Floats:
     """Upper bounds on ln |phi(z)|^2, rounding and the terms left out included, for the z of each law: (F, L)."""
     ratio = z * laws.scale[:, None]
     size = np.abs(ratio)
     second = laws.moments[:, :1]
-    largest = min(float(size.max(initial=0.0)), 8.0)
+    most = laws.moments.shape[1] + 1
+    largest = min(float(size.max(initial=0.0)), most / 5)
     terms = 4
-    while terms < MAX_TERMS and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
+    while terms < most and 2 * largest ** (terms - 1) / math.factorial(terms + 1) > 1e-14:
         terms += 1
     total = np.zeros(ratio.shape, dtype=np.complex128)
     for k in range(terms, 1, -1):
         total = total * ratio + laws.moments[:, k - 2 : k - 1] / math.factorial(k)
     change = total * ratio * ratio - drift * z
     growth = np.exp(size) * second
-    inexact = INEXACT / np.sqrt(second) * (drift * np.abs(z) + growth * size * size)
+    inexact = INEXACT / np.sqrt(second) * (abs(drift) * np.abs(z) + growth * size * size)
     inexact += growth * size ** (terms + 1) / math.factorial(terms + 1)
     squared = 2 * change.real + change.real**2 + change.imag**2
     squared += 2 * inexact * (1 + np.abs(change)) + inexact * inexact
@@ -141,10 +150,16 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     kept: Floats
     """The smallest of each group, in units of the largest."""
     count: Floats
+    widest: float = 1.0
+    """How far the victim's two values are from each other, at most."""
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
-        return gaussian_epsilon(self._product(0.0).deviation, delta)
+        return gaussian_epsilon(self.deviation_at(0.0), delta)
+
+    def deviation_at(self, epsilon: float) -> float:
+        """About the standard deviation of Y."""
+        return self._product(epsilon).deviation
 
     @property
     def plateau(self) -> float:
@@ -184,32 +199,39 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     def _product(self, epsilon: float) -> StagedProduct:
         families = tuple(
-            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
+            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS, (0.0, self.widest))
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
         )
         blanket, drift = self.blanket, math.expm1(epsilon)
-        weights = self._weights(np.array([1 / family.variance for family in families]), blanket)
+        precision = np.array([1 / family.variance for family in families])
+        weights = spread(precision, self.count, blanket, self.horizon)
         ends, log_mass = stages(self.horizon, MANY_STAGES if self.count.size <= MAX_TIERS else FEW_STAGES)
         products = []
         for end in ends.tolist():
-            # What is left of a host's density when its clock has not rung; each step is good to a few ulp.
-            thin = (1 + np.expm1(-end * weights) / blanket) * np.exp(end * weights) * (1 - 64 * UNIT)
+            thin = left_of_host(weights, blanket, end)
             left = tuple(family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True))
-            products.append(_NoiseProduct(left, self.count, weights, drift))
+            products.append(NoiseProduct(left, self.count, weights, drift))
         return StagedProduct(tuple(products), log_mass)
 
-    def _weights(self, precision: Floats, blanket: Floats) -> Floats:
-        """alpha, proportional to `precision` but where the horizon would take more than MOST_SPENT of the blanket."""
-        most = blanket * (MOST_SPENT / self.horizon)
-        free = np.ones(most.size, dtype=np.bool_)
-        for _ in range(most.size):
-            room = 1 - float(self.count[~free] @ most[~free])
-            weights = np.where(free, precision * room / max(float(self.count[free] @ precision[free]), 1e-300), most)
-            if (weights <= most).all():
-                break
-            free &= weights <= most
-        weights = np.minimum(weights, most)
-        return weights / float(self.count @ weights)
+
+def spread(precision: Floats, count: Floats, blanket: Floats, horizon: float) -> Floats:
+    """alpha, proportional to `precision` but where the horizon would take more than MOST_SPENT of the blanket."""
+    most = blanket * (MOST_SPENT / horizon)
+    free = np.ones(most.size, dtype=np.bool_)
+    for _ in range(most.size):
+        room = 1 - float(count[~free] @ most[~free])
+        weights = np.where(free, precision * room / max(float(count[free] @ precision[free]), 1e-300), most)
+        if (weights <= most).all():
+            break
+        free &= weights <= most
+    weights = np.minimum(weights, most)
+    return weights / float(count @ weights)
+
+
+def left_of_host(weights: Floats, blanket: Floats, end: float) -> Floats:
+    """What is left of a host's density when its clock has not rung by `end`, rounded down; to a few ulp."""
+    left: Floats = (1 + np.expm1(-end * weights) / blanket) * np.exp(end * weights) * (1 - 64 * UNIT)
+    return left
 
 
 def exchange_laplace_profile(

@@ -17,7 +17,17 @@ import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["MAX_TERMS", "Family", "Place", "family_of", "members", "ratio_atoms"]
+__all__ = [
+    "MAX_TERMS",
+    "Family",
+    "Pair",
+    "Place",
+    "family_of",
+    "members",
+    "pair_family",
+    "ratio_atoms",
+    "second_moments",
+]
 
 END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0002, 0.004)
 """Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
@@ -28,14 +38,17 @@ MIDDLE_CELLS, TAIL_CELLS = (160, 64), 40
 """Cells of z on which the likelihood ratio is put on its end values, the first for few budgets, and for many; those of
 a tail are narrowest near its start."""
 MAX_TERMS = 40
-"""Of the power series of phi; what is left out is added."""
+"""Of the power series of phi, as a rule; what is left out is added."""
+
+MOST_CANCELLED = 30.0
+"""How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays below a few ulp."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
     """The thinned laws of X for one budget, F of them, by their moments.
 
-    phi(w) = 1 - (e^epsilon - 1) w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS. |X| <= scale, and
+    phi(w) = 1 + E[X] w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS or more. |X| <= scale, and
     moments are of X/scale.
     """
 
@@ -121,41 +134,105 @@ def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: Fl
 
 
 @lru_cache(maxsize=128)
-def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> Family:
+def family_of(
+    victim: float,
+    epsilon: float,
+    rate: float,
+    kept: float = 1.0,
+    coarse: bool = False,
+    apart: tuple[float, float] = (0.0, 1.0),
+    terms: int = MAX_TERMS,
+) -> Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
 
     kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
+    apart: see `members`. terms: of the power series.
     """
-    found = members(victim, epsilon, rate, coarse)
+    found = members(victim, epsilon, rate, coarse, apart)
     values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in found], coarse)
-    thin = np.array([thin for _, thin in found]) * (kept * (1 - 8 * UNIT))
+    return thinned_family(values, mass, np.array([thin for _, thin in found]) * kept, terms)
+
+
+def thinned_family(values: Floats, mass: Floats, thin: Floats, terms: int) -> Family:
+    """The laws on these values with these masses, (F, L), thinned by (F,), as a family of so many terms."""
+    thin = thin * (1 - 8 * UNIT)
     largest = np.abs(values).max(1) / thin * (1 + 8 * UNIT)
     unit = values / (thin * largest)[:, None]
     power, moments = mass * thin[:, None] * unit, []
-    for _ in range(2, MAX_TERMS + 1):
+    for _ in range(2, terms + 1):
         power *= unit
         moments.append(power.sum(1))
     return Family(largest, np.stack(moments, axis=1))
 
 
-def members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
-    """The places and the thinning of T3's laws; coarse: fewer of them."""
-    cells = _positions(rate, coarse)
+def members(
+    victim: float, epsilon: float, rate: float, coarse: bool = False, apart: tuple[float, float] = (0.0, 1.0)
+) -> list[tuple[Place, float]]:
+    """The places and the thinning of T3's laws; coarse: fewer of them.
+
+    apart: how far from each other the victim's two values are, at least and at most.
+    """
+    least, widest = apart
+    cells = [widest * x for x in _positions(rate * widest, coarse)]
     cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
     found: list[tuple[Place, float]] = []
     for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
-        found.append(((0.0, 1.0, x), min(before, after)))
+        found.append(((0.0, widest, x), min(before, after)))
     cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
-    most = (1 + cost_outside) * max(_second(victim, epsilon, rate, 1.0)) / found[0][1]
+    most = (1 + cost_outside) * max(second_moments(victim, epsilon, rate, widest)) / found[0][1]
     first = 0.0
-    while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
-        outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
+    while first < 1 - least and victim * min(widest, 1 - first) > epsilon * (1 - 1e-12):
+        end = min(1.0, first + widest)
+        outside: tuple[Place, Place] = (first, end, first), (1 - end, 1 - first, 1 - first)
         # As far as leaves the second moment about the largest of those above; any edge is sound.
-        room = most / max(_second(victim, epsilon, rate, 1 - first))
-        edge = min(1.0, max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate)))
+        room = most / max(second_moments(victim, epsilon, rate, end - first))
+        edge = max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate), 1 - widest)
+        edge = min(1 - least, edge)
         found.extend((place, math.exp(-rate * edge)) for place in outside)
         first = edge
     return found
+
+
+@dataclass(frozen=True)
+class Pair:
+    """D = a(|z - x0|) - b(|z - x1|) with a(t) = first[0] e^(-slow t) - first[1] e^(-fast t), and b(t) of `second`."""
+
+    slow: float
+    fast: float
+    first: tuple[float, float]
+    second: tuple[float, float]
+
+    def proper(self, rate: float, least: float) -> bool:
+        """Whether T2 is proved for it, hosts of this rate < slow and values from `least` to 1 apart (conditions C)."""
+        slow, fast = (self.slow - rate) * (1 - 1e-9), (self.fast - rate) * (1 + 1e-9)
+        for one, other in ((self.first, self.second), (self.second, self.first)):
+            near = one[0] - other[0] * math.exp(-self.slow * least)
+            beyond = one[1] - other[1] * math.exp(-self.fast * (1.0 if other[1] > 0 else least))
+            if not (slow * one[0] > max(0.0, fast * one[1]) and slow * near > max(0.0, fast * beyond)):
+                return False
+        return True
+
+
+def pair_family(pair: Pair, rate: float, found: list[tuple[Place, float]], terms: int) -> Family | None:
+    """The laws of D/R_host under R_host for these places and thinnings; rate < slow, and `Pair.proper`.
+
+    None where D cancels so much that its rounding might matter.
+    """
+    at = np.array([place for place, _ in found])
+    x0, x1, host = at[:, :1], at[:, 1:2], at[:, 2:]
+    edges = _cells(rate, pair.slow, at, MIDDLE_CELLS[True])
+    inner = edges[:, 1:-1]
+    ends, sizes, product = np.zeros(edges.shape), np.zeros(inner.shape), np.zeros((edges.shape[0], edges.shape[1] - 1))
+    for sign, centre, parts in ((1, x0, pair.first), (-1, x1, pair.second)):
+        for factor, decay in ((sign * parts[0], pair.slow), (-sign * parts[1], pair.fast)):
+            term = factor * 2 / rate * np.exp(rate * np.abs(inner - host) - decay * np.abs(inner - centre))
+            ends[:, 1:-1] += term
+            sizes += np.abs(term)
+            product += factor * 2 / decay * _mass(decay, centre, edges)
+    if (sizes.max(1) > MOST_CANCELLED * np.abs(ends).max(1)).any():
+        return None
+    values, mass = _on_ends(ends, _mass(rate, host, edges), product)
+    return thinned_family(values, mass, np.array([thin for _, thin in found]), terms)
 
 
 def _positions(rate: float, coarse: bool) -> list[float]:
@@ -166,7 +243,7 @@ def _positions(rate: float, coarse: bool) -> list[float]:
     return [*half, *(1 - x for x in half[-2::-1])]
 
 
-def _second(victim: float, epsilon: float, rate: float, apart: float) -> tuple[float, float]:
+def second_moments(victim: float, epsilon: float, rate: float, apart: float) -> tuple[float, float]:
     """About E X^2 for two values of the victim so far apart and a host at the first one, and at the second one."""
     if victim * apart < 1e-5:  # nearly the same everywhere, and below what does not cancel here
         return 1.0, 1.0

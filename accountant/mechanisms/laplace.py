@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.exchange_laplace import exchange_laplace_profile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_parts import in_parts
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
@@ -52,7 +53,8 @@ class LaplaceMechanism(NoisyValue):
             return NoAmplification("proved for continuous noise only")
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
-        return exchange_laplace_profile(victim, others, delta)
+        found = exchange_laplace_profile(victim, others, delta)
+        return in_parts(found, delta) if isinstance(found, ExchangeLaplaceProfile) else found
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).

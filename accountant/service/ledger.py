@@ -9,7 +9,7 @@ accountant service enters a round in the very transaction that keeps its certifi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -267,6 +267,17 @@ class Ledger:
             }
             found.append(spent(name, mine))
         return (*found, spent(ANY_TIER, rounds))
+
+    def spent_in(self, round_ids: Collection[str], delta: float) -> Guarantee | None:
+        """What a client has lost that was in these rounds and in no others, in each in its worst tier; None: no bound.
+
+        Raises ValueError if one of them is not entered.
+        """
+        rounds = self._rounds()
+        missing = sorted(set(round_ids) - rounds.keys())
+        if missing:
+            raise ValueError(f"the ledger has no {', '.join(missing)}; only granted rounds are entered")
+        return _composed([rounds[round_id] for round_id in sorted(set(round_ids))], delta)
 
     def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> str | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""

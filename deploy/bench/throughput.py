@@ -1,8 +1,8 @@
 """Throughput of a whole deployment against the number of users, and against the cryptography itself.
 
-The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, and the
-same work for their tickets, straight through the libraries on as many processes as there are cores, with nothing
-around them.
+The floor is measured in the same run: the same number of HPKE seals and opens as the users' envelopes need, the same
+work for their tickets and the same signatures, straight through the libraries on as many processes as there are cores,
+with nothing around them, before the run and after it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc.aio
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
+from nacl.signing import SigningKey, VerifyKey
 
 from client.submission import Participant
 from deploy.local.processes import temporary_deployment
@@ -36,7 +37,9 @@ from runtime.workers import WorkerPool, peak_memory_bytes
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 
 SUITE = "x25519-sha256-chacha20poly1305"
-_PART = 250
+_PART, _SIGNED_BYTES = 250, 80
+_MOST_BARE = 20_000
+"""The floor of more users is that of so many, in proportion."""
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 
 
@@ -49,13 +52,20 @@ def plain_sizes(hops: int) -> list[int]:
     return [innermost, *report, *parameter, report[-1] + parameter[-1] + 2 * extra]
 
 
-def _bare_cryptography(sizes: Sequence[int], parts: list[int]) -> list[tuple[float, float]]:
-    """Does, part by part, what the envelopes and tickets of so many users need; see `_tickets_part`."""
-    costs = []
-    for users in parts:
-        _seal_and_open_part(sizes, users)
-        costs.append(_tickets_part(users))
-    return costs
+class _Costs(NamedTuple):
+    """CPU seconds of the bare cryptography."""
+
+    envelopes: float
+    tickets_client: float
+    tickets_accountant: float
+    signatures: float
+
+
+def _bare_cryptography(sizes: Sequence[int], parts: list[int]) -> list[_Costs]:
+    """Does, part by part, what the envelopes, tickets and signatures of so many users need."""
+    return [
+        _Costs(_seal_and_open_part(sizes, users), *_tickets_part(users), _signatures_part(users)) for users in parts
+    ]
 
 
 def _tickets_part(users: int) -> tuple[float, float]:
@@ -80,7 +90,18 @@ def _tickets_part(users: int) -> tuple[float, float]:
     return clients, accountant
 
 
-def _seal_and_open_part(sizes: Sequence[int], users: int) -> None:
+def _signatures_part(users: int) -> float:
+    """Has so many clients sign for hop 1 and for the accountant, and has both check it. Returns the CPU seconds."""
+    started = time.process_time()
+    keys, messages = [SigningKey.generate() for _ in range(users)], [os.urandom(_SIGNED_BYTES) for _ in range(users)]
+    for key, message in zip(keys, messages, strict=True):
+        for _ in ("ticket request", "submission"):
+            VerifyKey(bytes(key.verify_key)).verify(message, key.sign(message).signature)
+    return time.process_time() - started
+
+
+def _seal_and_open_part(sizes: Sequence[int], users: int) -> float:
+    started = time.process_time()
     suite = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
     key = x25519.X25519PrivateKey.generate()
     public, info = key.public_key(), bytes(100)
@@ -88,24 +109,25 @@ def _seal_and_open_part(sizes: Sequence[int], users: int) -> None:
         plaintext = bytes(size)
         for ciphertext in [suite.encrypt(plaintext, public, info=info) for _ in range(users)]:
             suite.decrypt(ciphertext, key, info=info)
+    return time.process_time() - started
 
 
 async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[str, float]]:
-    """Returns the wall seconds that the bare cryptography of `users` users takes on all cores, and what tickets cost.
+    """Returns the wall seconds that the bare cryptography of `users` users takes on all cores, and what it consists of.
 
-    The latter: CPU seconds a user of the tickets of both lanes, by role.
+    The latter: CPU seconds a user, by the names in `_Costs`.
     """
-    part = min(_PART, -(-users // pool.processes))
-    parts = [min(part, users - start) for start in range(0, users, part)]
+    played = min(users, _MOST_BARE)
+    part = min(_PART, -(-played // pool.processes))
+    parts = [min(part, played - start) for start in range(0, played, part)]
     started = time.perf_counter()
     costs, _ = await pool.map_chunks(partial(_bare_cryptography, plain_sizes(hops)), parts, chunk=1)
-    wall_s = time.perf_counter() - started
-    clients, accountant = (sum(column) / users for column in zip(*costs, strict=True))
-    return wall_s, {"client": clients, "accountant": accountant}
+    wall_s = (time.perf_counter() - started) * users / played
+    return wall_s, {name: sum(getattr(one, name) for one in costs) / played for name in _Costs._fields}
 
 
-def processor_s(pid: int) -> tuple[float, float]:
-    """Returns the CPU seconds of a process and of its children that live, so far (Linux; else 0)."""
+def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
+    """Returns the CPU seconds of a process, and of its children that live but for `without`, so far (Linux; else 0)."""
     own = children = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -115,7 +137,7 @@ def processor_s(pid: int) -> tuple[float, float]:
         ticks = int(fields[11]) + int(fields[12])
         if pid == int(status.parent.name):
             own += ticks
-        elif pid == int(fields[1]):
+        elif pid == int(fields[1]) and int(status.parent.name) not in without:
             children += ticks
     second = os.sysconf("SC_CLK_TCK")
     return own / second, children / second
@@ -143,7 +165,9 @@ class _Used:
 
 async def _used(directory: Path, operator: Operator) -> _Used:
     answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
-    spent = {one.service: processor_s(one.pid) for one in answers} | {"fleet": processor_s(os.getpid())}
+    services = {one.service: one.pid for one in answers}
+    spent = {name: processor_s(pid) for name, pid in services.items()}
+    spent["fleet"] = processor_s(os.getpid(), without=services.values())
     return _Used(
         {name: own for name, (own, _) in spent.items()},
         {name: workers for name, (_, workers) in spent.items()},
@@ -151,7 +175,7 @@ async def _used(directory: Path, operator: Operator) -> _Used:
     )
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, float], used: _Used) -> dict[str, Any]:
+def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: _Used) -> dict[str, Any]:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}
     return {
@@ -161,7 +185,7 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float, tickets: dict[str, f
         "users_per_s": users / outcome.wall_s,
         "floor_s": floor_s,
         "ratio_to_floor": floor_s / outcome.wall_s,
-        "ticket_cpu_s_per_user": tickets,
+        "floor_cpu_s_per_user": floor_cpu,
         "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in outcome.stages()},
         "cpu_s": {name: used.own_s[name] + used.workers_s[name] for name in used.own_s},
         "own_cpu_s": used.own_s,
@@ -190,12 +214,17 @@ def kept_rows(document: dict[str, Any], sizes: Sequence[int], hops: int) -> list
 def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
     """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
     done = {row["users"] for row in rows}
-    cost: float = (rows[-1]["wall_s"] + rows[-1]["floor_s"]) / rows[-1]["users"]
-    return cost * sum(size for size in sizes if size not in done)
+    left = [size for size in sizes if size not in done]
+    whole, bare = (rows[-1][name] / rows[-1]["users"] for name in ("wall_s", "floor_s"))
+    cost: float = whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left)
+    return cost
 
 
 def measure_throughput(
-    sizes: Sequence[int], hops: int, report: Callable[[dict[str, Any]], None] = lambda row: None
+    sizes: Sequence[int],
+    hops: int,
+    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    progress: Callable[[int, int], None] = lambda done, users: None,
 ) -> dict[str, Any]:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
@@ -203,6 +232,7 @@ def measure_throughput(
         sizes: numbers of users, each at least 2.
         hops: the number of shufflers.
         report: called with each row as soon as it is measured.
+        progress: called with how many users of a size have submitted, and the size.
 
     Raises:
         ValueError: a size or the number of shufflers is out of range.
@@ -211,26 +241,40 @@ def measure_throughput(
     if min(sizes) < 2:
         raise ValueError(f"users is {min(sizes)}; it must be at least 2")
     with temporary_deployment(hops) as local:
-        return asyncio.run(_measure(local.directory, sizes, report))
+        return asyncio.run(_measure(local.directory, sizes, report, progress))
 
 
-async def _measure(directory: Path, sizes: Sequence[int], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+async def _measure(
+    directory: Path,
+    sizes: Sequence[int],
+    report: Callable[[dict[str, Any]], None],
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
-    async with Operator(directory) as operator, players(operator, directory, pool) as play:
+    done = users = 0
+
+    def submitted(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, users)
+
+    async with Operator(directory) as operator, players(operator, directory, pool, submitted) as play:
         hops = len(operator.deployment.shufflers)
         for users in sizes:
+            done = 0
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
-            floor_s, tickets = await _floor(pool, users, hops)
+            floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)
             outcome = await play(settings, drawn)
             used = (await _used(directory, operator)).since(before)
+            floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
-            rows.append(_row(users, outcome, floor_s, tickets, used))
+            rows.append(_row(users, outcome, floor_s, floor_cpu, used))
             report(rows[-1])
     pool.close()
     return {**conditions(hops), "rows": rows}

@@ -1,8 +1,8 @@
 """The `croupier` command line: each command parses its options, calls another room, and shows what that returns.
 
-Each command also prints one JSON object with `--json`. Exit codes: 0 done; 2 an input that cannot be used; 3 a service
-refused; 4 a service is out of reach; 5 the accountant refused the round, so there is no result; 6 some submissions were
-not accepted. Messages go to standard error.
+Each command also prints one JSON object with `--json`. Exit codes: 0 done; 1 `doctor` has found
+something wrong; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
+refused the round, so there is no result; 6 some submissions were not accepted. Messages go to standard error.
 
 Commands import what they need when they run, so that `croupier --help` and a client stay light.
 """
@@ -21,6 +21,7 @@ from deploy.cli import (
     demonstration,
     deployment,
     experiments,
+    hosts,
     lab,
     rounds,
     training,
@@ -29,7 +30,7 @@ from deploy.cli import (
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -49,7 +50,7 @@ def _options(
     """Statistics from private data, certified, through a shuffle."""
 
 
-for room in (deployment, cluster, rounds, clients, web, demonstration, accounting, training, experiments, lab):
+for room in (deployment, hosts, cluster, rounds, clients, web, demonstration, accounting, training, experiments, lab):
     room.add_commands(app)
 
 

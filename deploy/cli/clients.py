@@ -86,12 +86,15 @@ def submit(
     limit: Annotated[
         int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
     ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Fleet: COLUMN=VALUE, only the rows that have this value there.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
     if csv is not None:
         columns = (value_column, epsilon_column, id_column)
-        _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, as_json)
+        _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, where, as_json)
     else:
         value = value_file.read().strip() if value_file else value
         token = token_file.read().strip() if token_file else token
@@ -162,6 +165,7 @@ def _submit_fleet(
     clamp: bool,
     budgets: str,
     limit: int | None,
+    where: str | None,
     as_json: bool,
 ) -> None:
     with plain_errors():
@@ -171,6 +175,7 @@ def _submit_fleet(
 
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.fleet import submit_file
+        from deploy.local.population import Rows
 
         value_column, epsilon_column, id_column = columns
         if value_column is None:
@@ -188,6 +193,7 @@ def _submit_fleet(
                     id_column=id_column,
                     clamp=clamp,
                     limit=limit,
+                    where=Rows.parse(where) if where else None,
                     progress=lambda done, total: move(done, total, value_column),
                 )
             )

@@ -55,8 +55,11 @@ def fail(code: int, message: str) -> typer.Exit:
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """Ends the command with one sentence and an exit code where an error is expected to happen."""
+def plain_errors(extra: str = "") -> Iterator[None]:
+    """Ends the command with one sentence and an exit code where an error is expected to happen.
+
+    The extra is what to install where a library is missing; see `missing_library`.
+    """
     try:
         yield
     except ValueError as error:
@@ -68,7 +71,7 @@ def plain_errors() -> Iterator[None]:
     except ImportError as error:
         from deploy.node.extras import missing_library
 
-        raise fail(BAD_INPUT, missing_library(error)) from error
+        raise fail(BAD_INPUT, missing_library(error, extra)) from error
     except RuntimeError as error:
         raise fail(REFUSED, str(error)) from error
     except ExceptionGroup as group:

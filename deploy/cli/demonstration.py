@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, show
+from deploy.cli.console import BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
 from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
 
@@ -23,7 +23,13 @@ def add_commands(app: typer.Typer) -> None:
 
 def demo(
     csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None,
-    value_column: Annotated[str | None, typer.Option(help="The column to ask about.")] = None,
+    value_column: Annotated[
+        list[str] | None,
+        typer.Option(help="A column to ask about; for a mean also COLUMN:LOW:HIGH. May be repeated: a round for each."),
+    ] = None,
+    group_by: Annotated[
+        str | None, typer.Option(help="Ask in a round for each value of this column; who is in which group is public.")
+    ] = None,
     low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None,
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
     drop_outside: Annotated[
@@ -41,18 +47,25 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Run a whole deployment on loopback, and answer questions about the participants in a file."""
-    with plain_errors():
+    with plain_errors(extra="demo"):
         import asyncio
 
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.demo import ask_about, run_demo
         from deploy.local.processes import temporary_deployment
         from deploy.show.plots import plot_answers
-        from deploy.show.tables import answers_table, counted, privacy_cost_table, remarks, stage_seconds_table
+        from deploy.show.tables import (
+            answers_table,
+            counted,
+            privacy_cost_table,
+            remarks,
+            stage_seconds_table,
+            together_lines,
+        )
 
         if open_page:
             import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
-        file, questions = ask_about(csv, value_column, low, high, users)
+        file, questions = ask_about(csv, value_column or (), low, high, users)
         groups = parse_budget_groups(budgets)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
@@ -64,14 +77,16 @@ def demo(
                     file,
                     questions,
                     groups,
+                    group_by=group_by,
                     limit=users,
                     delta=delta,
                     clamp=not drop_outside,
                     quiet=as_json,
                 )
                 plot_answers(result, plot)
-                tables = (answers_table(result), privacy_cost_table(result), stage_seconds_table(result))
-                show(as_json, result, tables[0], *remarks(result), *tables[1:], f"plot: {plot}")
+                learned = (answers_table(result), *remarks(result))
+                cost = (privacy_cost_table(result), *together_lines(result))
+                show(as_json, result, *learned, *cost, stage_seconds_table(result), f"plot: {plot}")
 
             if open_page:
                 serve_page(local.directory, work=play, open_page=True)
@@ -112,6 +127,7 @@ def bench(
 
         missing = [size for size in sizes if size not in {row["users"] for row in rows}]
         if missing:
-            measure_throughput(missing, hops, keep)
+            with progress_bar(transient=True) as move:
+                measure_throughput(missing, hops, keep, lambda done, size: move(done, size, f"{size:,} users"))
         plot_throughput(rows, out / "bench.png")
         show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")

@@ -145,11 +145,12 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start a local deployment, each service in its own process."""
-    with plain_errors():
+    needed = "console" if console else "accountant"  # which comes with what every service needs
+    with plain_errors(extra=needed):
         from deploy.local.processes import LocalDeployment
+        from deploy.node.extras import check_installed
 
-        if console:
-            import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
+        check_installed(needed)
         pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with: croupier down --dir {directory}")

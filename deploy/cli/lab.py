@@ -23,7 +23,10 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-accountant")(bench_accountant)
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
+    group.command("bench-load")(bench_load)
+    group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
+    group.command("deployment-files")(deployment_files)
     app.add_typer(group, name="lab")
 
 
@@ -124,6 +127,73 @@ def bench_cluster(
         show(as_json, found, "\n".join(scaling_lines(found)), str(out / "cluster.json"))
 
 
+def bench_load(
+    clients: Annotated[int, typer.Option(help="How many clients, each with a connection of its own.")] = 10_000,
+    at_once: Annotated[int, typer.Option(help="How many of them have a connection at the same time.")] = 2000,
+    bad: Annotated[
+        str, typer.Option(help="How many silent, slow and vanished peers are among them, for each round.")
+    ] = "0,300",
+    processes: Annotated[int, typer.Option(help="Over which clients and bad peers are spread.")] = 2,
+    hops: Hops = 1,
+    out: Annotated[Path, typer.Option(help="Directory for load.json.")] = Path("out"),
+    as_json: Json = False,
+) -> None:
+    """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
+    with plain_errors():
+        from deploy.bench.load import load_lines, measure_load
+        from deploy.show.documents import write_json
+
+        def say(row: dict[str, Any]) -> None:
+            note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
+
+        found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, note, say)
+        write_json(out / "load.json", found)
+        show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
+
+
+def bench_report(
+    out: Annotated[Path, typer.Option(help="What the benches have written; this adds benchmarks.*.")] = Path("out"),
+    kept: Annotated[Path, typer.Option(help="What was kept of the last run.")] = Path("docs/bench"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep this run in its place, and write it into --page.")] = False,
+    page: Annotated[Path, typer.Option(help="The page that shows the run that is kept.")] = Path("docs/benchmarks.md"),
+    as_json: Json = False,
+) -> None:
+    """Compare what the benches have measured with the run that was kept: medians, ratios, the machine."""
+    with plain_errors():
+        import json
+        import shutil
+
+        from deploy.bench.comparison import KEPT, WORSE, add_run, compare, comparison_lines, figures_of, page_parts
+        from deploy.show.documents import write_json, write_part
+        from deploy.show.plots import plot_comparison
+
+        figures = figures_of(out)
+        if not figures:
+            raise ValueError(f"{out} has nothing that was measured; 'make bench' measures, or one of its commands")
+        runs, last = (
+            json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+            for file in (out / "benchmarks.json", kept / "benchmarks.json")
+        )
+        runs = add_run(runs, figures)
+        write_json(out / "benchmarks.json", runs)
+        lines, rows = comparison_lines(runs, last), compare(runs, last)
+        (out / "benchmarks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        ratios = [(one.name, one.ratio) for one in rows if one.ratio is not None]
+        if ratios:
+            plot_comparison(ratios, WORSE, out / "benchmarks.png")
+        if keep:
+            for name, part in page_parts(out).items():
+                write_part(page, name, part)
+            kept.mkdir(parents=True, exist_ok=True)
+            for name in KEPT:
+                if (out / name).exists():
+                    shutil.copyfile(out / name, kept / name)
+        for one in rows:
+            if one.ratio is not None and one.ratio >= WORSE:
+                note(f"worse: {one.name}: {one.now:,.4g} {one.unit}, {one.before:,.4g} before")
+        show(as_json, {**runs, "compared": [asdict(one) | {"ratio": one.ratio} for one in rows]}, "\n".join(lines))
+
+
 def capacity(
     users: Annotated[str, typer.Option(help="Numbers of users, separated by commas.")] = "1e8,1e9",
     hours: Annotated[float, typer.Option(help="Over which each service spreads the work of a round.")] = 24.0,
@@ -155,6 +225,17 @@ def capacity(
             for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
         ]
         show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+
+
+def deployment_files(
+    root: Annotated[Path, typer.Option(help="The repository's.")] = Path(), as_json: Json = False
+) -> None:
+    """Write the examples under deploy/ anew: Containerfile, compose file, unit, manifests, dashboard."""
+    with plain_errors():
+        from deploy.render.committed import write_committed
+
+        changed = [str(path) for path in write_committed(root)]
+        show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:

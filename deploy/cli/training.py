@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import Hops, Json, note, plain_errors, show
+from deploy.cli.console import Hops, Json, note, plain_errors, progress_bar, show
 from deploy.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ def train(
     private: Annotated[
         bool, typer.Option(help="--no-private, with --simulate only: clipped gradients and no noise, for comparison.")
     ] = TrainingConfig.private,
+    baseline: Annotated[
+        bool | None,
+        typer.Option(
+            help="Train once more without noise, simulated, and draw its accuracy, which nothing certifies. "
+            "Default: with --simulate."
+        ),
+    ] = TrainingConfig.baseline,
     epochs: Annotated[
         int, typer.Option(help="At least 1. Every client answers once an epoch.")
     ] = TrainingConfig.epochs,
@@ -125,6 +132,7 @@ def train(
             clients=clients,
             budgets=budgets,
             private=private,
+            baseline=baseline,
             epochs=epochs,
             batch_size=batch_size,
             order=order,
@@ -143,7 +151,14 @@ def train(
             seed=seed,
             device=device,
         )
-        result = run_training(config, progress=_note_epoch, note=note).document()
+        with progress_bar(transient=True) as move:
+            outcome = run_training(
+                config,
+                progress=_note_epoch,
+                within=lambda done, clients: move(done, clients, f"{done} of {clients} clients"),
+                note=note,
+            )
+        result = outcome.document()
         below = [result["stopped"], training_assumptions(result), f"{out / 'training.png'}, {out / 'model.pt'}"]
         show(as_json, result, training_table(result), *(line for line in below if line))
 

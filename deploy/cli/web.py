@@ -1,4 +1,4 @@
-"""The web page of a deployment, by itself or beside another command."""
+"""What is served over HTTP: the web page of a deployment, by itself or beside another command, and the gateway."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ __all__ = ["add_commands", "serve_page"]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds the command of this module to the command line."""
+    """Adds the commands of this module to the command line."""
     app.command()(console)
+    app.command()(gateway)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ValueError(f"listen is {listen!r}; it must be HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def console(
@@ -41,12 +49,34 @@ def console(
     with plain_errors():
         from deploy.console.guard import Listening
 
-        host, colon, port = listen.rpartition(":")
-        if not colon or not port.isdecimal():
-            raise ValueError(f"listen is {listen!r}; it must be HOST:PORT")
         token = token_file.read().strip() if token_file else ""
-        where = Listening(host.strip("[]"), int(port), token, tls_certificate, tls_key)
+        where = Listening(*_address(listen), tls_certificate, tls_key, token)
         serve_page(directory, where, key=key, open_page=open_page, as_json=as_json)
+
+
+def gateway(
+    directory: Directory = HERE,
+    listen: Annotated[str, typer.Option(help="HOST:PORT; beyond loopback it needs TLS.")] = "127.0.0.1:8790",
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="A web site whose pages may call it, https://HOST; may be repeated.")
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Pass on the calls of clients that cannot speak gRPC, over HTTPS. It needs deployment.toml and no key."""
+    with plain_errors(extra="gateway"):
+        from deploy.gateway.server import serve_gateway
+        from deploy.listening import WebAddress
+
+        def ready(url: str) -> None:
+            if as_json:
+                show(as_json, {"url": url})
+            else:
+                note(f"gateway: {url} (Ctrl-C ends it)")
+
+        where = WebAddress(*_address(listen), tls_certificate, tls_key)
+        serve_gateway(directory, where, allow_origin or [], ready)
 
 
 def serve_page(

@@ -11,12 +11,13 @@ import binascii
 import secrets
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deploy.listening import WebAddress
 
 __all__ = ["Guard", "Listening", "from_own_page"]
 
@@ -36,48 +37,23 @@ _HEADERS = {
 
 
 @dataclass(frozen=True)
-class Listening:
+class Listening(WebAddress):
     """Where the page is served, and what protects it there.
 
     Attributes:
-        host: an address of this machine, or "localhost".
-        port: 0 for any that is free.
         token: what a reader must know; needed unless the host is loopback, and then not used.
-        certificate: PEM file for TLS; needed, with its key, unless the host is loopback.
-        key: PEM file.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
     token: str = ""
-    certificate: Path | None = None
-    key: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a host that is no address, a port out of range, or a page that all could read."""
-        if not 0 <= self.port < 2**16:
-            raise ValueError(f"the port is {self.port}; it must be in 0..65535")
-        if self.on_loopback:
-            return
-        if len(self.token) < _LEAST_TOKEN:
+        """Raises ValueError as `WebAddress`, and for a page that all could read."""
+        if not self.on_loopback and len(self.token) < _LEAST_TOKEN:
             raise ValueError(
                 f"others can reach {self.host}: give --token-file, with at least {_LEAST_TOKEN} characters, or listen "
                 "on 127.0.0.1"
             )
-        if self.certificate is None or self.key is None:
-            raise ValueError(
-                f"the token would travel to {self.host} in the clear; give --tls-certificate and --tls-key"
-            )
-
-    @property
-    def on_loopback(self) -> bool:
-        """Whether only this machine can reach it. Raises ValueError for a host that is no address."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError as error:
-            raise ValueError(f"the host is {self.host!r}; it must be an IP address or localhost") from error
+        super().__post_init__()
 
 
 class Guard:

@@ -8,18 +8,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from deploy.console.app import make_app
 from deploy.console.guard import Listening
 from deploy.console.source import EVERY_S, Source
-from runtime.transport import TLS, Transport, listening_at
+from deploy.listening import HttpServer
+from runtime.transport import TLS, Transport
 
 __all__ = ["ConsoleServer", "serve"]
 
 
-class ConsoleServer(uvicorn.Server):
-    """An HTTP server whose streams end with it. Nothing of a request is logged."""
+class ConsoleServer(HttpServer):
+    """An HTTP server whose streams end with it."""
 
     def __init__(
         self,
@@ -42,29 +41,7 @@ class ConsoleServer(uvicorn.Server):
             ValueError: the directory has no deployment, or nothing can listen there.
         """
         self._source = Source(directory, transport, every_s)
-        secured = {"ssl_certfile": where.certificate, "ssl_keyfile": where.key} if not where.on_loopback else {}
-        super().__init__(
-            uvicorn.Config(
-                make_app(self._source, where, key),
-                access_log=False,
-                log_level="error",
-                server_header=False,
-                proxy_headers=False,
-                ws="none",
-                log_config=None,
-                timeout_graceful_shutdown=2,
-                **secured,  # type: ignore[arg-type]
-            )
-        )
-        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-        with listening_at(f"{where.host}:{where.port}"):
-            self.socket = socket.create_server((where.host, where.port), family=family)
-        host = f"[{where.host}]" if ":" in where.host else where.host
-        self.url = f"http{'' if where.on_loopback else 's'}://{host}:{self.socket.getsockname()[1]}/"
-
-    async def run_until_stopped(self) -> None:
-        """Serves until a signal comes or `should_exit` is set."""
-        await super().serve([self.socket])
+        super().__init__(make_app(self._source, where, key), where)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the streams first, which would otherwise have to be cut."""

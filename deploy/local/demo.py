@@ -1,20 +1,32 @@
 """The demonstration: a whole deployment on loopback answers questions about a file of participants.
 
-By default three questions on the survey in deploy/examples; with another file, one question on one of its columns.
+By default three questions on the survey in deploy/examples; with another file, a question on each column that is named.
+Every question is a round. With groups it is a round for each group: then a person is in the rounds of one group only,
+and what they cost together is the most that the rounds of any group do.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accountant.results import Guarantee
 from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
-from deploy.local.population import ParticipantFile, guess_question, read_population
+from deploy.local.population import (
+    ParticipantFile,
+    Rows,
+    column_names,
+    guess_question,
+    read_groups,
+    read_population,
+)
 from deploy.local.rounds import RoundOutcome, play_round
+from deploy.operator.ledger import spent_in
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
@@ -45,6 +57,7 @@ class _AnsweredQuestion:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
+    group: Rows | None
     population: ParticipantFile
     outcome: RoundOutcome
 
@@ -77,25 +90,43 @@ class _AnsweredQuestion:
 
 
 def ask_about(
-    file: Path | None, column: str | None, low: float | None, high: float | None, limit: int | None
+    file: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
 ) -> tuple[Path, tuple[DemoQuestion, ...]]:
-    """Returns the file to read, and the questions: those about the survey, or one that fits a column of another file.
+    """Returns the file to read, and the questions: those about the survey, or one for each column of another file.
 
     Args:
         file: the CSV file; None, with no column either, for the survey.
-        column: to ask about.
-        low: for a mean, the smallest possible value.
+        columns: to ask about, each "COLUMN", or "COLUMN:LOW:HIGH" for a mean.
+        low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
         limit: how many rows to use, from the first; None for all.
 
     Raises:
-        ValueError: one of file and column is missing, or no question fits the column.
+        ValueError: one of file and column is missing, a column is named twice, or no question fits a column.
     """
-    if file is None and column is None:
+    if file is None and not columns:
         return SURVEY, SURVEY_QUESTIONS
-    if file is None or column is None:
+    if file is None or not columns:
         raise ValueError("a file of your own needs both --csv and --value-column")
-    return file, (DemoQuestion(guess_question(file, column, low, high, limit), column),)
+    if len(columns) > 1 and (low is not None or high is not None):
+        raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
+    asked = []
+    for text in columns:
+        column, least, most = text, low, high
+        found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
+        if found and text not in column_names(file):
+            column, least, most = found[1], _number(found[2]), _number(found[3])
+        asked.append(DemoQuestion(guess_question(file, column, least, most, limit), column))
+    if len({one.column for one in asked}) < len(asked):
+        raise ValueError("a column is named twice; each is asked about once")
+    return file, tuple(asked)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no number; a mean is COLUMN:LOW:HIGH") from error
 
 
 async def run_demo(
@@ -104,6 +135,7 @@ async def run_demo(
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
+    group_by: str | None = None,
     limit: int | None,
     delta: float,
     clamp: bool,
@@ -116,6 +148,7 @@ async def run_demo(
         file: the participants, one a row.
         questions: at least one.
         groups: what the participants' budgets are drawn from.
+        group_by: a column: every question is asked in a round for each of its values.
         limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
@@ -129,23 +162,69 @@ async def run_demo(
     extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
     extra += ["--limit", str(limit)] if limit else []
     extra += ["--clamp"] if clamp else []
+    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
+    asked_of = [(asked, group) for group in among for asked in questions]
+    populations = [
+        read_population(file, asked.column, asked.question, groups, clamp=clamp, limit=limit, where=group)
+        for asked, group in asked_of
+    ]
+    for (asked, group), population in zip(asked_of, populations, strict=True):  # before anything is asked
+        _check_enough(file, asked, group, population)
     answers: list[_AnsweredQuestion] = []
     async with Operator(directory) as operator:
-        for asked in questions:
-            population = read_population(file, asked.column, asked.question, groups, clamp=clamp, limit=limit)
-            if not population.participants:
-                raise ValueError(f"no row of {file} can be used: {next(iter(population.rejected.values()))}")
+        for (asked, group), population in zip(asked_of, populations, strict=True):
             smallest = max(2, min(100, len(population.participants)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
+            of_group = ["--where", str(group)] if group else []
 
-            async def fleet(terms: RoundTerms, column: str = asked.column) -> dict[str, Any]:
-                return await spawn_fleet(directory, terms, file, column, extra, quiet=quiet)
+            async def fleet(
+                terms: RoundTerms, column: str = asked.column, these: Sequence[str] = (*extra, *of_group)
+            ) -> dict[str, Any]:
+                return await spawn_fleet(directory, terms, file, column, list(these), quiet=quiet)
 
             outcome = await play_round(operator, settings, fleet)
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(_AnsweredQuestion(asked, population, outcome))
-    return _demo_json(answers)
+            answers.append(_AnsweredQuestion(asked, group, population, outcome))
+    return _demo_json(answers) | {"together": _together(directory, answers, delta)}
+
+
+def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: ParticipantFile) -> None:
+    """Raises ValueError where a round could not be: it needs two people."""
+    usable, of_group = len(population.participants), f" with {group}" if group else ""
+    if usable < 2:
+        why = f": {next(iter(population.rejected.values()))}" if population.rejected else ""
+        raise ValueError(f"{usable} rows of {file}{of_group} can be used for {asked.column!r}; 2 are needed{why}")
+
+
+def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: float) -> dict[str, Any]:
+    """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
+
+    Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
+    most. In every round each person is taken to be in the tier that costs most there.
+    """
+    of_group: dict[Rows | None, list[str]] = {}
+    for answer in answers:
+        of_group.setdefault(answer.group, []).append(answer.outcome.publication.round_id)
+    ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
+    mine = len(ledger) // len(of_group)
+    total, ledger_total = sum([delta] * mine), sum([delta] * len(ledger))  # as the ledger adds them
+    return {
+        "group_by": answers[0].group.column if answers[0].group else None,
+        "rounds": mine,
+        "person": _cost([spent_in(directory, round_ids, total) for round_ids in of_group.values()], total),
+        "ledger_rounds": len(ledger),
+        "ledger": _cost([spent_in(directory, ledger, ledger_total)], ledger_total),
+    }
+
+
+def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> dict[str, Any]:
+    """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
+    proved = [one for one in guarantees if one is not None]
+    if len(proved) < len(guarantees):
+        return {"epsilon": None, "delta": delta, "grade": None, "method": None}
+    worst = max(proved, key=lambda one: one.epsilon)
+    return {"epsilon": worst.epsilon, "delta": delta, "grade": str(worst.grade), "method": worst.method}
 
 
 def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
@@ -158,7 +237,8 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
     return {
         "questions": [
             {
-                "name": answer.asked.question.name,
+                "name": f"{answer.asked.question.name}, {answer.group}" if answer.group else answer.asked.question.name,
+                "group": answer.group.value if answer.group else None,
                 "truth": _listed_if_many(answer.truth()),
                 "truth_as_stated": _listed_if_many(answer.truth(as_stated=True)),
                 "clamped": len(answer.population.clamped),

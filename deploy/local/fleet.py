@@ -15,7 +15,7 @@ from client.fleet import FleetReport, run_fleet
 from client.outbox import Outbox
 from client.rounds import fetch_terms
 from deploy.local.budget_groups import BudgetGroup
-from deploy.local.population import read_population
+from deploy.local.population import Rows, read_population
 from deploy.operator.rounds import Operator
 from protocol.manifest import RoundTerms
 from runtime.workers import WorkerPool
@@ -80,6 +80,7 @@ async def submit_file(
     id_column: str | None = None,
     clamp: bool = False,
     limit: int | None = None,
+    where: Rows | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FleetOutcome:
     """Plays the participants of a CSV file, enrolling their ephemeral keys with the operator's certificate.
@@ -94,6 +95,7 @@ async def submit_file(
         id_column: which column names the participants.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
+        where: which of these; None for all.
         progress: called with (participants done, participants in all).
 
     Raises:
@@ -117,6 +119,7 @@ async def submit_file(
                 grid=terms.budget_grid,
                 clamp=clamp,
                 limit=limit,
+                where=where,
             )
             users = population.participants
             await pool.warm()

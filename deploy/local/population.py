@@ -21,9 +21,28 @@ from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
-__all__ = ["ParticipantFile", "guess_question", "read_population"]
+__all__ = ["ParticipantFile", "Rows", "column_names", "guess_question", "read_groups", "read_population"]
 
 _MAX_CATEGORIES = 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Those rows of a file that have this value, without the spaces around it, in this column."""
+
+    column: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Rows:
+        """Returns what "COLUMN=VALUE" means; raises ValueError for a text without "="."""
+        column, equals, value = text.partition("=")
+        if not equals or not column:
+            raise ValueError(f"where is {text!r}; it must be COLUMN=VALUE")
+        return cls(column, value.strip())
+
+    def __str__(self) -> str:
+        return f"{self.column}={self.value}"
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,7 @@ def read_population(
     grid: Sequence[float] = (),
     clamp: bool = False,
     limit: int | None = None,
+    where: Rows | None = None,
 ) -> ParticipantFile:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
@@ -88,13 +108,15 @@ def read_population(
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         limit: how many rows to use, from the first; None for all.
+        where: which of these; None for all.
 
     Raises:
-        ValueError: the file or a column does not exist, or the file has no rows.
+        ValueError: the file or a column does not exist, or the file has no rows, or none of these.
     """
     texts = _read_column(path, column, limit)
     stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
     people = _read_column(path, id_column, limit) if id_column else None
+    told = _read_column(path, where.column, limit) if where else None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
         [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
@@ -104,6 +126,8 @@ def read_population(
     line_of: dict[str, str] = {}
     clamped: dict[str, float] = {}
     for index, (line, text) in enumerate(texts):
+        if where and told and told[index][1].strip() != where.value:
+            continue
         try:
             epsilon = float(stated[index][1]) if stated else drawn[index]
             if not (math.isfinite(epsilon) and epsilon > 0):
@@ -122,6 +146,8 @@ def read_population(
             line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
+    if where and not participants and not rejected:
+        raise ValueError(f"no row of {path} has {where}")
     return ParticipantFile(participants, rejected, clamped)
 
 
@@ -136,6 +162,35 @@ def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
     if not math.isfinite(number) or mechanism.low <= number <= mechanism.high:
         return None
     return number, repr(mechanism.low if number < mechanism.low else mechanism.high)
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """Returns the columns of a CSV file; raises ValueError if it cannot be read."""
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return tuple(csv.DictReader(file).fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+
+
+def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
+    """Returns the groups that a column divides the rows into, which every row must name one of.
+
+    Raises:
+        ValueError: the file or the column does not exist, a row has no group, or there are fewer than two or too many.
+    """
+    found = _read_column(path, column, limit)
+    for line, text in found:
+        if not text.strip():
+            raise ValueError(f"line {line}: {column!r} is empty; every person must be in one group")
+    values = sorted({text.strip() for _, text in found})
+    if not 2 <= len(values) <= _MAX_CATEGORIES:
+        raise ValueError(f"{column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
+    if "=" in column:
+        raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
+    return [Rows(column, value) for value in values]
 
 
 def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:

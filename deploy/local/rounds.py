@@ -77,13 +77,16 @@ class RoundOutcome:
 
 
 @asynccontextmanager
-async def players(operator: Operator, directory: Path, pool: WorkerPool) -> AsyncIterator[Play]:
+async def players(
+    operator: Operator, directory: Path, pool: WorkerPool, progress: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[Play]:
     """Yields a function that plays one round with the users it is given.
 
     Args:
         operator: of a running deployment.
         directory: of the same deployment; what is sealed is kept there.
         pool: where users' values are randomized and sealed.
+        progress: called with the number of users whose fate is known since the last call.
     """
     channel = operator.client_channel()
     accountant = operator.client_channel(operator.deployment.accountant.name)
@@ -91,9 +94,10 @@ async def players(operator: Operator, directory: Path, pool: WorkerPool) -> Asyn
 
     async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
         async def fleet(terms: RoundTerms) -> dict[str, Any]:
-            return fleet_json(
-                await run_fleet(channel, accountant, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol)
+            report = await run_fleet(
+                channel, accountant, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol, progress=progress
             )
+            return fleet_json(report)
 
         return await play_round(operator, settings, fleet, max(600.0, len(users) / 50))
 

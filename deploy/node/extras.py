@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-__all__ = ["missing_library"]
+from importlib.util import find_spec
 
-_EXTRA_OF = {
-    "torch": "sgd",
-    "sklearn": "sgd",
-    "psycopg": "postgresql",
-    "matplotlib": "plots",
-    "distributed": "cluster",
-    "jinja2": "console",
-    "starlette": "console",
-    "uvicorn": "console",
-    "grpc_health": "service",
-    "grpc_reflection": "service",
-    "prometheus_client": "service",
+__all__ = ["check_installed", "missing_library"]
+
+_SERVICE = ("service", "shuffler", "analyzer", "accountant", "demo", "console")
+_EXTRAS_OF = {
+    "torch": ("sgd",),
+    "sklearn": ("sgd",),
+    "psycopg": ("postgresql",),
+    "matplotlib": ("plots", "demo"),
+    "distributed": ("cluster",),
+    "jinja2": ("console",),
+    "starlette": ("console", "gateway"),
+    "uvicorn": ("console", "gateway"),
+    "grpc_health": _SERVICE,
+    "grpc_reflection": _SERVICE,
+    "prometheus_client": _SERVICE,
+    "numpy": ("accountant", "analyzer", "demo", "console"),
+    "scipy": ("accountant", "demo", "console"),
+    "dp_accounting": ("accountant", "demo", "console"),
 }
+"""The extras that a library comes with, the one to name first where the caller has not said which it needs."""
 
 
-def missing_library(error: ImportError, extra: str = "demo") -> str:
+def missing_library(error: ImportError, extra: str = "") -> str:
     """Returns the sentence about a library that could not be imported, and how to install it.
 
     Args:
         error: of the import.
-        extra: what to install for a library that several extras need.
+        extra: what the caller needs in all; it is named if the library comes with it.
     """
     name = (error.name or "").partition(".")[0]
     if not name:  # a library is there and cannot be loaded, such as psycopg without libpq
         return str(error)
-    return f"{name} is not installed; it comes with 'croupier[{_EXTRA_OF.get(name, extra)}]'"
+    extras = _EXTRAS_OF.get(name, ("demo",))
+    return f"{name} is not installed; it comes with 'croupier[{extra if extra in extras else extras[0]}]'"
+
+
+def check_installed(extra: str) -> None:
+    """Raises ImportError for a library of an extra that is missing, before anything is started."""
+    for name, extras in _EXTRAS_OF.items():
+        if extra in extras and find_spec(name) is None:
+            raise ImportError(name=name)

@@ -239,7 +239,7 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
         _log.critical("the service ends: %s", error)
         raise SystemExit(2) from error
     except ImportError as error:
-        _log.critical("the service ends: %s", missing_library(error))
+        _log.critical("the service ends: %s", missing_library(error, read_deployment(directory).service(name).role))
         raise SystemExit(2) from error
     except Exception as error:
         _log.critical("the service ends: %s", error, exc_info=error)

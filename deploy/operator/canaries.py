@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
 from client.rounds import fetch_terms
@@ -95,7 +93,7 @@ async def _come(
         await fetch_terms(channel, operator.deployment, terms.round_id)  # every client asks first
         if canary is not None:
             if not canary.token:
-                await operator.enrol([_public(canary)])
+                await operator.enrol([canary.public_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, _ = await seal_with_tickets(accountant, terms, {name: canary})
             if not sealed:  # the round has closed meanwhile, or is full
@@ -110,10 +108,6 @@ def _canary(terms: RoundTerms, token: bytes) -> Participant:
     mechanism = terms.question.mechanism
     value = RANDOMIZERS[mechanism.kind].any_value(mechanism)
     return Participant(value, terms.budget_grid[0], new_client_key(), token)
-
-
-def _public(canary: Participant) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(canary.private_key).public_key().public_bytes_raw()
 
 
 async def check_canaries(directory: Path, round_id: str, transport: Transport = TLS) -> CanaryReport:

@@ -7,6 +7,7 @@ DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for th
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import json
 import os
 import re
@@ -201,14 +202,17 @@ def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
     return write_keys(directory, owner, storage_key)
 
 
-def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = "") -> tuple[str, str]:
+def write_keys(
+    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[str] = ()
+) -> tuple[str, str]:
     """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 
     Args:
         directory: of the service or the operator.
-        owner: the name in the TLS certificate.
+        owner: the name in the TLS certificate, which callers look for.
         storage_key: encrypts the keys.
         prefix: of the file names.
+        hosts: names and IP addresses that stand in the certificate as well, for tools that look for these.
 
     Raises:
         FileExistsError: such files exist.
@@ -216,7 +220,7 @@ def write_keys(directory: Path, owner: str, storage_key: bytes, prefix: str = ""
     identity = Ed25519PrivateKey.generate()
     write_secret(directory / f"{prefix}identity.key", seal_key(identity, storage_key).decode())
     key = ec.generate_private_key(ec.SECP256R1())
-    pem = _pem(_certificate(owner, key.public_key(), owner, key))
+    pem = _pem(_certificate(owner, key.public_key(), owner, key, hosts=hosts))
     write_secret(directory / f"{prefix}tls.key", seal_key(key, storage_key).decode())
     write_secret(directory / f"{prefix}tls.crt", pem)
     return identity.public_key().public_bytes_raw().hex(), pem
@@ -261,6 +265,7 @@ def _certificate(
     signing_key: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool = False,
+    hosts: Sequence[str] = (),
 ) -> x509.Certificate:
     subject, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (owner, issuer))
     now = datetime.datetime.now(datetime.UTC)
@@ -281,5 +286,13 @@ def _certificate(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False
         )
     if not is_authority:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(owner)]), critical=False)
+        names = [x509.DNSName(owner), *map(_general_name, hosts)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(signing_key, hashes.SHA256())
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -7,6 +7,7 @@ outlive their round.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accountant.results import Guarantee
 from accountant.service.ledger import Entry, Ledger, Spent
 from deploy.directory import read_deployment, store_url
 from runtime.database import DEFAULT_TIMEOUTS, open_database
+from runtime.schema import bring_up_to_date
 from runtime.service_directory import load_settings
 
-__all__ = ["backup_ledger", "restore_ledger", "spent"]
+__all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
 
 
 class _Round(BaseModel):
@@ -93,7 +96,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     The accountant must not be running. A round that stands there with another cost stops everything.
 
     Raises:
-        ValueError: the file is not a backup of this deployment, contradicts the ledger, or the accountant runs.
+        ValueError: the file is not a backup of this deployment, contradicts the ledger, the accountant runs, or a newer
+            croupier has written its store.
     """
     name, url = _url(directory)
     try:
@@ -108,6 +112,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     database = open_database(url, DEFAULT_TIMEOUTS)
     try:
         with database.begin() as connection:
+            bring_up_to_date(connection, sa.make_url(url).render_as_string())
             ledger = Ledger(connection)
             for one, digest, entries in rounds:
                 ledger.enter(one.round_id, digest, entries, one_record=one.one_record, merged=one.merged)
@@ -126,6 +131,12 @@ def _values(entry: Entry) -> dict[str, Any]:
 def _entry(values: dict[str, Any]) -> Entry:
     profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
     return Entry(**(values | {"profile": profile}))
+
+
+def spent_in(directory: Path, round_ids: Collection[str], delta: float) -> Guarantee | None:
+    """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
+    with _read(_url(directory)[1]) as connection:
+        return Ledger(connection).spent_in(round_ids, delta)
 
 
 def spent(directory: Path, delta: float) -> tuple[Spent, ...]:

@@ -37,7 +37,7 @@ def rotate(directory: Path, name: str) -> Deployment:
     for file in _FILES:  # left over from a rotation that never reached the deployment file
         (directory / name / f"{_PENDING}{file}").unlink(missing_ok=True)
     storage_key = load_secrets(directory / name).storage_key
-    identity, certificate = write_keys(directory / name, name, storage_key, _PENDING)
+    identity, certificate = write_keys(directory / name, name, storage_key, _PENDING, entry.hosts)
     return _put(directory, entry, pending_identity=identity, pending_tls_certificate=certificate)
 
 

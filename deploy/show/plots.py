@@ -16,7 +16,14 @@ from typing import Any
 from accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from accountant.results import round_up
 
-__all__ = ["plot_answers", "plot_experiment", "plot_privacy_curve", "plot_throughput", "plot_training"]
+__all__ = [
+    "plot_answers",
+    "plot_comparison",
+    "plot_experiment",
+    "plot_privacy_curve",
+    "plot_throughput",
+    "plot_training",
+]
 
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black"}
 _STYLE = {
@@ -153,7 +160,7 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     users = [row["users"] for row in rows]
     with _figure(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
-        throughput.loglog(users, floor, "--", color="black", label="floor: HPKE alone, same run")
+        throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
         throughput.set(xlabel="users", ylabel="users per second", title="throughput")
         for stage in rows[0]["stages"]:
@@ -162,6 +169,22 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
         stages.set(xlabel="users", ylabel="CPU seconds per 1000 users", title="where the time goes")
         for axes in (throughput, stages):
             axes.legend()
+
+
+def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Path) -> None:
+    """Draws how many times as costly each figure is as in the run that was kept; red from `worse` on."""
+    names, values = [name for name, _ in ratios], [ratio for _, ratio in ratios]
+    places = range(len(ratios))
+    with _figure(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
+        colors = [MEASURED if value >= worse else COMPARED for value in values]
+        axes.barh(places, [value - 1 for value in values], left=1, color=colors, height=0.7)
+        axes.axvline(1, color="black", lw=1)
+        axes.set_yticks(list(places), names, fontsize="small")
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set(
+            xlabel="cost, times that of the kept run: above 1 is worse", xlim=(min(0.5, *values), max(1.5, *values))
+        )
 
 
 def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
@@ -181,6 +204,12 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
             paid = [(one["epsilon"], 100 * one["accuracy"]) for one in history if one["epsilon"] is not None]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
+            if noise_free := [100 * one for one in result["noise_free_accuracy"]]:
+                epochs = range(1, len(noise_free) + 1)
+                by_epoch.plot(
+                    epochs, noise_free, ":", color=color, marker=".", label="the same without noise: not private"
+                )
+                by_epsilon.axhline(noise_free[-1], linestyle=":", color=color)
         by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
         by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
         by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -32,11 +32,12 @@ __all__ = [
     "steps_table",
     "throughput_table",
     "tightness_table",
+    "together_lines",
     "training_assumptions",
     "training_table",
 ]
 
-_MOST_TIERS = 20
+_MOST_TIERS, _MOST_COLUMNS = 20, 4
 
 
 def counted(count: int, thing: str) -> str:
@@ -81,7 +82,7 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
     if len(result["questions"]) > 1:
-        table.caption = "each question by itself; several together cost at most the sum of the ε, at the sum of the δ"
+        table.caption = "each round by itself"
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -97,15 +98,42 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
     return table
 
 
+def together_lines(result: dict[str, Any]) -> list[str]:
+    """Returns what several rounds of a demonstration cost together, and what that rests on."""
+    together = result["together"]
+    rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]
+    if everything == 1:
+        return []
+    if grouped is None:
+        return [
+            f"One person in all {rounds} rounds, in each with the budget that costs most: {_total(together['person'])}."
+        ]
+    return [
+        f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
+        f"{_total(together['person'])}.",
+        f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
+        "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
+        f"The ledger knows no groups. For one person in all {everything} rounds it has {_total(together['ledger'])}.",
+    ]
+
+
+def _total(cost: dict[str, Any]) -> str:
+    at = f"at δ = {round_up(cost['delta'], 3)}"
+    return f"no bound {at}" if cost["epsilon"] is None else f"ε {round_up(cost['epsilon'], 4)} {at}, {cost['grade']}"
+
+
 def stage_seconds_table(result: dict[str, Any]) -> Table:
-    """Returns the wall and CPU seconds of every stage of every question of a demonstration."""
+    """Returns the wall and CPU seconds of every stage of a demonstration, by question, or of many in all."""
     table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
     table.add_column("stage")
-    for question in result["questions"]:
-        table.add_column(question["name"], justify="right")
-    for stage in result["questions"][0]["stages"]:
-        costs = [question["stages"][stage] for question in result["questions"]]
-        table.add_row(stage, *(f"{cost['wall_s']:.2f} ({cost['cpu_s']:.2f})" for cost in costs))
+    questions = result["questions"]
+    in_all = len(questions) > _MOST_COLUMNS
+    for heading in [f"{len(questions)} rounds"] if in_all else [question["name"] for question in questions]:
+        table.add_column(heading, justify="right")
+    for stage in questions[0]["stages"]:
+        costs = [(question["stages"][stage]["wall_s"], question["stages"][stage]["cpu_s"]) for question in questions]
+        shown = [(sum(wall for wall, _ in costs), sum(cpu for _, cpu in costs))] if in_all else costs
+        table.add_row(stage, *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in shown))
     return table
 
 
@@ -216,7 +244,7 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
     table.add_section()
     table.add_row("close to publication", *(f"{row['close_s']:.2f}" for row in rows))
     table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
-    table.add_row("floor: HPKE alone", *(f"{row['floor_s']:.2f}" for row in rows))
+    table.add_row("floor: bare cryptography", *(f"{row['floor_s']:.2f}" for row in rows))
     table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
     table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
     table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
@@ -300,7 +328,8 @@ def remarks(result: dict[str, Any]) -> list[str]:
     for question in result["questions"]:
         for line in (*question["notes"], *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
-    return [f"{', '.join(names)}: {line}" for line, names in about.items()]
+    every = len(result["questions"]) if len(result["questions"]) > _MOST_COLUMNS else 0
+    return [f"{'every round' if len(names) == every else ', '.join(names)}: {line}" for line, names in about.items()]
 
 
 def spent_table(document: dict[str, Any]) -> Table:

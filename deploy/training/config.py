@@ -90,6 +90,8 @@ class TrainingConfig:
         clients: unit record: how many clients share the examples, at least 2.
         budgets: groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon <= 20.
         private: False for clipped gradients without noise; in a simulation only.
+        baseline: whether the same training without noise is run as well, simulated, for the plot; no certificate covers
+            its accuracy. None: in a simulation only, which protects nobody anyway.
         epochs: at least 1; every client answers once an epoch.
         batch_size: clients per step; 0: all of them.
         order: "batch", or "sequential": one client a step, in a secret order.
@@ -120,6 +122,7 @@ class TrainingConfig:
     clients: int = 100
     budgets: str = "2:1"
     private: bool = True
+    baseline: bool | None = None
     epochs: int = 20
     batch_size: int = 0
     order: str = "batch"

@@ -103,6 +103,7 @@ class DeployedRun:
         silos: which examples are whose; None: every client has one.
         without_gradient: the clients whose gradient could not be used in the newest epoch, and why; each reported as if
             it were zero.
+        answered: called with how many more clients have answered; in a sequential round, when it was their turn.
     """
 
     directory: Path
@@ -121,6 +122,7 @@ class DeployedRun:
     silos: Silos | None = None
     without_gradient: dict[str, str] = field(default_factory=dict)
     transport: Transport = TLS
+    answered: Callable[[int], None] = lambda _: None
 
     @property
     def num_clients(self) -> int:
@@ -288,7 +290,19 @@ class DeployedRun:
             operator.client_channel() as channel,
             operator.client_channel(operator.deployment.accountant.name) as accountant,
         ):
-            return await run_fleet(channel, accountant, terms, users, outbox=outbox, pool=self.pool, enrol=enrol)
+            return await run_fleet(
+                channel,
+                accountant,
+                terms,
+                users,
+                outbox=outbox,
+                pool=self.pool,
+                enrol=enrol,
+                progress=self._submitted,
+            )
+
+    def _submitted(self, more: int) -> None:
+        self.answered(more)
 
     async def _close(
         self, operator: Operator, terms: RoundTerms, progress: Progress, checkpoint: Checkpoint, fleet: FleetReport
@@ -347,8 +361,13 @@ class SequentialRun(DeployedRun):
         with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period
             self._value(0, progress.descent.parameters)
         async with operator.client_channel() as channel:
-            taken = await answer_sequentially(channel, terms, operator.deployment, attendees, outbox=outbox)
+            taken = await answer_sequentially(
+                channel, terms, operator.deployment, attendees, outbox=outbox, progress=self.answered
+            )
         self.without_gradient = taken.without_gradient
+
+    def _submitted(self, more: int) -> None:
+        """Nothing: they answer later."""
 
     def _gradient(self, client: int, parameters: bytes) -> Rows:
         return self._value(client, torch.from_numpy(np.frombuffer(parameters, dtype="<f4").astype(np.float32)))

@@ -37,6 +37,8 @@ class TrainingOutcome:
         records: the epochs.
         spending: the cost after each epoch; None throughout where there is no noise.
         stopped: why the training ended before its last epoch; "" if it did not.
+        noise_free: the accuracy after each epoch of the same training without noise, which protects nobody; empty
+            where it was not asked for.
     """
 
     title: str
@@ -45,6 +47,7 @@ class TrainingOutcome:
     records: list[EpochRecord] = field(default_factory=list)
     spending: list[Spending | None] = field(default_factory=list)
     stopped: str = ""
+    noise_free: list[float] = field(default_factory=list)
 
     @property
     def simulated(self) -> bool:
@@ -101,6 +104,7 @@ class TrainingOutcome:
                 }
                 for record, spent in zip(self.records, self.spending, strict=True)
             ],
+            "noise_free_accuracy": self.noise_free,
             "certificate": _certificate(self.spending[-1] if self.spending else None),
         }
 

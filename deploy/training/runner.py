@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from deploy.training.checkpoint import Progress
 from deploy.training.config import TrainingConfig
 from deploy.training.datasets import Examples, load_dataset, with_features
 from deploy.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
-from deploy.training.descent import evaluate
+from deploy.training.descent import Descent, evaluate
 from deploy.training.models import load_model
 from deploy.training.outcome import EpochRecord, TrainingOutcome
 from deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
@@ -43,6 +43,7 @@ def run_training(
     config: TrainingConfig,
     *,
     progress: Callable[[TrainingOutcome], None] = lambda outcome: None,
+    within: Callable[[int, int], None] = lambda done, clients: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> TrainingOutcome:
     """Trains, and leaves model, history and plot in `config.out`.
@@ -53,6 +54,7 @@ def run_training(
     Args:
         config: what to do.
         progress: called after every epoch with the outcome so far, first with the epochs of the checkpoint.
+        within: in a deployment, called with how many clients have answered in this epoch, and how many there are.
         note: called with a sentence about what is done next, or what went wrong and did not stop the training.
 
     Raises:
@@ -60,8 +62,10 @@ def run_training(
         Refusal: a service refused a round.
         RuntimeError: the deployment on loopback did not start.
     """
-    training = _Training(config, progress, note)
+    training = _Training(config, progress, within, note)
     parameters = training.simulate() if config.simulate else training.deploy()
+    if config.private and (config.simulate if config.baseline is None else config.baseline):
+        training.outcome.noise_free = training.noise_free()
     training.outcome.save(config.out, parameters)
     return training.outcome
 
@@ -70,9 +74,14 @@ class _Training:
     """One training under way: what both modes need, and the epochs of each."""
 
     def __init__(
-        self, config: TrainingConfig, progress: Callable[[TrainingOutcome], None], note: Callable[[str], None]
+        self,
+        config: TrainingConfig,
+        progress: Callable[[TrainingOutcome], None],
+        within: Callable[[int, int], None],
+        note: Callable[[str], None],
     ) -> None:
-        self._config, self._progress, self._note = config, progress, note
+        self._config, self._progress, self._within, self._note = config, progress, within, note
+        self._answered = 0
         device = _device(config.device)
         raw = load_dataset(config.dataset, config.data)
         self._dataset = with_features(raw, config.features)
@@ -165,38 +174,54 @@ class _Training:
     def _add(self, record: EpochRecord, spent: Spending | None) -> None:
         self.outcome.add(record, spent)
         self._progress(self.outcome)
+        self._answered = 0
+
+    def _more_answered(self, more: int) -> None:
+        self._answered += more
+        self._within(self._answered, self._count)
 
     def simulate(self) -> torch.Tensor:
         """Trains without a network, and returns the parameters."""
-        config, rule, done = self._config, self._config.step_rule, self._model.initial
-        if self._silos is None:
-            steps = user_epochs(
-                self._model,
-                self._dataset,
-                self._budgets,
-                config.clipping_norm,
-                rule,
-                self._epochs,
-                batch_size=config.batch_size,
-                sequential=config.sequential,
-                seed=config.seed,
-            )
-        else:
-            steps = silo_epochs(
-                self._model,
-                self._dataset,
-                self._sigmas,
-                config.clipping_norm,
-                rule,
-                self._epochs,
-                sequential=config.sequential,
-                seed=config.seed,
-            )
-        for epoch, descent in steps:
+        done = self._model.initial
+        for epoch, descent in self._simulated(self._epochs, self._budgets, self._sigmas):
             done = descent.average
             record = EpochRecord(epoch, descent.steps, *evaluate(self._model, done, self._watched))
             self._add(record, None if self._cost is None else self._cost.after([self._epoch] * epoch))
         return done
+
+    def noise_free(self) -> list[float]:
+        """Trains as many epochs on clipped gradients without noise, and returns the accuracy after each."""
+        epochs = len(self.outcome.records)
+        self._note(f"the same without noise, for comparison: {counted(epochs, 'epoch')} …")
+        steps = self._simulated(epochs, None, [0.0] * len(self._sigmas))
+        return [evaluate(self._model, descent.average, self._watched)[1] for _, descent in steps]
+
+    def _simulated(
+        self, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]
+    ) -> Iterator[tuple[int, Descent]]:
+        config = self._config
+        if self._silos is None:
+            return user_epochs(
+                self._model,
+                self._dataset,
+                budgets,
+                config.clipping_norm,
+                config.step_rule,
+                epochs,
+                batch_size=config.batch_size,
+                sequential=config.sequential,
+                seed=config.seed,
+            )
+        return silo_epochs(
+            self._model,
+            self._dataset,
+            sigmas,
+            config.clipping_norm,
+            config.step_rule,
+            epochs,
+            sequential=config.sequential,
+            seed=config.seed,
+        )
 
     def deploy(self) -> torch.Tensor:
         """Runs every step as a round, on a running deployment or on one of its own, and returns the parameters.
@@ -242,6 +267,7 @@ class _Training:
             pool=pool,
             setting=self.outcome.setting,
             batch_size=config.batch_size,
+            answered=self._more_answered,
         )
 
     async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> torch.Tensor:

@@ -1,44 +1,32 @@
 // One person's answer to a question about a bit, from JavaScript:
-//   node client.mjs deployment.toml ROUND VALUE MAX_LOCAL_EPSILON TOKEN [DIRECTORY]
-// ROUND may be "" for the newest open one. The sealed answer is stored in DIRECTORY (here, if not given) before it is
-// sent; a second start sends the same bytes. What rounds cost together is not counted here; a real client does that.
+//   node client.mjs deployment.toml VALUE MAX_LOCAL_EPSILON (--token TOKEN | --key KEY)
+//                   [--round ROUND] [--directory DIRECTORY] [--gateway URL]
+// The newest open round is answered if none is named. Through a gateway an enrolled key is needed: it could use a token
+// itself. The sealed answer is stored in DIRECTORY (here, if not given) before it is sent; a second start sends the same
+// bytes. What rounds cost together is not counted here; a real client does that.
 import {closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeSync} from "node:fs";
 import {join} from "node:path";
+import {parseArgs} from "node:util";
 
-import grpc from "@grpc/grpc-js";
 import {parse} from "smol-toml";
 
+import {overGrpc, overHttps} from "./calls.mjs";
 import {Answer, Round, message, randomizeBit, signedByAll} from "./protocol.mjs";
 
-const [file, roundId, value, maxLocalEpsilon, token, directory = "."] = process.argv.slice(2);
+const named = ["token", "key", "round", "directory", "gateway"].map((name) => [name, {type: "string", default: ""}]);
+const {positionals, values} = parseArgs({allowPositionals: true, options: Object.fromEntries(named)});
+const [file, value, maxLocalEpsilon] = positionals;
+const {round: roundId, gateway} = values;
+const hex = (text) => Buffer.from(text, "hex");
+const [token, key] = [hex(values.token), hex(values.key)];
+if (!token.length === !key.length) throw new Error("give a token or a key");
+if (gateway && token.length) throw new Error("a gateway could use a one-use token itself; give an enrolled key");
+const call = gateway ? overHttps(gateway) : await overGrpc();
 const deployment = parse(readFileSync(file, "utf8"));
 const ofRole = (role) => deployment.services.filter((one) => one.role === role);
 const chain = [...ofRole("shuffler"), ...ofRole("accountant"), ...ofRole("analyzer")];
-const hex = (text) => Buffer.from(text, "hex");
 const identities = (one) => [one.identity, one.pending_identity, ...(one.retired_identities ?? [])].filter(Boolean);
 const pinned = Object.fromEntries(chain.map((one) => [one.name, identities(one).map(hex)]));
-
-/** Makes one call; see section 2 of the page. */
-function call(service, method, requestType, request, responseType) {
-  const roots = [service.tls_certificate, service.pending_tls_certificate].filter(Boolean).join("\n");
-  const options = {"grpc.ssl_target_name_override": service.name, "grpc.default_authority": service.name};
-  const client = new grpc.Client(service.public_address, grpc.credentials.createSsl(Buffer.from(roots)), options);
-  const [asked, answered] = [message(requestType), message(responseType)];
-  return new Promise((resolve, reject) => {
-    client.makeUnaryRequest(
-      `/croupier.protocol.v1.${method}`,
-      (one) => Buffer.from(asked.encode(asked.create(one)).finish()),
-      (raw) => answered.decode(raw),
-      request,
-      {deadline: Date.now() + 20_000},
-      (error, response) => {
-        client.close();
-        if (error) reject(error);
-        else resolve(response);
-      },
-    );
-  });
-}
 
 /** Refuses a manifest that is not this deployment's, or that this client does not understand. */
 function check({manifest}) {
@@ -61,20 +49,20 @@ function codeOf(response) {
 }
 
 const [first, accountant] = [chain[0], ofRole("accountant")[0]];
-const shown = await call(first, "Shuffler/GetRound", "GetRoundRequest", {round_id: roundId}, "GetRoundResponse");
+const shown = await call(first, "Shuffler/GetRound", {round_id: roundId});
 const round = new Round(signedByAll("manifest", shown.manifest, pinned));
 check(round);
 const id = round.manifest.round_id;
-const kept = join(directory, `${id}.sealed`);
+const kept = join(values.directory, `${id}.sealed`);
 
 if (!existsSync(kept)) {
   const most = Number(maxLocalEpsilon);
   const budget = round.manifest.budget_grid.filter((one) => one.epsilon <= most).at(-1);
   if (!budget || !["0", "1"].includes(value)) throw new Error("no budget is small enough, or the value is not 0 or 1");
   const report = randomizeBit(Number(value), budget.epsilon);
-  const answer = await Answer.make(round, report, budget, hex(token));
+  const answer = await Answer.make(round, report, budget, {token, key});
   const asked = {round_id: id, requests: [answer.request]};
-  const given = await call(accountant, "Accountant/GetTickets", "GetTicketsRequest", asked, "GetTicketsResponse");
+  const given = await call(accountant, "Accountant/GetTickets", asked);
   if (given.codes[0] !== 1) throw new Error(`no tickets: ${codeOf(given)}`);
   const submission = await answer.submission([given.report_evaluations, given.parameter_evaluations]);
   const fresh = openSync(`${kept}.new`, "w", 0o600);
@@ -84,5 +72,5 @@ if (!existsSync(kept)) {
   renameSync(`${kept}.new`, kept);
 }
 const submissions = [message("Submission").decode(readFileSync(kept))];
-const done = await call(first, "Shuffler/Submit", "SubmitRequest", {round_id: id, submissions}, "SubmitResponse");
+const done = await call(first, "Shuffler/Submit", {round_id: id, submissions});
 console.log(JSON.stringify({round_id: id, code: codeOf(done)}));

@@ -125,10 +125,11 @@ export function ticket(input, {blind, blinded}, answer, key) {
 }
 
 export class Answer {
-  /** Seals a report and blinds what its tickets are for; `request` goes to the accountant. */
-  static async make(round, report, budget, token) {
+  /** Seals a report and blinds what its tickets are for; `request` goes to the accountant. A token gets a fresh key. */
+  static async make(round, report, budget, {token, key: enrolled}) {
     const answer = new Answer();
-    const key = generateKeyPairSync("ed25519").privateKey.export({format: "der", type: "pkcs8"}).subarray(-32);
+    const fresh = () => generateKeyPairSync("ed25519").privateKey.export({format: "der", type: "pkcs8"}).subarray(-32);
+    const key = enrolled.length ? enrolled : fresh();
     const record = Buffer.alloc(32);
     record.writeDoubleBE(budget.epsilon, 0);
     record.writeDoubleBE(budget.delta, 8);

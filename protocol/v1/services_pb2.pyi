@@ -282,6 +282,8 @@ class StatusResponse(_message.Message):
     KEPT_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
     NUM_REVOKED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    NOW_UNIX_MS_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
@@ -296,6 +298,9 @@ class StatusResponse(_message.Message):
     """Hop 1 and accountant: how many client keys and tokens have been revoked."""
     version: _builtins.str
     """Of croupier, as this service runs it."""
+    now_unix_ms: _builtins.int
+    """What its clock says, and how many bytes are free on the disk of its store; not set where the store is elsewhere."""
+    free_bytes: _builtins.int
     @_builtins.property
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.RoundStatus]: ...
     @_builtins.property
@@ -311,12 +316,16 @@ class StatusResponse(_message.Message):
         kept_until_unix_s: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         num_revoked: _builtins.int = ...,
         version: _builtins.str = ...,
+        now_unix_ms: _builtins.int = ...,
+        free_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__free_bytes) -> _WhichOneofReturnType__free_bytes | None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
 

@@ -21,6 +21,7 @@ _TESTS = [
     "tests/accountant/bounds/test_split_search.py",
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
+    "tests/accountant/bounds/test_exchange_parts.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
 

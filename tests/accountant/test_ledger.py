@@ -96,6 +96,26 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
         assert ledger.spent(2 * DELTA)[-1].enough_delta is None
 
 
+def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> None:
+    cheap, dear = (
+        entries_of(profiles=False),
+        [replace(one, epsilon=one.epsilon * 2, profile=()) for one in entries_of()],
+    )
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for name, entries in (("a", cheap), ("b", cheap), ("c", dear)):
+            ledger.enter(name, name.encode(), entries)
+        worst = max(one.epsilon for one in cheap)
+        for rounds, factor in ((["a"], 1), (["a", "b"], 2), (["b", "c", "c"], 3), ([], 0)):
+            spent = ledger.spent_in(rounds, 3 * DELTA)
+            assert spent is not None
+            assert spent.epsilon == pytest.approx(factor * worst)
+        assert ledger.spent_in(["a", "b"], 1.5 * DELTA) is None
+        assert ledger.spent_in(["a", "b", "c"], 3 * DELTA) == ledger.spent(3 * DELTA)[-1].guarantee
+        with pytest.raises(ValueError, match="the ledger has no d; only granted rounds are entered"):
+            ledger.spent_in(["a", "d"], DELTA)
+
+
 def test_the_ledger_says_at_which_delta_there_is_a_bound(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)

@@ -1,7 +1,7 @@
 """The client of examples/node, tried: `make node` installs its packages and runs this.
 
-The golden vectors first; then an answer to a real deployment over TLS, sent twice, which is counted once. It is no part
-of `make test`, which needs neither Node nor npm.
+The golden vectors first; then two answers to a real deployment, over gRPC and through a gateway, each sent twice and
+counted once. It is no part of `make test`, which needs neither Node nor npm.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from client.submission import Participant, new_client_key
+from deploy.gateway.server import make_gateway
+from deploy.listening import WebAddress
 from tests.another_client.vectors import FILE
 from tests.support import settings
 from tests.support.rounds import QUESTIONS, people, table
@@ -33,13 +36,24 @@ async def submit(directory: Path) -> None:
         terms = await here.operator.open_round(settings())
         await here.submit(terms, people(QUESTIONS[0], OTHERS, seed=5))
         (token,) = await here.operator.issue_tokens(1)
-        asked = (here.inside.directory / "deployment.toml", terms.round_id, "1", "1.5", token.hex(), directory)
-        for _ in range(2):
-            said: Any = json.loads(await asyncio.to_thread(node, "client.mjs", *asked))
-            assert said == {"round_id": terms.round_id, "code": "SUBMISSION_CODE_ACCEPTED"}, said
+        key = new_client_key()
+        await here.operator.enrol([Participant(None, 0.0, key).public_key])
+        server = make_gateway(here.inside.directory, WebAddress())
+        serving = asyncio.create_task(server.run_until_stopped())
+        for name, how in (
+            ("grpc", ("--token", token.hex())),
+            ("https", ("--key", key.hex(), "--gateway", server.url)),
+        ):
+            (place := directory / name).mkdir()
+            asked = (here.inside.directory / "deployment.toml", "1", "1.5", "--round", terms.round_id, *how)
+            for _ in range(2):
+                said: Any = json.loads(await asyncio.to_thread(node, "client.mjs", *asked, "--directory", place))
+                assert said == {"round_id": terms.round_id, "code": "SUBMISSION_CODE_ACCEPTED"}, said
+        server.should_exit = True
+        await serving
         publication, certificate = await here.finish(terms)
-        assert publication.num_reports == certificate.num_users == OTHERS + 1, certificate
-        sys.stdout.write(f"counted: {publication.num_reports} reports, one of them from JavaScript\n")
+        assert publication.num_reports == certificate.num_users == OTHERS + 2, certificate
+        sys.stdout.write(f"counted: {publication.num_reports} reports, two of them from JavaScript\n")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ async def test_on_loopback_a_request_names_this_machine(host: str, status: int) 
 
 @pytest.mark.asyncio
 async def test_elsewhere_the_token_is_needed() -> None:
-    where = Listening("192.0.2.1", 8780, TOKEN, Path("tls.crt"), Path("tls.key"))
+    where = Listening("192.0.2.1", 8780, Path("tls.crt"), Path("tls.key"), TOKEN)
     status, headers = await asked(where, host="anything.example")
     assert (status, headers["www-authenticate"].startswith("Basic ")) == (401, True)
     for given in ("", "Basic", "Basic !", f"Basic {basic('not the token')}", f"Bearer {basic(TOKEN)}"):
@@ -107,7 +107,7 @@ def test_where_it_cannot_listen_is_said(tmp_path: Path) -> None:
     said = refused("--listen", "0.0.0.0:0")
     assert "others can reach 0.0.0.0: give --token-file, with at least 16 characters, or listen on 127.0.0.1" in said
     said = refused("--listen", "0.0.0.0:0", "--token-file", token)
-    assert "the token would travel to 0.0.0.0 in the clear; give --tls-certificate and --tls-key" in said
+    assert "what is sent to 0.0.0.0 would travel in the clear; give --tls-certificate and --tls-key" in said
     assert "deployment.toml" in refused("--dir", tmp_path / "nothing")
     assert missing_library(ImportError(name="starlette.routing")) == (
         "starlette is not installed; it comes with 'croupier[console]'"

@@ -20,5 +20,5 @@ def test_rows_are_kept_for_the_same_sizes_under_the_same_conditions_only() -> No
 
 def test_what_is_left_is_estimated_from_the_last_row() -> None:
     rows = [row(100, 9.0), row(1000, 4.0)]
-    assert seconds_left(rows, [100, 1000, 10_000, 100_000]) == pytest.approx(0.006 * 110_000)
+    assert seconds_left(rows, [100, 1000, 10_000, 100_000]) == pytest.approx(0.004 * 110_000 + 2 * 0.002 * 30_000)
     assert seconds_left(rows, [100, 1000]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import typer.main
+from typer.testing import CliRunner
 
 import croupier as library
 from deploy.cli import app
@@ -19,7 +20,8 @@ def command(*path: str) -> Any:
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "ledger", "canary", "round"}
+    operator = {"init", "keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "doctor", "ledger"}
+    operator |= {"canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -27,6 +29,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "limits",
         "verify",
         "console",
+        "gateway",
         "demo",
         "bench",
         "train",
@@ -36,8 +39,14 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "training")}
-    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity"} | benches
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "training")}
+    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity", "deployment-files"} | benches
+
+
+def test_a_shell_completes_commands() -> None:
+    typed = {"_CROUPIER_COMPLETE": "complete_bash", "COMP_WORDS": "croupier ro", "COMP_CWORD": "1"}
+    done = CliRunner().invoke(app, [], prog_name="croupier", env=typed)
+    assert (done.exit_code, done.stdout.split()) == (0, ["rotate", "round"])
 
 
 def test_the_version_is_printed_and_nothing_else() -> None:

@@ -93,6 +93,28 @@ def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: 
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        ("scipy", ["up"], "accountant"),
+        ("grpc_health", ["up"], "accountant"),
+        ("uvicorn", ["up", "--console"], "console"),
+        ("numpy", ["up", "--console"], "console"),
+        ("uvicorn", ["gateway"], "gateway"),
+        ("uvicorn", ["console"], "console"),
+    ],
+)
+def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
+    missing: str, arguments: list[str], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("deploy.listening", "deploy.console.server", "deploy.gateway.server"):  # they are imported anew
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    said = croupier(*arguments, "--dir", tmp_path / "d", expect=2)
+    assert said.stderr == f"croupier: {missing} is not installed; it comes with 'croupier[{extra}]'\n"
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_missing_library_is_named_with_its_extra() -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
     program = "import sys; sys.modules['torch'] = None; from deploy.cli import main; main()"

@@ -12,7 +12,8 @@ from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
 def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
     history = [one | {"grade": grade} if grade else one | {"grade": None, "epsilon": None} for one in epochs]
-    return {"title": title, "setting": {"mode": mode, "unit": unit}, "history": history}
+    setting = {"mode": mode, "unit": unit}
+    return {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
 
 
 def drawn(path: Path) -> str:
@@ -23,6 +24,9 @@ def test_a_training_shows_its_grade_and_whether_it_was_simulated(tmp_path: Path)
     deployed = training("deployed run", "deployed", "user", "CERTIFIED")
     plot_training([deployed], tmp_path / "deployed.svg")
     assert "central ε, CERTIFIED<" in drawn(tmp_path / "deployed.svg")
+    assert "without noise" not in drawn(tmp_path / "deployed.svg")
+    plot_training([deployed | {"noise_free_accuracy": [0.4, 0.5]}], tmp_path / "deployed.svg")
+    assert "the same without noise: not private<" in drawn(tmp_path / "deployed.svg")
     others = [training("noisy", "simulation", "record", "HEURISTIC"), training("bare", "simulation", "record", None)]
     plot_training(others, tmp_path / "new" / "simulated.svg")
     text = drawn(tmp_path / "new" / "simulated.svg")

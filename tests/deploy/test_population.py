@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from deploy.local.budget_groups import parse_budget_groups
-from deploy.local.demo import DemoQuestion, _AnsweredQuestion
-from deploy.local.population import read_population
+from deploy.local.demo import DemoQuestion, _AnsweredQuestion, ask_about
+from deploy.local.population import Rows, read_groups, read_population
 from protocol.mechanisms import OneBit
 from protocol.questions import Question
 
@@ -19,7 +21,7 @@ HOURS = Question("hours", OneBit(0.0, 5.0))
 def answered(file: Path, *, clamp: bool) -> _AnsweredQuestion:
     population = read_population(file, "hours", HOURS, GROUPS, clamp=clamp)
     nothing: Any = SimpleNamespace()
-    return _AnsweredQuestion(DemoQuestion(HOURS, "hours"), population, nothing)
+    return _AnsweredQuestion(DemoQuestion(HOURS, "hours"), None, population, nothing)
 
 
 def test_a_demonstration_clamps_and_names_the_truth_of_the_whole_column(tmp_path: Path) -> None:
@@ -45,3 +47,45 @@ def test_another_file_holds_other_people_and_the_same_file_the_same(tmp_path: Pa
     )
     assert a == copy
     assert not a & b
+
+
+def test_several_columns_are_several_questions(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("smokes,hours,a:0:9\n1,3,x\n0,30,y\n")
+    asked = ask_about(file, ["smokes", "hours:0:24", "a:0:9"], None, None, None)[1]
+    assert [(one.column, one.question.mechanism.kind) for one in asked] == [
+        ("smokes", "rr"),
+        ("hours", "onebit"),
+        ("a:0:9", "krr"),
+    ]
+    assert asked[1].question.mechanism == OneBit(0.0, 24.0)
+    assert ask_about(file, ["hours"], 0.0, 24.0, None)[1][0].question == asked[1].question
+    for columns, low, why in (
+        (["smokes", "hours"], 0.0, "are for one column; of several write --value-column COLUMN:LOW:HIGH"),
+        (["smokes", "smokes"], None, "a column is named twice"),
+        (["hours:0:many"], None, "'many' is no number"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            ask_about(file, columns, low, None, None)
+
+
+def test_groups_divide_the_rows_and_each_person_is_in_one(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("hours,site\n1,north\n2, south \n3,north\n4,a=b\n9,north\n")
+    groups = read_groups(file, "site", None)
+    assert groups == [Rows("site", "a=b"), Rows("site", "north"), Rows("site", "south")]
+    found = [read_population(file, "hours", HOURS, GROUPS, where=group) for group in groups]
+    assert [[one.value for one in part.participants.values()] for part in found] == [[4.0], [1.0, 3.0], [2.0]]
+    assert [list(part.rejected) for part in found] == [[], ["6"], []]
+    everybody = read_population(file, "hours", HOURS, GROUPS).participants
+    assert sorted(name for part in found for name in part.participants) == sorted(everybody)
+    assert [Rows.parse(str(group)) for group in groups] == groups
+    with pytest.raises(ValueError, match="it must be COLUMN=VALUE"):
+        Rows.parse("north")
+    with pytest.raises(ValueError, match="has site=west"):
+        read_population(file, "hours", HOURS, GROUPS, where=Rows("site", "west"))
+    with pytest.raises(ValueError, match="1 different values; groups must be"):
+        read_groups(file, "site", 1)
+    file.write_text("hours,site\n1,north\n2, \n")
+    with pytest.raises(ValueError, match="line 3: 'site' is empty; every person must be in one group"):
+        read_groups(file, "site", None)

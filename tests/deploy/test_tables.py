@@ -16,7 +16,7 @@ from accountant.service.round_certificate import genuine_roster
 from client.published import publication_json
 from croupier import Budgets, certify
 from deploy.show.documents import spent_json
-from deploy.show.tables import certificate_table, merging_line, spent_table
+from deploy.show.tables import certificate_table, merging_line, spent_table, together_lines
 from protocol.v1 import messages_pb2 as pb
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
@@ -89,6 +89,29 @@ def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     assert "no bound; --delta 2.01e-06 gives one" in text
     assert "│ no bound   " in text
     assert [one["enough_delta"] for one in document["spent"]] == [2.0000001e-6, None, None]
+
+
+def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> None:
+    def cost(epsilon: float | None, delta: float) -> dict[str, Any]:
+        return {"epsilon": epsilon, "delta": delta, "grade": None if epsilon is None else "CERTIFIED"}
+
+    together: dict[str, Any] = {
+        "group_by": None,
+        "rounds": 1,
+        "person": cost(1, 1e-6),
+        "ledger_rounds": 1,
+        "ledger": cost(1, 1e-6),
+    }
+    assert together_lines({"together": together}) == []
+    together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
+    (said,) = together_lines({"together": together})
+    assert said.endswith("in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED.")
+    together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
+    person, rests, ledger = together_lines({"together": together})
+    assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
+    assert "not their site: who is in which group is public" in rests
+    assert "people who are in one group" in rests
+    assert ledger.endswith("in all 6 rounds it has no bound at δ = 6e-06.")
 
 
 def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:

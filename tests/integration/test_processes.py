@@ -319,6 +319,8 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         survey,
         "--value-column",
         "mood",
+        "--group-by",
+        "smokes",
         "--users",
         "200",
         "--hops",
@@ -337,11 +339,19 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         result = json.loads(process.stdout.readline())
         with urlopen(url) as page:  # is there after the end, too
             assert "PUBLISHED" in page.read().decode()
-    (question,) = result["questions"]
-    assert question["name"] == "mood"
-    assert sum(question["truth"]) == pytest.approx(1.0)
-    assert len(question["estimate"]) == len(question["standard_error"]) == 3
-    assert question["certificate"]["grade"] == "CERTIFIED"
+    assert [(one["name"], one["group"]) for one in result["questions"]] == [
+        ("mood, smokes=0", "0"),
+        ("mood, smokes=1", "1"),
+    ]
+    assert sum(one["certificate"]["num_users"] for one in result["questions"]) == 200
+    for question in result["questions"]:
+        assert sum(question["truth"]) == pytest.approx(1.0)
+        assert len(question["estimate"]) == len(question["standard_error"]) == 3
+        assert question["certificate"]["grade"] == "CERTIFIED"
+    together, epsilons = result["together"], [one["certificate"]["epsilon"] for one in result["questions"]]
+    assert (together["group_by"], together["rounds"], together["ledger_rounds"]) == ("smokes", 1, 2)
+    assert together["person"]["epsilon"] == pytest.approx(max(epsilons), rel=1e-6)
+    assert max(epsilons) < together["ledger"]["epsilon"] <= sum(epsilons) * (1 + 1e-9)
     assert result["throughput_users_per_s"] > 0
     assert plot.read_bytes().startswith(b"\x89PNG")
     wide = croupier("demo", "--csv", survey, "--value-column", "hours", expect=2)

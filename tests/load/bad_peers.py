@@ -6,15 +6,17 @@ Each runs until it is cancelled. They come from an address of their own, as stra
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from deploy.bench import load
 from protocol.deployment import ServiceEntry
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
@@ -28,41 +30,14 @@ from tests.load.http2 import calling
 __all__ = ["BadPeer", "bad_peers", "relay"]
 
 BadPeer = Callable[[], Coroutine[Any, Any, None]]
-STRANGERS = ("127.0.0.66", 0)
+STRANGERS = "127.0.0.66"
 SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"
 _AGAIN_S = 0.2
 
 
-@asynccontextmanager
-async def relay(entry: ServiceEntry) -> AsyncIterator[ServiceEntry]:
+def relay(entry: ServiceEntry) -> AbstractAsyncContextManager[ServiceEntry]:
     """Yields the service as strangers see it: who calls there comes to it from their address."""
-    host, _, port = (entry.public_address or "").rpartition(":")
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
-
-    async def forward(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far = await asyncio.open_connection(host, int(port), local_addr=STRANGERS)
-        except OSError:
-            near.close()
-            return
-        await asyncio.gather(pump(near_reader, far), pump(far_reader, near))
-
-    server = await asyncio.start_server(forward, "127.0.0.1", 0)
-    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield entry.model_copy(update={"public_address": address})
-    finally:
-        server.close()
-        await server.wait_closed()
+    return load.relay(entry, itertools.repeat(STRANGERS))
 
 
 def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:

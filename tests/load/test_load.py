@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from client.one_answer import missing_by_hop
 from client.rounds import fetch_terms
 from client.submission import Participant, send
+from deploy.bench.load import crowd
 from deploy.local.processes import LocalDeployment
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
@@ -21,7 +23,7 @@ from tests.load.bad_peers import bad_peers, relay
 from tests.load.http2 import calling
 from tests.support import settings
 from tests.support.clients import seal_all_of
-from tests.support.rounds import Table, table
+from tests.support.rounds import WAIT_S, Table, table
 
 NUM_GOOD = 60
 NUM_BAD = 30
@@ -57,6 +59,25 @@ async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path:
                 await asyncio.gather(*bad, return_exceptions=True)
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
+
+
+@pytest.mark.asyncio
+async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tmp_path: Path) -> None:
+    """The bench in small: `croupier lab bench-load`. A third of the bad peers is silent, slow, or gone."""
+    async with table(tmp_path, 1, over_tls=True) as at:
+        terms = await at.operator.open_round(settings())
+        sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(300)])
+        submissions = {number: one.submission for number, one in enumerate(sealed)}
+        seen = await crowd(at.deployment, terms.round_id, submissions, at_once=300, bad=60)
+        assert seen.codes == dict.fromkeys(range(300), pb.SUBMISSION_CODE_ACCEPTED)
+        assert seen.connections == len(seen.first_s) == len(seen.submit_s) == 300
+        assert not seen.gave_up
+        assert set(seen.failures) <= {"OVERLOADED"}  # each with a reason, and repeated
+        await at.operator.close_round(terms.round_id)
+        hashes = {str(number): one.inclusion_hashes for number, one in enumerate(sealed)}
+        async with at.operator.client_channel("analyzer") as analyzer:
+            missing = await missing_by_hop(at.channel, analyzer, terms, at.deployment, hashes, WAIT_S)
+        assert missing == {"shuffler-1": []}
 
 
 @pytest.mark.processes

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from deploy.operator.doctor import examine
 from deploy.operator.keys import make_deployment
 from deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from protocol.manifest import RoundTerms
@@ -51,6 +54,40 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
         certificate = await play(at, "after-the-restore")
         assert not certificate.granted
         assert "the ledger would reach" in certificate.refusals[-1]
+
+
+def files_to_back_up() -> list[str]:
+    """What docs/operations.md says of a service's own directory."""
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    (row,) = re.findall(r"^\| (`deployment\.toml`.*?) \|", text, re.MULTILINE)
+    return re.findall(r"`([\w.]+)`", row)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path) -> None:
+    files = files_to_back_up()
+    assert files == ["deployment.toml", "service.toml", "identity.key", "tls.key", "tls.crt"]
+    async with table(tmp_path, 1) as at:
+        directory, kept = at.inside.directory, tmp_path / "kept"
+        own = directory / "accountant"
+        kept.mkdir()
+        assert (await play(at, "before")).granted
+        await asyncio.to_thread(backup_ledger, directory, kept / "ledger.json")
+        for file in (*files[1:], "storage.key"):
+            shutil.copy2(own / file, kept / file)
+        await at.inside.stop("accountant")
+        shutil.rmtree(own)
+
+        own.mkdir()
+        for file in (*files[1:], "storage.key"):
+            shutil.copy2(kept / file, own / file)
+        assert restore_ledger(directory, kept / "ledger.json") == 1
+        await at.inside.start("accountant")
+        found = await examine(directory, at.inside.transport)
+        assert [one for one in found if not one.is_well and one.check != "clock"] == []
+        assert (await play(at, "after")).granted
+        assert {one.rounds for one in spent(directory, 3e-4)} == {2}
 
 
 @pytest.mark.asyncio

@@ -1,8 +1,9 @@
-"""The examples under deploy/ are right: Kubernetes against its schemas, systemd by its own checker, alerts against what
-the services really show. What they say about croupier itself is read with the real loaders."""
+"""The examples under deploy/ are right: Kubernetes against its schemas, systemd by its own checker, alerts and the
+dashboard against what the services really show. What they say about croupier itself is read with the real loaders."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,8 +15,12 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from kubernetes_validate import utils as kubernetes_schemas
 
+from deploy.render.grafana import ROWS
 from runtime.prometheus_metrics import PrometheusMetrics
 from runtime.service_directory import ServiceSettings
 
@@ -269,7 +274,7 @@ def selectors(expression: str) -> list[Any]:
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-    assert set(rule["annotations"]) == {"summary", "description"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
     series = shown() | {"up": {"job": {"croupier"}}}
@@ -282,11 +287,95 @@ def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, A
             assert set(values) <= series[selector.name][matcher.name], f"{selector.name} never has {matcher}"
 
 
-def test_every_incident_that_an_alert_names_is_in_the_playbook() -> None:
-    headings = {line.lstrip("# ") for line in OPERATIONS.read_text().splitlines() if line.startswith("#")}
+def anchors() -> set[str]:
+    """The headings of docs/operations.md, as a link names them."""
+    headings = re.findall(r"^#+ (.*)$", OPERATIONS.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_runbook_of_every_alert_is_a_heading_of_the_playbook() -> None:
     for rule in rules():
-        for heading in re.findall(r"'([A-Z][^']+)'", rule["annotations"]["description"]):
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert DEPLOY.parent / page == OPERATIONS
+        assert anchor in anchors()
+
+
+# ------------------------------------------------------------- Grafana
+
+
+QUERIES = [
+    (panel.title, query.replace("HERE", 'job="croupier", instance=~"a"'))
+    for row in ROWS
+    for panel in row.panels
+    for query, _ in panel.queries
+]
+
+
+@pytest.mark.parametrize(("title", "query"), QUERIES)
+def test_every_panel_asks_for_what_the_services_show(title: str, query: str) -> None:
+    series = shown() | {"up": {}, "ALERTS": {}}
+    for selector in (found := selectors(query)):
+        assert selector.name in series, f"{title!r} asks for {selector.name}, which no service shows"
+    for label in re.findall(r"by \(([^)]*)\)", query):
+        for name in label.replace(" ", "").split(","):
+            of_services = {"instance"} | {one for selector in found for one in series[selector.name]}
+            assert name in of_services, f"{title!r} groups by {name}, a label that it has not"
+
+
+def test_every_number_that_the_services_show_is_on_the_dashboard() -> None:
+    asked = {selector.name for _, query in QUERIES for selector in selectors(query)}
+    counted = {name for name in shown() if name.startswith("croupier_")} - {
+        "croupier_stage_seconds_count",
+        "croupier_stage_seconds_sum",
+    }
+    assert counted <= asked
+
+
+def test_the_dashboard_meets_grafanas_own_model() -> None:
+    """Its model drops fields that it does not know; then something of the dashboard is missing in what comes back."""
+    register_default_plugins()
+    ours = json.loads((DEPLOY / "grafana" / "croupier.json").read_text())
+    assert missing_in(json.loads(JSONEncoder().encode(Dashboard.from_json(ours))), ours) == []
+    ours["panels"][1]["fieldConfig"]["defaults"]["unti"] = "d"
+    ours["tempalting"] = {}
+    back = json.loads(JSONEncoder().encode(Dashboard.from_json(ours)))
+    assert missing_in(back, ours) == [".tempalting", ".panels.1.fieldConfig.defaults.unti"]
+
+
+def missing_in(back: Any, ours: Any, where: str = "") -> list[str]:
+    """Returns the places at which something of ours did not come back as it was, those further up first."""
+    if isinstance(ours, dict) and isinstance(back, dict):
+        lost = [f"{where}.{name}" for name in ours if name not in back]
+        kept = [name for name in ours if name in back]
+        return lost + [one for name in kept for one in missing_in(back[name], ours[name], f"{where}.{name}")]
+    if isinstance(ours, list) and isinstance(back, list) and len(ours) == len(back):
+        pairs = enumerate(zip(back, ours, strict=True))
+        return [one for number, (theirs, own) in pairs for one in missing_in(theirs, own, f"{where}.{number}")]
+    return [] if ours == back else [where]
+
+
+def test_panels_have_places_and_runbooks_of_their_own() -> None:
+    board = json.loads((DEPLOY / "grafana" / "croupier.json").read_text())
+    cells = [
+        (panel["gridPos"]["x"] + right, panel["gridPos"]["y"] + down)
+        for panel in board["panels"]
+        for right in range(panel["gridPos"]["w"])
+        for down in range(panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(column for column, _ in cells) == 23
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    headings = re.findall(r"^#+ (.*)$", OPERATIONS.read_text(), re.MULTILINE)
+    for panel in board["panels"]:
+        for heading in re.findall(r"See '([^']+)'", panel.get("description", "")):
             assert heading in headings
+
+
+def test_the_questions_of_the_dashboard_are_answered_in_the_playbook() -> None:
+    text = OPERATIONS.read_text()
+    night = text[text.index("## At three in the morning") : text.index("## Incidents")]
+    assert re.findall(r"^### (.*)$", night, re.MULTILINE) == [row.question for row in ROWS]
+    assert all(len(answer.split()) > 30 for answer in re.split(r"^### .*$", night, flags=re.MULTILINE)[1:])
 
 
 def test_every_alert_has_its_own_name_and_promtool_sees_them_fire() -> None:

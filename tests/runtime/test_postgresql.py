@@ -288,6 +288,40 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 
 
 @pytest.mark.asyncio
+async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
+    """Once the service stood still for as long as the bodies of all rounds took to be written."""
+    store, taken, stays = Store(postgresql.new_database(), WRAPPING_KEY), "round-1", "round-2"
+    await store.erase_log()  # the first time, all
+
+    async def files() -> dict[str, int]:
+        """The file of each table, which is another one when it has been written anew."""
+        question = sa.text("SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relfilenode > 0")
+        found = await store.run("look", lambda tx: tx.connection.execute(question).all())
+        return {name: number for name, number in found if not name.startswith(("pg_", "sql_"))}
+
+    for name in (taken, stays):
+        await store.run("look", lambda tx: tx.add_round(name, "suite", {}))  # noqa: B023
+        await store.run("look", lambda tx: tx.append_chunk(name, 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_document(name, "list", b"1"))  # noqa: B023
+    before = await files()
+    await store.erase_log()
+    assert await files() == before
+    await store.run("look", lambda tx: tx.forget(taken))
+    await store.erase_log()
+    after = await files()
+    changed = {name for name, number in after.items() if before[name] != number}
+    place = sa.text("SELECT tableoid::regclass::text FROM chunks WHERE round_id = :name")
+    parts = [
+        await store.run("look", lambda tx: tx.connection.execute(place, {"name": name}).scalar_one())  # noqa: B023
+        for name in (taken, stays)
+    ]
+    assert parts[0] != parts[1]
+    assert changed == {"round_keys", parts[0], parts[0].replace("chunks", "opened")}
+    assert await store.run("look", lambda tx: [tx.chunk(name, "in", 1, 0) for name in (taken, stays)]) == [b"", BODY]
+    store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY, Timeouts(lock_s=0.1))

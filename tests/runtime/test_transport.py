@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -15,7 +15,7 @@ from protocol.errors import Code, Refusal, refusal_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import _retry_after_s, retrying
+from runtime.retrying import retry_after_s, retrying
 from runtime.transport import make_server
 
 
@@ -106,14 +106,19 @@ RESULT = "/croupier.protocol.v1.Analyzer/GetResult"
 
 
 @asynccontextmanager
-async def served(calls: int) -> AsyncIterator[tuple[_Echo, grpc.aio.Channel]]:
+async def listening(calls: int) -> AsyncIterator[tuple[_Echo, str]]:
     echo, server = _Echo(), make_server(calls)
     stubs.add_AnalyzerServicer_to_server(echo, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield echo, channel
+    yield echo, f"127.0.0.1:{port}"
     await server.stop(0)
+
+
+@asynccontextmanager
+async def served(calls: int) -> AsyncIterator[tuple[_Echo, grpc.aio.Channel]]:
+    async with listening(calls) as (echo, address), grpc.aio.insecure_channel(address) as channel:
+        yield echo, channel
 
 
 @pytest.mark.asyncio
@@ -129,11 +134,27 @@ async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again(
         for error in refused:
             assert isinstance(error, grpc.aio.AioRpcError)
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert _retry_after_s(error) > 0
+            assert retry_after_s(error) > 0
         assert echo.num_calls == 6
         echo.gate.set()
         await asyncio.gather(*calls)
         await stub.GetResult(rpc.GetResultRequest(), timeout=30)
+
+
+@pytest.mark.asyncio
+async def test_calls_that_come_all_at_once_are_taken_up_one_after_the_other() -> None:
+    """Once a caller read CANCELLED, and no reason: from 1000 waiting calls on gRPC cancelled new ones at random."""
+    own_connection = [("grpc.use_local_subchannel_pool", 1)]
+    async with listening(1_000_000) as (echo, address), AsyncExitStack() as stack:
+        echo.gate.set()
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, own_connection)) for _ in range(15)
+        ]
+        await asyncio.gather(*(channel.channel_ready() for channel in channels))
+        results = [stubs.AnalyzerStub(channel).GetResult for channel in channels for _ in range(100)]
+        # All of them leave before the server, in the same event loop, takes up the first.
+        await asyncio.gather(*(result(rpc.GetResultRequest(), timeout=60) for result in results))
+        assert echo.num_calls == 1500
 
 
 @pytest.mark.asyncio

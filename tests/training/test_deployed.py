@@ -69,8 +69,11 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with training(tmp_path) as (run, inside):
+        answered: list[int] = []
+        run.answered = answered.append
         progress, reports = await take(run, 1)
         assert [report.step for report in reports] == [1]
+        assert sum(answered) == run.num_clients
         assert float(progress.descent.parameters.abs().sum()) > 0
 
         async def killed(*_: object) -> None:

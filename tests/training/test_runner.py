@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,11 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
     outcome = run_training(config, progress=progress, note=notes.append)
     assert [epoch for epoch, _ in told] == [1, 2]
     assert "CERTIFIED, simulated" in told[-1][1]
-    assert notes == ["planning for 1297 clients that all answer, d = 640 …"]
+    assert notes == [
+        "planning for 1297 clients that all answer, d = 640 …",
+        "the same without noise, for comparison: 2 epochs …",
+    ]
+    assert outcome.noise_free[-1] > outcome.records[-1].accuracy
     first, second = outcome.spending
     assert first is not None
     assert second is not None
@@ -35,7 +40,10 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
 
 def test_the_same_configuration_gives_the_same_simulation(tmp_path: Path) -> None:
     config = TrainingConfig(simulate=True, epochs=1, unit="record", clients=20, out=tmp_path)
-    assert run_training(config).document() == run_training(config).document()
+    first = run_training(config)
+    assert first.document() == run_training(config).document()
+    assert len(first.noise_free) == 1
+    assert not run_training(replace(config, baseline=False)).noise_free
 
 
 @pytest.mark.parametrize(

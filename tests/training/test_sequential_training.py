@@ -72,9 +72,11 @@ async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset) -> None:
-    async with training(tmp_path, digits, period_ms=200) as run:
+    answered: list[int] = []
+    async with training(tmp_path, digits, period_ms=200, answered=answered.append) as run:
         progress, reports = await take(run, 2)
     assert [report.certificate.num_answers for report in reports] == [CLIENTS, CLIENTS]
+    assert answered == [1] * (2 * CLIENTS)
     assert [(record.epoch, record.steps) for record in progress.history] == [(1, CLIENTS), (2, 2 * CLIENTS)]
     assert run.without_gradient == {}
     batches = progress.epochs(1)

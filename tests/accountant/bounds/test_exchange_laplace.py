@@ -167,7 +167,7 @@ def test_the_blanket_lies_below_every_host_and_thins_its_laws(victim: float) -> 
     product = curve._product(0.3 * victim)
     ends, _ = stages(curve.horizon, product.log_mass.size)
     for end, stage in zip(ends.tolist(), product.products, strict=True):
-        assert isinstance(stage, exchange_laplace._NoiseProduct)
+        assert isinstance(stage, exchange_laplace.NoiseProduct)
         assert stage.count @ stage.weights == pytest.approx(1, abs=1e-13)
         for tier, rate in enumerate(curve.rates.tolist()):
             family = laplace_laws.family_of(victim, 0.3 * victim, rate)
@@ -197,7 +197,7 @@ def test_weights_do_not_ask_for_more_than_the_blanket_has() -> None:
     curve = curve_of([(0.01, 400), (1.0, 400), (8.0, 2_000)], 8.0)
     blanket = curve.blanket
     for precision in (np.array([1.0, 1.0, 1.0]), np.array([1e9, 1.0, 1e-9]), np.array([1e-9, 1e-9, 1.0])):
-        weights = curve._weights(precision, blanket)
+        weights = exchange_laplace.spread(precision, curve.count, blanket, curve.horizon)
         assert curve.count @ weights == pytest.approx(1, abs=1e-13)
         assert (weights * curve.horizon <= exchange_laplace.MOST_SPENT * blanket * (1 + 1e-9)).all()
 
@@ -445,7 +445,7 @@ def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> fl
     ends, log_mass = stages(curve.horizon, product.log_mass.size)
     found = []
     for end, stage in zip(ends.tolist(), product.products, strict=True):
-        assert isinstance(stage, exchange_laplace._NoiseProduct)
+        assert isinstance(stage, exchange_laplace.NoiseProduct)
         total = 0.0
         for tier, rate in enumerate(curve.rates.tolist()):
             weight, gamma = float(stage.weights[tier]), float(curve.blanket[tier])

@@ -1,0 +1,466 @@
+"""Many clients at once, each with a connection of its own, against hop 1: how long they wait, what is refused or lost.
+
+A client comes from an address of its own (127.x.y.z), opens a TLS connection that it shares with no other, reads and
+checks the manifest, submits, and hangs up. Submissions are sealed beforehand. Clients share the machine with hop 1: a
+handshake and a call cost them about as much as the service, so the service alone is faster than what is measured here.
+Peers that say nothing, say a byte at a time, or vanish in the middle of a message can be among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from client.one_answer import missing_by_hop
+from client.rounds import accept_manifest
+from client.submission import Participant, Sealed, prepare_all, seal_all
+from client.tickets import get_tickets
+from deploy.bench.throughput import processor_s
+from deploy.directory import read_deployment
+from deploy.local.processes import LocalDeployment, temporary_deployment
+from deploy.operator.rounds import Operator, RoundSettings
+from protocol.deployment import Deployment, ServiceEntry
+from protocol.errors import Refusal, refusal_of
+from protocol.manifest import RoundTerms
+from protocol.mechanisms import RandomizedResponse
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.retrying import retrying
+from runtime.transport import public_channel
+from runtime.workers import WorkerPool
+
+__all__ = ["SHARES", "Seen", "crowd", "load_lines", "measure_load", "relay"]
+
+SHARES = (0.5, 0.9, 0.99, 1.0)
+"""How long so many of the clients waited at most."""
+_PATIENCE_S, _CALL_S = 600.0, 60.0
+_PART, _PARTS_AT_ONCE = 200, 4
+_LOOK_S, _SAY_S = 0.25, 10.0
+_AGAIN_S, _BYTE_S, _GONE_S = 0.2, 0.5, 120.0
+_HALF_A_MESSAGE = 8192
+
+
+@dataclass
+class Seen:
+    """What clients have seen: the lists have an entry for each client that was answered.
+
+    Attributes:
+        first_s: seconds until the manifest was there: connecting, TLS, and all attempts.
+        submit_s: from then to the answer to the submission, all attempts.
+        codes: hop 1's answers, by the client's number.
+        failures: attempts that failed and were repeated, by the refusal's code or else gRPC's.
+        gave_up: clients without an answer, by the same.
+        connections: how many were opened, those of bad peers left out.
+    """
+
+    first_s: list[float] = field(default_factory=list)
+    submit_s: list[float] = field(default_factory=list)
+    codes: dict[int, pb.SubmissionCode.ValueType] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+    gave_up: Counter[str] = field(default_factory=Counter)
+    connections: int = 0
+
+    def add(self, other: Seen) -> None:
+        """Takes in what clients of another process have seen."""
+        self.first_s += other.first_s
+        self.submit_s += other.submit_s
+        self.codes |= other.codes
+        self.failures += other.failures
+        self.gave_up += other.gave_up
+        self.connections += other.connections
+
+
+def _kind(error: grpc.aio.AioRpcError | Refusal) -> str:
+    if isinstance(error, Refusal):
+        return error.code.name
+    refusal = refusal_of(error)
+    return refusal.code.name if refusal else f"gRPC {error.code().name}"
+
+
+# ------------------------------------------------------------- one process of clients
+
+
+@asynccontextmanager
+async def relay(entry: ServiceEntry, addresses: Iterable[str]) -> AsyncIterator[ServiceEntry]:
+    """Yields the service as it is reached from other addresses: each connection to it comes from the next of them.
+
+    gRPC's client cannot be told an address of its own. TLS goes through.
+    """
+    others, forwarding = iter(addresses), set[asyncio.Task[None]]()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+
+    async def forward(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        with closing(near), suppress(OSError):
+            far_reader, far = await asyncio.open_connection(*_where(entry), local_addr=(next(others), 0))
+            await asyncio.gather(pump(near_reader, far), pump(far_reader, near))
+
+    def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(forward(near_reader, near))
+        forwarding.add(task)
+        task.add_done_callback(forwarding.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=4096)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield entry.model_copy(update={"public_address": address})
+    finally:
+        server.close()
+        for task in (left := list(forwarding)):
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _where(entry: ServiceEntry) -> tuple[str, int]:
+    host, _, port = (entry.public_address or "").rpartition(":")
+    return host, int(port)
+
+
+def _addresses(network: int) -> Iterator[str]:
+    """Yields 127.network.0.1, 127.network.0.2 and so on, over and over."""
+    return (f"127.{network}.{one // 250}.{one % 250 + 1}" for one in itertools.cycle(range(250 * 250)))
+
+
+async def crowd(
+    deployment: Deployment,
+    round_id: str,
+    submissions: Mapping[int, bytes],
+    at_once: int,
+    bad: int = 0,
+    network: int = 1,
+) -> Seen:
+    """Plays clients and bad peers in this process, and returns when every client has its answer, or has given up.
+
+    Args:
+        deployment: whose first shuffler they call.
+        round_id: of the round.
+        submissions: what each client submits, by its number.
+        at_once: so many clients have a connection at the same time.
+        bad: so many peers are bad ones; they come again whenever they are cut off.
+        network: 1..126: clients come from 127.network.x.y, bad peers from 127.(network + 126).x.y.
+    """
+    entry, seen, turn = deployment.shufflers[0], Seen(), asyncio.Semaphore(at_once)
+
+    def counted() -> Iterator[str]:
+        for address in _addresses(network):
+            seen.connections += 1
+            yield address
+
+    async def client(number: int, raw: bytes) -> None:
+        request = pb.SubmitRequest(round_id=round_id, submissions=[pb.Submission.FromString(raw)])
+        again = partial(
+            retrying, give_up_after_s=_PATIENCE_S, on_failure=lambda error: seen.failures.update([_kind(error)])
+        )
+        # Channels to one address share their connection, unless they are told not to.
+        async with turn, public_channel(there, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            stub = stubs.ShufflerStub(channel)
+            started = time.perf_counter()
+            try:
+                found = await again(lambda: stub.GetRound(rpc.GetRoundRequest(round_id=round_id), timeout=_CALL_S))
+                accept_manifest(found.manifest, deployment)
+                read = time.perf_counter()
+                (code,) = (await again(lambda: stub.Submit(request, timeout=_CALL_S))).codes
+            except (Refusal, grpc.aio.AioRpcError) as error:
+                seen.gave_up[_kind(error)] += 1
+                return
+            seen.first_s.append(read - started)
+            seen.submit_s.append(time.perf_counter() - read)
+            seen.codes[number] = code
+
+    async with relay(entry, counted()) as there:
+        kinds = itertools.cycle((_silent, _byte_by_byte, _vanished))
+        strangers = zip(itertools.islice(kinds, bad), _addresses(network + 126), strict=False)
+        peers = [asyncio.create_task(_again_and_again(kind, entry, address)) for kind, address in strangers]
+        try:
+            await asyncio.gather(*(client(number, raw) for number, raw in submissions.items()))
+        finally:
+            for peer in peers:
+                peer.cancel()
+            await asyncio.gather(*peers, return_exceptions=True)
+    return seen
+
+
+def _process(directory: Path, round_id: str, *how: Any) -> Seen:
+    return asyncio.run(crowd(read_deployment(directory), round_id, *how))
+
+
+# ------------------------------------------------------------- bad peers
+
+
+async def _silent(entry: ServiceEntry, address: str) -> None:
+    """Connects and says nothing."""
+    reader, writer = await asyncio.open_connection(*_where(entry), local_addr=(address, 0))
+    with closing(writer):
+        await reader.read()
+
+
+async def _byte_by_byte(entry: ServiceEntry, address: str) -> None:
+    """Says the beginning of a handshake, a byte at a time."""
+    _, writer = await asyncio.open_connection(*_where(entry), local_addr=(address, 0))
+    with closing(writer):
+        for byte in bytes.fromhex("16030100c8010000c40303") + bytes(189):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(_BYTE_S)
+
+
+async def _vanished(entry: ServiceEntry, address: str) -> None:
+    """Says half of a submission, and then nothing: it does not even answer the service's pings."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    _, writer = await asyncio.open_connection(*_where(entry), local_addr=(address, 0), ssl=context)
+    headers = {
+        ":method": "POST",
+        ":scheme": "https",
+        ":path": "/croupier.protocol.v1.Shuffler/Submit",
+        ":authority": entry.name,
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    texts = [(name.encode(), value.encode()) for name, value in headers.items()]
+    block = b"".join(bytes([0, len(name)]) + name + bytes([len(value)]) + value for name, value in texts)
+    message = b"\0" + struct.pack(">I", 2 * _HALF_A_MESSAGE) + bytes(_HALF_A_MESSAGE)
+    frames = _frame(4, 0, b"") + _frame(1, 4, block) + _frame(0, 0, message)
+    with closing(writer):
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
+        await writer.drain()
+        await asyncio.sleep(_GONE_S)
+
+
+def _frame(kind: int, flags: int, body: bytes) -> bytes:
+    """Returns an HTTP/2 frame: settings (4) of the connection, headers (1) or data (0) of its first call."""
+    return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, 0 if kind == 4 else 1) + body
+
+
+async def _again_and_again(kind: Callable[[ServiceEntry, str], Any], entry: ServiceEntry, address: str) -> None:
+    me = asyncio.current_task()
+    while me and not me.cancelling():  # what a closing connection raises may take the place of the cancellation
+        with suppress(OSError):
+            await kind(entry, address)
+        await asyncio.sleep(_AGAIN_S)
+
+
+# ------------------------------------------------------------- the measurement
+
+
+def measure_load(
+    clients: int,
+    at_once: int,
+    bad: Sequence[int],
+    processes: int = 2,
+    hops: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    report: Callable[[dict[str, Any]], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Plays a round for each number of bad peers on one deployment of its own, and returns all measurements.
+
+    Args:
+        clients: at least 2.
+        at_once: so many clients have a connection at the same time.
+        bad: how many peers are bad ones, for each round.
+        processes: over which clients and bad peers are spread.
+        hops: the number of shufflers.
+        say: called with a line of progress now and then.
+        report: called with each row as soon as it is measured.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    if clients < 2:
+        raise ValueError(f"clients is {clients}; it must be at least 2")
+    if not 1 <= processes <= min(at_once, 126):
+        raise ValueError(f"processes is {processes} and at-once is {at_once}; they must be in 1..126 and 1..at-once")
+    rows = []
+    with temporary_deployment(hops) as local:
+        for number in bad:
+            rows.append(asyncio.run(_measure(local, clients, at_once, number, processes, say)))
+            report(rows[-1])
+    return {"hops": hops, "processes": processes, "rows": rows}
+
+
+async def _measure(
+    local: LocalDeployment, clients: int, at_once: int, bad: int, processes: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    pool = WorkerPool(processes)
+    await pool.warm()
+    try:
+        async with Operator(local.directory) as operator:
+            settings = RoundSettings(Question("load", RandomizedResponse()), (1.0,), epsilon_max=1.0, min_batch_size=2)
+            terms = await operator.open_round(settings)
+            sealed = await _seal(operator, terms, clients, pool, say)
+            pid = local.pids()[operator.deployment.shufflers[0].name]
+            watch = _Watch(pid, _where(operator.deployment.shufflers[0])[1])
+            before, used_s, started = watch.memory(), sum(processor_s(pid)), time.perf_counter()
+            watching = asyncio.create_task(watch.run(lambda: _progress(operator, terms, watch, started, say)))
+            seen = Seen()
+            for part, _ in await asyncio.gather(
+                *(
+                    pool.run(
+                        _process,
+                        local.directory,
+                        terms.round_id,
+                        {n: one.submission for n, one in enumerate(sealed) if n % processes == process},
+                        at_once // processes,
+                        len(range(process, bad, processes)),
+                        1 + process,
+                    )
+                    for process in range(processes)
+                )
+            ):
+                seen.add(part)
+            wall_s, used_s = time.perf_counter() - started, sum(processor_s(pid)) - used_s
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            acknowledged = {n for n, code in seen.codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED}
+            return {
+                "clients": clients,
+                "at_once": at_once,
+                "bad": bad,
+                "wall_s": wall_s,
+                "cpu_s": used_s,
+                "first_s": _quantiles(seen.first_s),
+                "submit_s": _quantiles(seen.submit_s),
+                "all_s": _quantiles([sum(pair) for pair in zip(seen.first_s, seen.submit_s, strict=True)]),
+                "connections": seen.connections,
+                "most_connections": watch.most_connections,
+                "memory_before_bytes": before,
+                "memory_bytes": watch.most_memory,
+                "failures": dict(seen.failures),
+                "gave_up": dict(seen.gave_up),
+                "acknowledged": len(acknowledged),
+                "lost": await _lost(operator, terms, {str(n): sealed[n].inclusion_hashes for n in acknowledged}),
+            }
+    finally:
+        pool.close()
+
+
+async def _seal(
+    operator: Operator, terms: RoundTerms, number: int, pool: WorkerPool, say: Callable[[str], None]
+) -> list[Sealed]:
+    """Returns the submissions of so many clients with keys of their own, who are enrolled and have their tickets."""
+    turn, done = asyncio.Semaphore(_PARTS_AT_ONCE), 0
+
+    async def part(size: int) -> list[Sealed]:
+        nonlocal done
+        async with turn:
+            prepared, _ = await pool.run(prepare_all, terms.payload, [Participant(n % 2, 1.0) for n in range(size)])
+            await operator.enrol([one.client_key for one in prepared])
+            given = await get_tickets(accountant, terms, {str(n): one for n, one in enumerate(prepared)})
+            pairs = [(one, given.granted[str(n)]) for n, one in enumerate(prepared)]
+            sealed, _ = await pool.run(seal_all, terms.payload, pairs)
+            done += size
+            if done * 10 // number > (done - size) * 10 // number:
+                say(f"{done:,} of {number:,} submissions sealed")
+            return sealed
+
+    async with operator.client_channel(operator.deployment.accountant.name) as accountant:
+        parts = await asyncio.gather(*(part(min(_PART, number - start)) for start in range(0, number, _PART)))
+    return [one for some in parts for one in some]
+
+
+async def _lost(operator: Operator, terms: RoundTerms, hashes_of: Mapping[str, bytes]) -> int:
+    """Closes the round, and returns how many of these a hop has not passed on."""
+    await operator.close_round(terms.round_id)
+    async with operator.client_channel() as hop, operator.client_channel(operator.deployment.analyzer.name) as analyzer:
+        missing = await missing_by_hop(hop, analyzer, terms, operator.deployment, hashes_of, _PATIENCE_S)
+    return len(set().union(*missing.values()))
+
+
+async def _progress(
+    operator: Operator, terms: RoundTerms, watch: _Watch, started: float, say: Callable[[str], None]
+) -> None:
+    (first, *_) = await operator.status(terms.round_id)
+    if not isinstance(first, grpc.aio.AioRpcError):
+        admitted, since = first.rounds[0].num_items, time.perf_counter() - started
+        say(f"{since:.0f} s: {admitted:,} admitted, {watch.connections:,} connections")
+
+
+class _Watch:
+    """Looks at hop 1 from outside: resident memory and open connections, now and at most (Linux; else 0)."""
+
+    def __init__(self, pid: int, port: int) -> None:
+        self._pid, self._port = pid, f"{port:04X}"
+        self.connections = self.most_connections = self.most_memory = 0
+
+    def memory(self) -> int:
+        """Returns the resident memory of the process."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
+    async def run(self, say: Callable[[], Any]) -> None:
+        """Looks until it is cancelled."""
+        for look in itertools.count():
+            self.most_memory = max(self.most_memory, self.memory())
+            self.connections = await asyncio.to_thread(self._established)
+            self.most_connections = max(self.most_connections, self.connections)
+            if look % (_SAY_S // _LOOK_S) == 0:
+                await say()
+            await asyncio.sleep(_LOOK_S)
+
+    def _established(self) -> int:
+        rows: list[list[str]] = []
+        for kind in ("tcp", "tcp6"):
+            with suppress(OSError):
+                rows += [line.split() for line in Path(f"/proc/{self._pid}/net/{kind}").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self._port}") and row[3] == "01" for row in rows)
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {str(share): ordered[max(0, -int(-share * len(ordered) // 1) - 1)] for share in SHARES if ordered}
+
+
+def load_lines(document: Mapping[str, Any]) -> list[str]:
+    """Returns a Markdown table of `measure_load`, a column for each round."""
+    rows = document["rows"]
+
+    def line(name: str, cell: Callable[[Mapping[str, Any]], str]) -> str:
+        return f"| {' | '.join([name, *(cell(row) for row in rows)])} |"
+
+    def waits(key: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: " / ".join(f"{row[key][str(share)]:.2f}" for share in SHARES)
+
+    def counts(key: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: ", ".join(f"{count:,} {kind}" for kind, count in sorted(row[key].items())) or "none"
+
+    names = " / ".join([*(f"{100 * share:g} %" for share in SHARES[:-1]), "all"])
+    both = ("memory_before_bytes", "memory_bytes")
+    return [
+        line("clients", lambda row: f"{row['clients']:,}"),
+        "|---" * (len(rows) + 1) + "|",
+        line("of them at the same time", lambda row: f"{row['at_once']:,}"),
+        line("bad peers beside them", lambda row: f"{row['bad']:,}"),
+        line(f"seconds to connect and get the manifest: {names}", waits("first_s")),
+        line(f"seconds to submit: {names}", waits("submit_s")),
+        line("clients a second", lambda row: f"{row['clients'] / row['wall_s']:,.0f}"),
+        line("hop 1, CPU ms a client", lambda row: f"{1000 * row['cpu_s'] / row['clients']:.1f}"),
+        line("hop 1, memory before / at most", lambda row: " / ".join(f"{row[key] / 1e6:,.0f} MB" for key in both)),
+        line("connections open at once, at most", lambda row: f"{row['most_connections']:,}"),
+        line("connections of clients in all", lambda row: f"{row['connections']:,}"),
+        line("attempts that failed and were repeated", counts("failures")),
+        line("clients that gave up", counts("gave_up")),
+        line("acknowledged", lambda row: f"{row['acknowledged']:,}"),
+        line("acknowledged and lost", lambda row: f"{row['lost']:,}"),
+    ]

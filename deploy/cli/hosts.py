@@ -1,0 +1,99 @@
+"""Commands about machines: lay a deployment out on several, and examine one that runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.console import HERE, Directory, Json, note, plain_errors, show
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from deploy.operator.doctor import CheckResult
+
+__all__ = ["SOMETHING_WRONG", "add_commands"]
+
+SOMETHING_WRONG = 1
+_HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
+
+
+class RunWith(StrEnum):
+    """What starts the services."""
+
+    systemd = "systemd"
+    compose = "compose"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the commands of this module to the command line."""
+    app.command()(init)
+    app.command()(doctor)
+
+
+def init(
+    shuffler: Annotated[list[str], typer.Option(help=f"Host of a shuffler, in the order of the chain. {_HOST_HELP}")],
+    accountant: Annotated[str, typer.Option(help="Host of the accountant.")],
+    analyzer: Annotated[str, typer.Option(help="Host of the analyzer.")],
+    directory: Annotated[Path, typer.Option("--dir", help="A new directory for all files.")],
+    name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
+    run_with: Annotated[RunWith, typer.Option(help="What starts the services on their machines.")] = RunWith.systemd,
+    as_json: Json = False,
+) -> None:
+    """Write a deployment for several machines: keys, certificates, settings, and what to copy where."""
+    with plain_errors():
+        from deploy.operator.init import MACHINES, NEXT_FILE, initialise
+        from deploy.render.layout import Layout
+
+        layout = Layout.of(name, shuffler, accountant, analyzer)
+        initialise(directory, layout, run_with.value)
+        for warning in layout.shared():
+            note(f"croupier: {warning}")
+        machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
+        document = {
+            "deployment": str(directory / "deployment.toml"),
+            "machines": {str(directory / MACHINES / host): names for host, names in machines.items()},
+            "next": str(directory / NEXT_FILE),
+        }
+        lines = [f"{directory / MACHINES / host}: copy it to {host}" for host in machines]
+        show(as_json, document, "\n".join(lines), f"{directory / NEXT_FILE} says how, and what to do then")
+
+
+def doctor(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Examine a running deployment and say what to do; exit code 1 when something is wrong.
+
+    Run it where the operator's keys are, to ask every service, and on each machine.
+    """
+    with plain_errors():
+        import asyncio
+
+        from deploy.operator.doctor import examine
+
+        findings = asyncio.run(examine(directory))
+    wrong = [one for one in findings if not one.is_well]
+    show(as_json, {"ok": not wrong, "checks": [asdict(one) for one in findings]}, _text(findings))
+    if wrong:
+        raise typer.Exit(SOMETHING_WRONG)
+
+
+def _text(findings: list[CheckResult]) -> Text:
+    """What is wrong, with its remedies, and then what is well."""
+    from rich.text import Text
+
+    from deploy.show.text import wrapped
+
+    text = Text(no_wrap=True)
+    wrong, well = ([one for one in findings if one.is_well is value] for value in (False, True))
+    for one in wrong:
+        text.append("WRONG  ", "bold red")
+        text.append(wrapped(f"{one.service}: {one.check}: {one.says}", " " * 7)[7:] + "\n")
+        text.append(wrapped(one.remedy, "    →  ") + "\n")
+    for one in well:
+        text.append(wrapped(f"{one.service}: {one.check}: {one.says}", "ok     ") + "\n")
+    counted = f"{len(wrong)} of {len(findings)} checks failed" if wrong else f"all {len(findings)} checks passed"
+    text.append(f"\n{counted}", "bold")
+    return text

@@ -1,0 +1,236 @@
+"""What the gateway answers: a client's calls as HTTP requests, passed on as they came.
+
+`POST /croupier.protocol.v1.Shuffler/Submit` has the bytes of that call's message as its body, and is answered with the
+bytes of its answer: a unary call of the Connect protocol. Messages are sealed and signed for others, and answers are
+signed by others; the gateway has no key, stores nothing and logs nothing of a request. What comes from one address, and
+from all, is bounded as at a service.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal, refusal_of
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from runtime.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
+from runtime.limits import MESSAGE_BYTES, Held, Room, Slots, check_fields, host_of
+from runtime.retrying import retry_after_s
+from runtime.transport import Transport
+
+__all__ = ["make_app"]
+
+_log = logging.getLogger(__name__)
+_SLOTS = 20
+"""15 calls at once, 3 of one address. To a service the gateway is one address, and has room for 16 messages there."""
+_CALL_S = 60.0
+_LARGE = 64 * 1024
+_OFFERED = {
+    "Shuffler": ("GetRound", "Submit", "GetInclusion"),
+    "Accountant": ("GetTickets",),
+    "Analyzer": ("GetResult",),
+}
+
+
+def make_app(deployment: Deployment, transport: Transport, origins: Sequence[str] = ()) -> Starlette:
+    """Returns the application.
+
+    Args:
+        deployment: whose services are called, each only with the certificate that is pinned for it.
+        transport: how they are reached.
+        origins: of web pages that may call it from a browser, such as "https://survey.example"; no other may.
+
+    Raises:
+        ValueError: an origin is none, or has a path.
+    """
+    for origin in origins:
+        _check_origin(origin)
+    gateway = _Gateway(deployment, transport)
+
+    @asynccontextmanager
+    async def opened(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await gateway.close()
+
+    others_pages = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["POST"],
+        allow_headers=["content-type", "connect-protocol-version", "connect-timeout-ms"],
+        expose_headers=["retry-after", RETRY_AFTER_HEADER],
+    )
+    return Starlette(
+        routes=[Route("/health", gateway.health), Mount("/", gateway)],
+        middleware=[others_pages] if origins else [],
+        lifespan=opened,
+    )
+
+
+def _check_origin(origin: str) -> None:
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}":
+        raise ValueError(f"the origin is {origin!r}; it must be like https://survey.example, without a path")
+
+
+class _Gateway:
+    """The calls, as an ASGI application."""
+
+    def __init__(self, deployment: Deployment, transport: Transport) -> None:
+        entries = {
+            "Shuffler": deployment.shufflers[0],
+            "Accountant": deployment.accountant,
+            "Analyzer": deployment.analyzer,
+        }
+        self._channels = {service: transport.public_channel(entry) for service, entry in entries.items()}
+        self._slots = Slots(_SLOTS)
+        self._room, self._large_answers = Room(), Room()
+
+    async def close(self) -> None:
+        """Ends the calls that are under way."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def health(self, request: Request) -> Response:
+        """Whether hop 1 can be reached from here."""
+        try:
+            with self._slots.work(_caller(request), pinned=False):
+                await self._pass_on("Shuffler", "GetRound", b"", 5.0)
+        except Refusal as refusal:
+            if refusal.code.may_pass:
+                return JSONResponse({"status": "NOT_SERVING"}, 503)
+        return JSONResponse({"status": "SERVING"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a call."""
+        request = Request(scope, receive)
+        with ExitStack() as holding:
+            response: Response
+            try:
+                caller = _caller(request)
+                answer = await self._answer(request, caller)
+                if len(answer) > _LARGE:  # in a room of their own: callers that read nothing keep no submission out
+                    holding.enter_context(self._large_answers.hold(caller, len(answer), pinned=False))
+                response = Response(answer, media_type=CONTENT_TYPE)
+            except ClientDisconnect:
+                return
+            except HTTPException as error:
+                response = _said(error.status_code, grpc.StatusCode.INVALID_ARGUMENT, error.detail)
+            except Refusal as refusal:
+                response = _refused(refusal)
+            except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
+                _log.error("a call failed", exc_info=error)
+                response = _refused(Refusal(Code.INTERNAL))
+            response.headers["Cache-Control"] = "no-store"
+            await response(scope, receive, send)
+
+    async def _answer(self, request: Request, caller: str) -> bytes:
+        service, method = _called(request.url.path)
+        length = _length(request)
+        with self._room.hold(caller, length, pinned=False) as held:
+            raw = await _body(request, held)
+            check_fields(raw)
+            _check_no_token(method, raw)
+            with self._slots.work(caller, pinned=False):
+                return await self._pass_on(service, method, raw, _CALL_S)
+
+    async def _pass_on(self, service: str, method: str, raw: bytes, patience_s: float) -> bytes:
+        """Returns a service's answer.
+
+        Raises:
+            Refusal: the service's own, or NOT_READY where it is out of reach.
+        """
+        call: Any = self._channels[service].unary_unary(f"/{_full_name(service)}/{method}")  # bytes in, bytes out
+        try:
+            answer: bytes = await call(raw, timeout=patience_s)
+        except grpc.aio.AioRpcError as error:
+            refusal = refusal_of(error) or Refusal(Code.NOT_READY, f"the {service.lower()} is out of reach")
+            refusal.retry_after_s = retry_after_s(error) or None
+            raise refusal from error
+        return answer
+
+
+def _full_name(service: str) -> str:
+    return str(rpc.DESCRIPTOR.services_by_name[service].full_name)
+
+
+def _called(path: str) -> tuple[str, str]:
+    for service, methods in _OFFERED.items():
+        for method in methods:
+            if path == f"/{_full_name(service)}/{method}":
+                return service, method
+    raise HTTPException(404, "no such call here")
+
+
+def _caller(request: Request) -> str:
+    """Returns whom a request is counted for, as at a service."""
+    host, port = request.client or ("", 0)
+    try:
+        kind = f"ipv{ipaddress.ip_address(host).version}"
+    except ValueError:  # a proxy may name its client as it likes
+        return host
+    return host_of(f"{kind}:[{host}]:{port}")
+
+
+def _length(request: Request) -> int:
+    """Returns how long the body is said to be; raises HTTPException for a request that is not read."""
+    headers = request.headers
+    if request.method != "POST":
+        raise HTTPException(405, "a call is a POST")
+    if headers.get("content-type", "").partition(";")[0].strip() != CONTENT_TYPE or "content-encoding" in headers:
+        raise HTTPException(415, f"a body must be {CONTENT_TYPE}, not compressed")
+    length = headers.get("content-length", "")
+    if not length.isdecimal():
+        raise HTTPException(411, "the request must say how long its body is")
+    if len(length) > 9 or int(length) > MESSAGE_BYTES:
+        raise HTTPException(413, f"a body has at most {MESSAGE_BYTES} bytes")
+    return int(length)
+
+
+async def _body(request: Request, held: Held) -> bytes:
+    async def whole() -> AsyncIterator[bytes]:
+        yield await request.body()
+
+    return await held.message(whole()) or b""
+
+
+def _check_no_token(method: str, raw: bytes) -> None:
+    signed: Sequence[pb.Submission] = ()
+    try:
+        if method == "Submit":
+            signed = pb.SubmitRequest.FromString(raw).submissions
+        elif method == "GetTickets":
+            signed = pb.GetTicketsRequest.FromString(raw).requests
+    except DecodeError as error:
+        raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
+    if any(one.token for one in signed):
+        raise Refusal(Code.BAD_REQUEST, NO_TOKENS)
+
+
+def _refused(refusal: Refusal) -> Response:
+    response = _said(HTTP_STATUS[refusal.code.status], refusal.code.status, refusal.details())
+    if refusal.retry_after_s is not None:
+        response.headers[RETRY_AFTER_HEADER] = str(round(1000 * refusal.retry_after_s))
+        response.headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    return response
+
+
+def _said(http_status: int, status: grpc.StatusCode, text: str) -> Response:
+    return JSONResponse({"code": code_name(status), "message": text}, http_status)

@@ -1,0 +1,60 @@
+"""Serves the gateway: in the foreground until the process is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from deploy.directory import read_deployment
+from deploy.gateway.app import make_app
+from deploy.listening import HttpServer, WebAddress
+from runtime.logs import log_as_json
+from runtime.transport import TLS, Transport
+
+__all__ = ["make_gateway", "serve_gateway"]
+
+_CONNECTIONS = 1000
+
+
+def make_gateway(
+    directory: Path, where: WebAddress, origins: Sequence[str] = (), transport: Transport = TLS
+) -> HttpServer:
+    """Returns a gateway that listens, and does not serve yet.
+
+    On loopback, a proxy on the same machine is believed whom it calls for (X-Forwarded-For).
+
+    Args:
+        directory: of the deployment; only its deployment file is read.
+        where: to listen.
+        origins: see `make_app`.
+        transport: how services are reached.
+
+    Raises:
+        ValueError: the directory has no deployment, nothing can listen there, or an origin is none.
+    """
+    app = make_app(read_deployment(directory), transport, origins)
+    return HttpServer(app, where, limit_concurrency=_CONNECTIONS, proxy_headers=where.on_loopback)
+
+
+def serve_gateway(directory: Path, where: WebAddress, origins: Sequence[str], ready: Callable[[str], None]) -> None:
+    """Serves until Ctrl-C or SIGTERM; arguments and errors as `make_gateway`.
+
+    Args:
+        directory: of the deployment.
+        where: to listen.
+        origins: see `make_app`.
+        ready: called with the gateway's address when it listens.
+    """
+    log_as_json("gateway")
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn has its own handler, and raises it again at the end
+
+    async def run() -> None:
+        server = make_gateway(directory, where, origins)
+        ready(server.url)
+        await server.run_until_stopped()
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())

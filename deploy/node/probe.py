@@ -1,0 +1,34 @@
+"""`python -m deploy.node.probe HOST:PORT`: ends with 0 if the service with this admin port is ready, else with 1.
+
+For the health check of a container, which is run inside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+__all__ = ["is_ready"]
+
+_PATIENCE_S = 4.0
+
+
+def is_ready(address: str) -> bool:
+    """Asks a plaintext health port whether its service is ready."""
+    with grpc.insecure_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=_PATIENCE_S)
+        except grpc.RpcError:
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Is the service ready?")
+    parser.add_argument("address", help="host:port of the service's admin_listen")
+    sys.exit(0 if is_ready(parser.parse_args().address) else 1)

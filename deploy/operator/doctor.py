@@ -1,0 +1,274 @@
+"""Examines a deployment: what is wrong with it, and what to do about that.
+
+Where the operator's keys are, every service is asked, as the operator and as a client. Where a service's own directory
+is, its files are looked at, and the services that it calls are asked as it would ask them: a firewall between two
+machines shows from one of them only. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+import grpc.aio
+from cryptography import x509
+
+from deploy.directory import read_deployment
+from deploy.operator.init import MACHINES
+from deploy.operator.rounds import Operator
+from deploy.render.layout import called_by
+from protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from protocol.errors import refusal_of
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.clock import Clock, SystemClock
+from runtime.retrying import is_not_pinned, why_unreachable
+from runtime.service_directory import load_secrets, load_settings
+from runtime.transport import TLS, Transport
+
+__all__ = ["CheckResult", "examine"]
+
+_CLOCK_S = 10.0
+_DAYS_LEFT = 30
+_FREE_BYTES = 1 << 30
+_PATIENCE_S = 5.0
+_KEY_FILES = ("storage.key", "identity.key", "tls.key")
+_LOOPBACK = ("127.", "localhost:")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one check says of one service.
+
+    Attributes:
+        check: its name.
+        service: the service, or "operator".
+        is_well: whether nothing is wrong.
+        says: what was seen.
+        remedy: what to do; empty where all is well.
+    """
+
+    check: str
+    service: str
+    is_well: bool
+    says: str
+    remedy: str = ""
+
+
+async def examine(directory: Path, transport: Transport = TLS, clock: Clock | None = None) -> list[CheckResult]:
+    """Returns what every check says that can be made from here.
+
+    Args:
+        directory: of the deployment: on the operator's machine, or on that of a service.
+        transport: how services are reached.
+        clock: this machine's.
+
+    Raises:
+        ValueError: there is no deployment, or its file cannot be used.
+    """
+    deployment, clock = read_deployment(directory), clock or SystemClock()
+    found = list(_certificates(deployment, clock.now()))
+    found += _keys_apart(directory, deployment)
+    here = [entry for entry in deployment.services if (directory / entry.name / "identity.key").exists()]
+    for owner in (*(entry.name for entry in here), OPERATOR):
+        found += _key_files(directory / owner, owner)
+    for entry in here:
+        found += [_own_files(directory / entry.name, entry), _disk(entry.name, shutil.disk_usage(directory).free)]
+        found += await _called(directory / entry.name, deployment, entry, transport)
+    if (directory / OPERATOR / "identity.key").exists():
+        found += await _asked(directory, deployment, transport, clock)
+    return found
+
+
+# ------------------------------------------------------------- what the files say
+
+
+def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]:
+    """Checks how long certificates are valid, and for whom; an expired one ends every call."""
+    now = datetime.fromtimestamp(now_s, UTC)
+    for entry in deployment.services:
+        certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
+        rotate = f"'croupier rotate {entry.name}' on its machine, in three steps: docs/operations.md, Identity rotation"
+        yield _validity(entry.name, certificate, now, rotate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        written = {str(one.value) for one in names}
+        missing = [] if entry.name in written else [entry.name]
+        if written - {entry.name}:  # one that names no host depends on none
+            missing += [host for host in entry.hosts if host not in written]
+        said = f"is for {', '.join(sorted(written))}" + (f", and not {', '.join(missing)}" if missing else "")
+        yield CheckResult("names", entry.name, not missing, said, rotate if missing else "")
+    certificate = x509.load_pem_x509_certificate(deployment.operator_tls_certificate.encode())
+    yield _validity(OPERATOR, certificate, now, "open no round that ends later, and make a new deployment")
+
+
+def _validity(owner: str, certificate: x509.Certificate, now: datetime, remedy: str) -> CheckResult:
+    left = (certificate.not_valid_after_utc - now).days
+    last = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+    if now < certificate.not_valid_before_utc:
+        begins = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        said, remedy = f"is not valid before {begins}", f"set the clock of this machine, or wait until {begins}"
+    elif left < 0:
+        said = f"expired on {last}"
+    elif left < _DAYS_LEFT:
+        said = f"expires on {last}, in {left} days"
+    else:
+        return CheckResult("certificate", owner, True, f"valid until {last}")
+    return CheckResult("certificate", owner, False, said, remedy)
+
+
+def _keys_apart(directory: Path, deployment: Deployment) -> list[CheckResult]:
+    """Checks that no keys of other machines are here, except where all services run on this one for a trial."""
+    if all(entry.address.startswith(_LOOPBACK) for entry in deployment.services):
+        return []
+    homes = [directory, *(directory / MACHINES).glob("*/*")]
+    held = [
+        entry for entry in deployment.services if any((home / entry.name / "identity.key").exists() for home in homes)
+    ]
+    if not held:
+        return []
+    owner, names = held[0].name, ", ".join(entry.name for entry in held)
+    if (directory / OPERATOR / "identity.key").exists():
+        owner, names = OPERATOR, f"{names}, {OPERATOR}"
+    elif len({entry.hosts[0] for entry in held}) == 1:
+        return [CheckResult("keys apart", owner, True, "no key of another machine is here")]
+    said = f"the keys of {names} are in one place, {directory}; a reader of it can act for all of them"
+    return [
+        CheckResult("keys apart", owner, False, said, "bring each service's keys to its machine, and delete them here")
+    ]
+
+
+def _key_files(directory: Path, owner: str) -> list[CheckResult]:
+    """Checks that only their owner can write secret files, and that others cannot read them."""
+    modes = {name: (directory / name).stat().st_mode for name in _KEY_FILES if (directory / name).exists()}
+    open_to_others = [name for name, mode in modes.items() if mode & (stat.S_IRWXO | stat.S_IWGRP)]
+    if not modes:
+        return []
+    if not open_to_others:
+        return [CheckResult("key files", owner, True, f"{', '.join(modes)} are closed to other users")]
+    listed = ", ".join(f"{name} (mode {stat.S_IMODE(modes[name]):04o})" for name in open_to_others)
+    remedy = f"chmod 600 {' '.join(str(directory / name) for name in open_to_others)}, and rotate the keys if other "
+    return [
+        CheckResult("key files", owner, False, f"other users can get at {listed}", f"{remedy}people use that machine")
+    ]
+
+
+def _own_files(directory: Path, entry: ServiceEntry) -> CheckResult:
+    """Checks that a service would start with its files, and be recognised."""
+    try:
+        load_settings(directory)
+        secrets = load_secrets(directory)
+    except (ValueError, OSError) as error:
+        remedy = "put the file right; run this as root, where only root reads the storage key"
+        return CheckResult("own files", entry.name, False, str(error), remedy)
+    if secrets.tls_certificate.decode() not in entry.tls_certificates:
+        remedy = "get the newest deployment.toml; if this is it, the service's keys are those of another deployment"
+        return CheckResult("own files", entry.name, False, "tls.crt is not what deployment.toml pins", remedy)
+    return CheckResult("own files", entry.name, True, "settings can be used, keys open and are the pinned ones")
+
+
+def _disk(service: str, free_bytes: int) -> CheckResult:
+    said = f"{free_bytes / 2**30:.1f} GiB free"
+    if free_bytes >= _FREE_BYTES:
+        return CheckResult("disk", service, True, said)
+    return CheckResult(
+        "disk", service, False, said, "make room: what cannot be stored is not acknowledged, and rounds wait"
+    )
+
+
+# ------------------------------------------------------------- what the services say
+
+
+async def _called(own: Path, deployment: Deployment, entry: ServiceEntry, transport: Transport) -> list[CheckResult]:
+    """Checks that a service reaches those that it calls."""
+    try:
+        secrets = load_secrets(own)
+    except (ValueError, OSError):
+        return []  # said already
+    found = []
+    for other in called_by(deployment.services, entry):
+        async with transport.peer_channel(other, secrets) as channel:
+            found.append(await _health("reaches", entry.name, f"{other.name} at {other.address}", other, channel))
+    return found
+
+
+async def _asked(directory: Path, deployment: Deployment, transport: Transport, clock: Clock) -> list[CheckResult]:
+    """Checks what the operator and a client see of every service."""
+    found, offsets = [], {}
+    async with Operator(directory, transport) as operator:
+        for entry in deployment.services:
+            channel = operator.channel_to(entry.name)
+            peers = await _health("port", entry.name, entry.address, entry, channel)
+            found.append(peers)
+            if entry.public_address:
+                async with transport.public_channel(entry) as public:
+                    found.append(await _health("public port", entry.name, entry.public_address, entry, public))
+            sent = clock.now()
+            try:
+                status = await stubs.RoundControlStub(channel).Status(rpc.StatusRequest(), timeout=_PATIENCE_S)
+            except grpc.aio.AioRpcError as error:
+                if peers.is_well:
+                    found.append(_no_answer("port", entry, entry.address, error))
+                continue
+            if status.now_unix_ms:  # an older version does not say it
+                offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
+            found.append(_same_version(entry.name, status.version))
+            if status.HasField("free_bytes"):
+                found.append(_disk(entry.name, status.free_bytes))
+    return [*found, *_clocks(offsets)]
+
+
+def _same_version(service: str, theirs: str) -> CheckResult:
+    ours = version("croupier")
+    if theirs == ours:
+        return CheckResult("version", service, True, theirs)
+    remedy = "bring all services and this machine to one version: docs/operations.md, Upgrade"
+    return CheckResult("version", service, False, f"{theirs or 'an older one'}, and {ours} here", remedy)
+
+
+def _clocks(offsets: dict[str, float]) -> Iterator[CheckResult]:
+    """Compares all clocks, this machine's included, with the one in the middle."""
+    all_clocks = {OPERATOR: 0.0, **offsets}
+    middle = median_low(all_clocks.values())
+    for name, offset in all_clocks.items() if offsets else ():
+        late = offset - middle
+        said = f"{abs(late):.1f} s {'ahead of' if late > 0 else 'behind'} the others" if late else "as the others"
+        remedy = "set the clock, with NTP: deadlines and certificates depend on it"
+        yield CheckResult("clock", name, abs(late) <= _CLOCK_S, said, "" if abs(late) <= _CLOCK_S else remedy)
+
+
+async def _health(check: str, service: str, where: str, entry: ServiceEntry, channel: grpc.aio.Channel) -> CheckResult:
+    """Asks for a service's health; not being ready is a finding of the service that is asked."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    try:
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_PATIENCE_S)
+    except grpc.aio.AioRpcError as error:
+        return _no_answer(check, entry, where, error, service)
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return CheckResult(check, service, True, f"{where} answers")
+    remedy = f"its store cannot be written: see the log of {entry.name}, and docs/operations.md, The store fails"
+    return CheckResult(check, service, False, f"{where} answers, and is not ready", remedy)
+
+
+def _no_answer(
+    check: str, entry: ServiceEntry, where: str, error: grpc.aio.AioRpcError, service: str = ""
+) -> CheckResult:
+    if is_not_pinned(error):
+        said = f"{where} shows a certificate that is not pinned"
+        remedy = "bring the newest deployment.toml here; if this is it, something else answers there: do not trust it"
+    elif refusal := refusal_of(error):
+        said = f"{where} refuses: {refusal}"
+        remedy = f"bring the newest deployment.toml to {entry.name}: it does not know who calls"
+    else:
+        said = f"{where} does not answer ({why_unreachable(error)})"
+        remedy = f"on its machine: is {entry.name} up ('systemctl status croupier@{entry.name}', 'docker compose ps')? "
+        remedy += "If it is, let this machine through the firewall to that port, and compare deployment.toml on both"
+    return CheckResult(check, service or entry.name, False, said, remedy)

@@ -1,0 +1,164 @@
+"""Writes a new deployment for given hosts: keys, certificates, settings, and the files that start each service.
+
+DIR/deployment.toml              public: services and clients get it
+DIR/operator/                    the operator's keys, which stay
+DIR/machines/HOST/               for that machine alone:
+    NAME/                        what the service finds as its deployment's directory, with its keys in NAME/NAME/
+    storage-keys/NAME.storage-key
+    croupier@.service or compose.yaml
+DIR/NEXT.md                      what is to be done now
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from deploy.operator.keys import write_deployment, write_keys, write_secret
+from deploy.render.compose import COMPOSE_FILE, compose_file
+from deploy.render.layout import HOME, Layout, Place
+from deploy.render.settings import settings_of
+from deploy.render.systemd import UNIT_FILE, unit
+from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
+from protocol.envelope import MAX_HOPS
+from runtime.service_directory import SETTINGS_FILE
+
+__all__ = ["MACHINES", "NEXT_FILE", "initialise"]
+
+MACHINES = "machines"
+"""The directory with a directory for each machine."""
+NEXT_FILE = "NEXT.md"
+_STORAGE_KEYS = "storage-keys"
+
+
+def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "compose"]) -> Deployment:
+    """Writes everything, and returns the deployment.
+
+    Args:
+        directory: a new one, or one without a deployment.
+        layout: which service runs where.
+        run_with: what starts the services.
+
+    Raises:
+        ValueError: the directory holds a deployment already, or there are too many shufflers.
+    """
+    hops = sum(place.role == "shuffler" for place in layout.places)
+    if not 1 <= hops <= MAX_HOPS:
+        raise ValueError(f"there are {hops} shufflers; it must be 1..{MAX_HOPS}")
+    for taken in (DEPLOYMENT_FILE, MACHINES, OPERATOR):
+        if (directory / taken).exists():
+            raise ValueError(f"{directory / taken} exists; choose another directory, or delete it to make new keys")
+    services = []
+    for place in layout.places:
+        identity, certificate = _make_keys(directory, place)
+        services.append(
+            {
+                "name": place.service,
+                "role": place.role,
+                "address": place.address,
+                "public_address": place.public_address,
+                "identity": identity,
+                "tls_certificate": certificate,
+            }
+        )
+    storage_key = os.urandom(32)
+    write_secret(directory / OPERATOR / "storage.key", storage_key.hex() + "\n")
+    _, operator_certificate = write_keys(directory / OPERATOR, OPERATOR, storage_key)
+    deployment = Deployment.model_validate(
+        {"name": layout.name, "operator_tls_certificate": operator_certificate, "services": services}
+    )
+    for host, places in layout.hosts.items():
+        machine = directory / MACHINES / host
+        for place in places:
+            home = machine / place.service
+            write_deployment(home, deployment)
+            settings = settings_of(place, run_with, layout.limits)
+            (home / place.service / SETTINGS_FILE).write_text(settings, encoding="utf-8")
+        name, text = (
+            (UNIT_FILE, unit(layout.limits)) if run_with == "systemd" else (COMPOSE_FILE, compose_file(layout, places))
+        )
+        (machine / name).write_text(text, encoding="utf-8")
+    (directory / NEXT_FILE).write_text(_next(directory, layout, run_with), encoding="utf-8")
+    write_deployment(directory, deployment)  # last: while it is missing, there is no deployment
+    return deployment
+
+
+def _make_keys(directory: Path, place: Place) -> tuple[str, str]:
+    machine = directory / MACHINES / place.host
+    storage_key = os.urandom(32)
+    write_secret(machine / _STORAGE_KEYS / f"{place.service}.storage-key", storage_key.hex() + "\n")
+    return write_keys(machine / place.service / place.service, place.service, storage_key, hosts=place.hosts)
+
+
+def _next(directory: Path, layout: Layout, run_with: str) -> str:
+    """Returns what is to be done with the files, as a page."""
+    lines = [f"# What to do with the deployment {layout.name!r}", ""]
+    if shared := layout.shared():
+        lines += ["**Before you go on**:", "", *(f"* {line}." for line in shared), ""]
+    lines += [
+        "Copy each folder to its machine over a channel that you trust, and to no other: it holds that machine's keys.",
+        "",
+    ]
+    if run_with == "systemd":
+        lines += ["Each machine needs a user `croupier`, and croupier in a virtual environment at `/opt/croupier`.", ""]
+    steps = _systemd_steps if run_with == "systemd" else _compose_steps
+    for host, places in layout.hosts.items():
+        names = [place.service for place in places]
+        ports = [f"{place.first_port}" for place in places]
+        public = [f"{place.first_port + 1}" for place in places if place.takes_clients]
+        lines += [
+            f"## {host}: {', '.join(names)}",
+            "",
+            f"Ports to open: {', '.join(ports)} for the other services and the operator"
+            + (f"; {', '.join(public)} for clients." if public else "."),
+            "",
+            "```sh",
+            f"scp -r {MACHINES}/{host} {host}:croupier-files   # from {directory}; then, as root on {host}, beside it:",
+            *steps(names, layout),
+            "```",
+            "",
+        ]
+    lines += [
+        "## Then",
+        "",
+        f"1. Delete `{MACHINES}/` here: it holds every key. Keep `{OPERATOR}/` and `{DEPLOYMENT_FILE}`.",
+        "2. `croupier doctor --dir DIR` here, and with `--dir " + HOME + "` on each machine, says what is still wrong.",
+        "3. On each machine, let its service change its identity (`croupier rotate`): until then this machine has seen",
+        "   all keys.",
+        f"4. Give `{DEPLOYMENT_FILE}` to clients; it is public, and all that they trust.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:
+    lines = [
+        "cd croupier-files",
+        f"install -d -o croupier -g croupier -m 700 {HOME}",
+        "install -d -m 700 /etc/croupier",
+    ]
+    for name in names:
+        lines += [
+            f"cp -r {name}/. {HOME}/",
+            f"install -m 400 {_STORAGE_KEYS}/{name}.storage-key /etc/croupier/{name}.storage-key",
+        ]
+    return [
+        *lines,
+        f"chown -R croupier:croupier {HOME}",
+        f"cp {UNIT_FILE} /etc/systemd/system/",
+        "systemctl daemon-reload",
+        *(f"systemctl enable --now croupier@{name}" for name in names),
+        "cd .. && rm -r croupier-files",
+    ]
+
+
+def _compose_steps(names: Sequence[str], layout: Layout) -> list[str]:
+    user = layout.limits.user_id
+    return [
+        "cd croupier-files",
+        f"chown -R {user}:{user} {' '.join(names)} {_STORAGE_KEYS}",
+        f"chmod 400 {_STORAGE_KEYS}/*",
+        f"docker compose up --detach   # needs the image {layout.image}: deploy/compose/Containerfile",
+    ]

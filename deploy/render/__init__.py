@@ -1,0 +1,1 @@
+"""The files that deploy croupier, all made from one description of hosts, roles, ports and limits (`layout`)."""

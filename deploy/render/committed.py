@@ -1,0 +1,40 @@
+"""The examples under deploy/: rendered for one deployment of two hops, and compared with that by a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
+from deploy.render.grafana import dashboard
+from deploy.render.kubernetes import manifests
+from deploy.render.layout import Layout
+from deploy.render.systemd import UNIT_FILE, unit
+
+__all__ = ["EXAMPLE", "committed_files", "write_committed"]
+
+EXAMPLE = Layout.of("clinic", ["croupier.example"] * 2, "croupier.example", "croupier.example")
+"""All on one machine, as one tries it; who runs a real one has a host for each."""
+
+
+def committed_files() -> dict[Path, str]:
+    """Returns the content of every file that is rendered, by its path from the root of the repository."""
+    found = {
+        Path("systemd") / UNIT_FILE: unit(EXAMPLE.limits),
+        Path("compose") / "Containerfile": containerfile(EXAMPLE),
+        Path("compose") / COMPOSE_FILE: compose_file(EXAMPLE, EXAMPLE.places),
+        Path("grafana") / "croupier.json": dashboard(),
+    }
+    found |= {Path("kubernetes") / name: text for name, text in manifests(EXAMPLE).items()}
+    return {Path("deploy") / path: text for path, text in found.items()}
+
+
+def write_committed(root: Path) -> list[Path]:
+    """Writes them below the root of the repository, and returns those that have changed."""
+    changed = []
+    for path, text in committed_files().items():
+        file = root / path
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed

@@ -1,0 +1,122 @@
+"""Containers: the file that their image is built from, and compose files with one container per service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import Template
+
+from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
+from deploy.render.settings import MOUNTED_STORAGE_KEY
+
+__all__ = ["COMPOSE_FILE", "compose_file", "containerfile"]
+
+COMPOSE_FILE = "compose.yaml"
+_ADMIN = f"127.0.0.1:{FIRST_PORT + 2}"
+_CONTAINERFILE = Template("""\
+# The image of every service: docker build --file deploy/compose/Containerfile --tag $image .
+# It holds no key and no deployment, and runs as a user without a name that owns nothing in it.
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY croupier ./croupier
+COPY protocol ./protocol
+COPY runtime ./runtime
+COPY client ./client
+COPY shuffler ./shuffler
+COPY accountant ./accountant
+COPY analyzer ./analyzer
+COPY deploy ./deploy
+RUN python -m venv /opt/croupier \\
+ && /opt/croupier/bin/pip install --no-cache-dir --constraint constraints.txt '.[accountant,analyzer,postgresql]'
+
+FROM python:3.11-slim
+COPY --from=build /opt/croupier /opt/croupier
+ENV PATH=/opt/croupier/bin:$$PATH PYTHONDONTWRITEBYTECODE=1
+USER $user:$user
+WORKDIR $home
+EXPOSE $peers $public
+HEALTHCHECK --interval=30s --timeout=5s --start-period=${start_s}s CMD ["python", "-m", "deploy.node.probe", "$admin"]
+CMD ["croupier", "--help"]
+""")
+_OPENING = Template("""\
+# One container per service, as 'croupier init --run-with compose' lays out their files beside this one:
+#
+#   NAME/                            deployment.toml, and NAME/ with keys, settings and store: belongs to user $user
+#   storage-keys/NAME.storage-key    opens those keys: belongs to user $user, mode 0400
+services:
+""")
+_SERVICE = Template("""\
+  $name:
+    image: $image
+    command: [croupier, serve, $name, --dir, $home]
+    user: "$user:$user"
+    read_only: true
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    restart: unless-stopped
+    stop_grace_period: ${stop_s}s
+    mem_limit: ${memory_mib}m
+    memswap_limit: ${memory_mib}m # no more than the memory: keys and ciphertexts are never swapped to a disk
+    ulimits:
+      core: 0
+      nofile: $open_files
+    networks: [$name] # of its own: services reach each other at their addresses, as if on other machines
+    ports:
+      - "$first:$peers" # peers and the operator
+$public_port      - "127.0.0.1:$metrics:$metrics_inside" # Prometheus, on this machine only
+    healthcheck:
+      test: [CMD, python, -m, deploy.node.probe, "$admin"]
+      interval: 30s
+      timeout: 5s
+      start_period: ${start_s}s
+    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777"]
+    volumes:
+      - {type: bind, source: ./$name, target: $home}
+    secrets:
+      - {source: $name-storage-key, target: $storage_key}
+""")
+
+
+def containerfile(layout: Layout) -> str:
+    """Returns what the image is built from."""
+    limits = layout.limits
+    return _CONTAINERFILE.substitute(
+        image=layout.image,
+        user=limits.user_id,
+        home=HOME,
+        peers=FIRST_PORT,
+        public=FIRST_PORT + 1,
+        admin=_ADMIN,
+        start_s=limits.start_s,
+    )
+
+
+def compose_file(layout: Layout, places: Sequence[Place]) -> str:
+    """Returns the compose file for the services of one host."""
+    lines = [_OPENING.substitute(user=layout.limits.user_id)]
+    lines += [_service(place, layout.image, layout.limits) for place in places]
+    lines += ["networks:\n", *(f"  {place.service}: {{}}\n" for place in places)]
+    lines += ["secrets:\n"]
+    lines += [
+        f"  {name}-storage-key: {{file: ./storage-keys/{name}.storage-key}}\n"
+        for name in (place.service for place in places)
+    ]
+    return "".join(lines)
+
+
+def _service(place: Place, image: str, limits: Resources) -> str:
+    public = f'      - "{place.first_port + 1}:{FIRST_PORT + 1}" # clients\n' if place.takes_clients else ""
+    return _SERVICE.substitute(
+        limits.model_dump(),
+        name=place.service,
+        image=image,
+        home=HOME,
+        user=limits.user_id,
+        first=place.first_port,
+        peers=FIRST_PORT,
+        public_port=public,
+        metrics=place.metrics_port,
+        metrics_inside=FIRST_PORT + 3,
+        admin=_ADMIN,
+        storage_key=MOUNTED_STORAGE_KEY,
+    )

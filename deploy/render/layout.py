@@ -1,0 +1,208 @@
+"""One description of a deployment: which service runs on which host, at which ports, within which limits.
+
+Units, compose files and manifests are rendered from it, for a given deployment (`croupier init`) and for the examples
+that are committed (`deploy.render.committed`), so that they cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+__all__ = ["FIRST_PORT", "HOME", "Layout", "Manager", "Place", "Resources", "called_by"]
+
+HOME = "/var/lib/croupier"
+"""Where a service finds deployment.toml, and its own directory below."""
+FIRST_PORT = 7100
+_PORTS_EACH = 10
+Manager = Literal["systemd", "compose", "kubernetes"]
+"""What starts a service and watches it."""
+
+
+class _HasRole(Protocol):
+    @property
+    def role(self) -> str: ...
+
+
+AnyService = TypeVar("AnyService", bound=_HasRole)
+_NAME = r"^[a-z][a-z0-9-]{0,62}$"
+_HOST = r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$"
+_Name = Annotated[str, StringConstraints(pattern=_NAME)]
+_Host = Annotated[str, StringConstraints(pattern=_HOST)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Resources(_Strict):
+    """What one service may take of its machine, and how long it may take to start and to stop.
+
+    Attributes:
+        workers: processes for the cryptography in a container, which sees all cores of its machine.
+        memory_mib: the most that a container may use; none of it is ever swapped to a disk.
+        tmp_mib: of a container's /tmp, in memory.
+        store_gib: asked for the store.
+        open_files: at once; a port takes 4000 connections.
+        start_s: until the service answers.
+        stop_s: for finishing commits.
+        user_id: of user and group in a container.
+    """
+
+    workers: Annotated[int, Field(ge=1)] = 4
+    memory_mib: Annotated[int, Field(ge=512)] = 4096
+    tmp_mib: Annotated[int, Field(ge=16)] = 64
+    store_gib: Annotated[int, Field(ge=1)] = 10
+    open_files: Annotated[int, Field(ge=8192)] = 65536
+    start_s: Annotated[int, Field(ge=10)] = 90
+    stop_s: Annotated[int, Field(ge=10)] = 60
+    user_id: Annotated[int, Field(ge=1)] = 10001
+
+
+class Place(_Strict):
+    """One service on its host.
+
+    Attributes:
+        service: its name in the deployment.
+        role: what it does.
+        host: where peers and the operator reach it.
+        public_host: where clients reach it, if that is another name of the host.
+        takes_clients: whether it has a port for clients: hop 1, the accountant and the analyzer have.
+        first_port: for peers; the next three are for clients, for health, and for metrics.
+    """
+
+    service: _Name
+    role: Literal["shuffler", "accountant", "analyzer"]
+    host: _Host
+    public_host: _Host | None = None
+    takes_clients: bool
+    first_port: Annotated[int, Field(ge=1024, le=65532)] = FIRST_PORT
+
+    @property
+    def address(self) -> str:
+        """Where peers and the operator call."""
+        return f"{self.host}:{self.first_port}"
+
+    @property
+    def public_address(self) -> str | None:
+        """Where clients call, if they do."""
+        return f"{self.public_host or self.host}:{self.first_port + 1}" if self.takes_clients else None
+
+    @property
+    def admin_port(self) -> int:
+        """For health and reflection, in plaintext."""
+        return self.first_port + 2
+
+    @property
+    def metrics_port(self) -> int:
+        """For Prometheus, in plaintext."""
+        return self.first_port + 3
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names by which it is reached, each once."""
+        return tuple(dict.fromkeys((self.host, self.public_host or self.host)))
+
+
+class Layout(_Strict):
+    """A whole deployment. Shufflers are chained in the order in which they stand."""
+
+    name: _Name
+    places: tuple[Place, ...]
+    limits: Resources = Resources()
+    image: str = Field(default_factory=lambda: f"croupier:{version('croupier')}")
+
+    @model_validator(mode="after")
+    def _check(self) -> Layout:
+        taken = [(place.host, place.first_port // _PORTS_EACH) for place in self.places]
+        if len(set(taken)) != len(taken):
+            raise ValueError(f"two services want the same ports of one host: {taken}")
+        return self
+
+    @staticmethod
+    def of(name: str, shufflers: Sequence[str], accountant: str, analyzer: str) -> Layout:
+        """Returns a deployment on the given hosts; services that share one have ports of their own.
+
+        Args:
+            name: of the deployment.
+            shufflers: a host for each hop, in the order of the chain: "HOST", or "HOST,PUBLIC" where clients
+                know the host by another name.
+            accountant: such a host.
+            analyzer: such a host.
+
+        Raises:
+            ValueError: a name or a host that cannot be one, or a public host where clients do not call.
+        """
+        if not re.fullmatch(_NAME, name):
+            raise ValueError(f"name is {name!r}; it must be a letter and at most 62 more of a-z, 0-9 and '-'")
+        wanted = [(f"shuffler-{hop}", "shuffler", host) for hop, host in enumerate(shufflers, 1)]
+        wanted += [("accountant", "accountant", accountant), ("analyzer", "analyzer", analyzer)]
+        places: list[Place] = []
+        for service, role, where in wanted:
+            host, _, public = where.partition(",")
+            takes_clients = role != "shuffler" or service == "shuffler-1"
+            for given in (host, public or host):
+                if not re.fullmatch(_HOST, given):
+                    raise ValueError(f"host is {given!r}; it must be a host's name or its IPv4 address")
+            if public and not takes_clients:
+                raise ValueError(f"{service} has the public host {public!r}; clients call hop 1 only")
+            before = sum(place.host == host for place in places)
+            places.append(
+                Place.model_validate(
+                    {
+                        "service": service,
+                        "role": role,
+                        "host": host,
+                        "public_host": public or None,
+                        "takes_clients": takes_clients,
+                        "first_port": FIRST_PORT + _PORTS_EACH * before,
+                    }
+                )
+            )
+        return Layout(name=name, places=tuple(places))
+
+    @property
+    def hosts(self) -> dict[str, tuple[Place, ...]]:
+        """The services of every host."""
+        names = dict.fromkeys(place.host for place in self.places)
+        return {name: tuple(place for place in self.places if place.host == name) for name in names}
+
+    def shared(self) -> list[str]:
+        """Returns a sentence for every host whose administrator would learn what two services keep from each other."""
+        found = []
+        for host, places in self.hosts.items():
+            names = " and ".join(place.service for place in places)
+            roles = {place.role for place in places}
+            if sum(place.role == "shuffler" for place in places) > 1:
+                found.append(f"{names} share {host}: shufflers with one administrator are one shuffler")
+            elif roles >= {"accountant", "analyzer"}:
+                found.append(f"{names} share {host}: its administrator can read reports before they are certified")
+            elif len(places) > 1:
+                found.append(f"{names} share {host}: its administrator sees what both see")
+        return found
+
+
+def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnyService, ...]:
+    """Returns the services of a deployment that one of them calls.
+
+    Lanes go from hop to hop and then to accountant and analyzer; these two call each other about tickets and the
+    release; hop 1 asks the accountant in sequential rounds, and all hops for their inclusion lists.
+
+    Args:
+        services: all, the shufflers in the order of the chain.
+        caller: one of them.
+    """
+    hops = [one for one in services if one.role == "shuffler"]
+    ends = [one for one in services if one.role != "shuffler"]
+    if caller not in hops:
+        return tuple(one for one in ends if one != caller)
+    called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]
+    if caller == hops[-1]:
+        called += ends
+    elif caller == hops[0]:
+        called += [one for one in ends if one.role == "accountant"]
+    return tuple(called)

@@ -1,0 +1,168 @@
+"""A client's calls over HTTPS, to a gateway that passes them on, where gRPC does not get through.
+
+The form is that of unary calls of the Connect protocol; its statuses stand here, for the gateway too. Whoever answers
+need not be trusted: what a client checks is signed by the services, not by the way on which it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ipaddress
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from email.message import Message
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from runtime.limits import MESSAGE_BYTES
+from runtime.retrying import RETRY_AFTER
+
+__all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
+
+NO_TOKENS = "a gateway could use a one-use token itself: sign with a registered key, or call without a gateway"
+CONTENT_TYPE = "application/proto"
+RETRY_AFTER_HEADER = f"trailer-{RETRY_AFTER}"
+HTTP_STATUS = {
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNKNOWN: 500,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DATA_LOSS: 500,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+}
+"""The HTTP status of a gRPC status, as the Connect protocol has it."""
+_PASSES = (429, 502, 503, 504)  # of a proxy on the way, which says nothing in our form
+_PATIENCE_S = 60.0
+
+
+def code_name(status: grpc.StatusCode) -> str:
+    """Returns a status as the Connect protocol names it."""
+    return "canceled" if status is grpc.StatusCode.CANCELLED else status.name.lower()
+
+
+_STATUSES = {code_name(status): status for status in HTTP_STATUS}
+
+
+class HttpAnswer(NamedTuple):
+    """What came back; headers by their names in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpChannel:
+    """Stands in for a grpc.aio.Channel, as far as the calls of a client in batch rounds use it."""
+
+    def __init__(self, url: str) -> None:
+        """Makes a channel to a gateway; nothing is called yet.
+
+        Raises:
+            ValueError: it is no URL of a web server, or one in the clear that is not on this machine.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"the gateway is {url!r}; it must be like https://gateway.example")
+        if parts.scheme == "http" and not _on_loopback(parts.hostname):
+            raise ValueError(f"the gateway is {url!r}; what is not on this machine must be https")
+        self._url = url.rstrip("/")
+
+    async def close(self) -> None:
+        """Does nothing: every call has a connection of its own."""
+
+    def unary_unary(
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
+    ) -> Callable[..., Any]:
+        """Returns what makes a call."""
+
+        async def call(request: Any, *, timeout: float | None = None, **_: Any) -> Any:  # noqa: ASYNC109 (gRPC's name)
+            answer = await _post(self._url + method, request_serializer(request), timeout or _PATIENCE_S)
+            if answer.status != 200:
+                raise _failure(answer)
+            try:
+                return response_deserializer(answer.body)
+            except DecodeError as error:
+                raise _error(grpc.StatusCode.INTERNAL, "the gateway's answer cannot be read") from error
+
+        return call
+
+    def stream_stream(self, method: str, *_: Any, **__: Any) -> Callable[..., Any]:
+        """Sequential rounds, whose calls are streams, do not go through a gateway."""
+
+        def call(*_: Any, **__: Any) -> Any:
+            raise _error(grpc.StatusCode.UNIMPLEMENTED, f"{method} does not go through a gateway")
+
+        return call
+
+    unary_stream = stream_unary = stream_stream
+
+
+def _on_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _error(status: grpc.StatusCode, details: str, retry_after_ms: str = "") -> grpc.aio.AioRpcError:
+    trailing = grpc.aio.Metadata(*([(RETRY_AFTER, retry_after_ms)] if retry_after_ms else []))
+    return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), trailing, details)
+
+
+def _failure(answer: HttpAnswer) -> grpc.aio.AioRpcError:
+    """Returns the status that the gateway passes on, or what the status of another server on the way comes to."""
+    try:
+        said = json.loads(answer.body)
+        return _error(_STATUSES[said["code"]], str(said["message"]), answer.headers.get(RETRY_AFTER_HEADER, ""))
+    except (ValueError, KeyError, TypeError):
+        passes = answer.status in _PASSES
+        status = grpc.StatusCode.UNAVAILABLE if passes else grpc.StatusCode.UNKNOWN
+        return _error(status, f"the gateway answered with HTTP status {answer.status}")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+async def _post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
+    """Returns what a server answers; raises AioRpcError if none does in time."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await asyncio.to_thread(_post_and_wait, url, body, patience_s)
+    except TimeoutError as error:
+        raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer of {url} in {patience_s:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _error(grpc.StatusCode.UNAVAILABLE, f"{url}: {getattr(error, 'reason', error)}") from error
+
+
+def _post_and_wait(url: str, body: bytes, patience_s: float) -> HttpAnswer:
+    headers = {"Content-Type": CONTENT_TYPE, "Connect-Protocol-Version": "1"}
+    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 (https, or loopback)
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=patience_s) as answer:
+            return HttpAnswer(answer.status, _small(answer.headers), answer.read(MESSAGE_BYTES + 1))
+    except urllib.error.HTTPError as answer:
+        with answer:
+            return HttpAnswer(answer.code, _small(answer.headers), answer.read(MESSAGE_BYTES))
+
+
+def _small(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

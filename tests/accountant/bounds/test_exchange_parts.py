@@ -1,0 +1,371 @@
+"""The exchange bound with the victim's noise in two parts: its lemmas by quadrature, the whole against data sets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from accountant.bounds import exchange_parts, laplace_laws
+from accountant.bounds.exchange import tilt
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_parts import LEAST_APART, ExchangePartsProfile, in_parts
+from accountant.bounds.laplace_laws import Pair
+from accountant.bounds.profile import Others, Victim
+from tests.support.drawn import drawn
+
+Floats = NDArray[np.float64]
+Tiers = list[tuple[float, int]]
+APART = (LEAST_APART, 1.0)
+
+
+def plain_curve(tiers: Tiers, victim: float, delta: float | None, dishonest: int = 0) -> ExchangeLaplaceProfile:
+    """All users but one of the victim's budget."""
+    left = [(e, n - (e == victim)) for e, n in tiers]
+    count = np.array([n for _, n in left], dtype=np.int64)
+    others = Others(np.array([e for e, _ in left]), np.zeros(len(left)), count, dishonest)
+    curve = exchange_laplace_profile(Victim(victim), others, delta)
+    assert isinstance(curve, ExchangeLaplaceProfile)
+    return curve
+
+
+def parts_of(
+    curve: ExchangeLaplaceProfile, delta: float, fast: float, share: float, split: int = 1
+) -> ExchangePartsProfile:
+    return ExchangePartsProfile(
+        curve.local_epsilon,
+        curve.horizon,
+        curve.rates,
+        curve.kept,
+        curve.count,
+        target=delta,
+        fast=fast,
+        share=share,
+        split=split,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Fewer corners and stages: looser, as sound, and quicker."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(exchange_parts, "KNOTS", (-3.0, -1.5, -0.7, *(0.35 * k for k in range(11)), 4.5))
+    patch.setattr(exchange_parts, "STAGES", (9, 6))
+    patch.setattr(exchange_parts, "STEP", 0.03)
+    yield
+    patch.undo()
+
+
+def density(rate: float, centre: float, z: Floats) -> Floats:
+    return rate / 2 * np.exp(-rate * np.abs(z - centre))
+
+
+def grid(rate: float) -> tuple[Floats, Floats]:
+    """Midpoints and widths: fine around [0, 1], and far enough for this rate."""
+    tail = np.geomspace(1, 1 + 40 / rate, 3_000)
+    edges = np.concatenate([-tail[::-1], np.linspace(-1, 2, 15_001)[1:-1], 1 + tail])
+    return (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+
+
+def difference(pair: Pair, x0: float, x1: float, z: Floats) -> Floats:
+    total = np.zeros_like(z)
+    for sign, centre, (slow, fast) in ((1, x0, pair.first), (-1, x1, pair.second)):
+        total += sign * slow * np.exp(-pair.slow * np.abs(z - centre))
+        total -= sign * fast * np.exp(-pair.fast * np.abs(z - centre))
+    return total
+
+
+def drawn_pair(rng: np.random.Generator) -> tuple[Pair, float, float]:
+    """A pair for which T2 is proved, with the rate of a host and ln E."""
+    while True:
+        victim = float(rng.uniform(0.5, 5))
+        rate, fast = victim * float(rng.uniform(0.02, 0.6)), victim * float(rng.uniform(1.2, 2))
+        share, epsilon = float(rng.uniform(0.02, 0.4)), float(rng.uniform(0, 0.2)) * victim
+        place = share * float(rng.uniform(-1.5, 1.5))
+        pair = exchange_parts._pair(victim, fast, share, epsilon, place)
+        if pair.proper(rate, LEAST_APART):
+            return pair, rate, epsilon
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(15)
+def test_every_host_and_pair_is_below_the_laws_of_a_corner(seed: int) -> None:
+    """T2 for two rates, and T3 with it, both by quadrature."""
+    rng = np.random.default_rng(seed)
+    pair, rate, epsilon = drawn_pair(rng)
+    low = float(rng.uniform(0, 1 - LEAST_APART))
+    high = float(rng.uniform(low + LEAST_APART, 1))
+    host = float(rng.choice([rng.uniform(0, 1), 0.0, 1.0, low, high]))
+    z, width = grid(rate)
+    own, other = density(rate, host, z), difference(pair, low, high, z)
+    found = laplace_laws.members(pair.slow, epsilon, rate, apart=APART)
+    laws = [(density(rate, at, z), difference(pair, x0, x1, z), thin) for (x0, x1, at), thin in found]
+    for level in np.concatenate([np.quantile(other / own, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999]), [0.0]]):
+        true = float(np.maximum(other - level * own, 0) @ width)
+        best = max(
+            float(np.maximum(d - level * thin * r, 0) @ width) + (1 - thin) * max(0.0, -level) for r, d, thin in laws
+        )
+        assert true <= best + 1e-6
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(10)
+def test_the_moments_of_a_corner_are_those_by_quadrature(seed: int) -> None:
+    pair, rate, epsilon = drawn_pair(np.random.default_rng(seed))
+    found = laplace_laws.members(pair.slow, epsilon, rate, apart=APART)
+    family = laplace_laws.pair_family(pair, rate, found, 8)
+    if family is None:
+        return
+    z, width = grid(rate)
+    for index, ((x0, x1, at), thin) in enumerate(found):
+        reference = density(rate, at, z)
+        ratio = difference(pair, x0, x1, z) / reference
+        assert np.abs(ratio).max() / thin <= family.scale[index] * (1 + 1e-3)
+        second = float(ratio**2 * reference @ width) / thin
+        assert second * (1 - 1e-4) <= family.scale[index] ** 2 * family.moments[index, 0] <= second * 1.03
+
+
+def test_a_corner_where_nothing_is_proved_is_refused() -> None:
+    assert Pair(3.0, 4.5, (1.5, 0.3), (1.8, 0.36)).proper(0.1, LEAST_APART)
+    assert not Pair(3.0, 4.5, (1.5, 1.2), (1.8, 0.36)).proper(0.1, LEAST_APART)  # (C1)
+    assert not Pair(3.0, 4.5, (1.5, 0.9), (20.0, 0.36)).proper(0.1, LEAST_APART)  # (C2)
+    assert not Pair(3.0, 4.5, (1.5, 0.36), (1.8, 1.3)).proper(0.1, LEAST_APART)
+    close = Pair(3.0, 3.000001, (1.0, 1.0 - 1e-9), (1.0, 1.0 - 1e-9))
+    assert laplace_laws.pair_family(close, 0.1, [((0.0, 1.0, 0.0), 1.0)], 4) is None
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(10)
+def test_what_a_host_gives_away_is_below_its_density(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fast = float(rng.uniform(0.5, 6))
+    rates = fast * rng.uniform(0.02, 1, 3)
+    group = exchange_parts._Group(fast, rates, np.ones(3), fast, 1.0)
+    low = float(rng.uniform(0, 1 - LEAST_APART))
+    high = float(rng.uniform(low + LEAST_APART, 1))
+    z = np.sort(np.append(np.linspace(-5, 6, 2_001), [low, high]))
+    omega = (density(fast, low, z) + density(fast, high, z)) / 2
+    for rate, gamma in zip(rates.tolist(), group.blanket.tolist(), strict=True):
+        for host in (0.0, 1.0, low, high, float(rng.uniform())):
+            assert (gamma * omega <= density(rate, host, z)).all()
+    apart = replace(group, rates=np.array([0.5]))
+    least = float(density(0.5, 0.0, np.array([1.0]))[0] / (fast / 4 * (1 + math.exp(-fast))))
+    assert least * 0.8 <= float(apart.blanket[0]) <= least
+
+
+def test_the_slotted_reports_are_the_shuffled_ones() -> None:
+    """Three letters, two hosts near and two far, by enumeration of every slot; some clocks have rung."""
+    rng = np.random.default_rng(5)
+    share, gain = 0.3, 1.4
+    omega, *rest = rng.dirichlet(np.ones(3), 9)
+    near, far = rest[:2], rest[2:4]
+    first, other = np.array(rest[4:6]), np.array(rest[6:8])
+    omega = first.mean(0)  # half of the first part at each of the two values
+    alpha, beta = np.array([0.35, 0.65]), np.array([0.2, 0.8])
+    shuffled = np.zeros((2, 6, 6))
+    for letters in itertools.product(range(3), repeat=5):
+        *own, extra = letters
+        ratio = [
+            np.array([h[k] for h, k in zip(group, own[at : at + 2], strict=True)])
+            for at, group in ((0, near), (2, far))
+        ]
+        here, there = np.array(own[:2]), np.array(own[2:])
+        whole = omega[extra] * ratio[0].prod() * ratio[1].prod()
+        u = [float(alpha @ (first[b, here] / ratio[0])) for b in (0, 1)]
+        w = [float(beta @ ((1 - share) * other[b, there] / ratio[1])) for b in (0, 1)]
+        a = float(beta @ (omega[there] / ratio[1]))
+        law = [whole * (share * u[b] * a + (u[0] + u[1]) / 2 * w[b]) for b in (0, 1)]
+        counts = np.bincount(letters, minlength=3)[:2]
+        for b in (0, 1):
+            shuffled[b][tuple(counts)] += law[b]
+        s = (w[0] - gain * w[1]) / a
+        said = a * ((share + s / 2) * u[0] - (gain * share - s / 2) * u[1]) * whole
+        assert law[0] - gain * law[1] == pytest.approx(said, abs=1e-14)
+    truth = np.zeros((2, 6, 6))
+    for b in (0, 1):
+        own_law = share * first[b] + (1 - share) * other[b]
+        for i, j in itertools.product(range(2), repeat=2):
+            laws = [own_law, omega, omega, near[1 - i], far[1 - j]]
+            for letters in itertools.product(range(3), repeat=5):
+                chance = math.prod(float(law[k]) for law, k in zip(laws, letters, strict=True))
+                truth[b][tuple(np.bincount(letters, minlength=3)[:2])] += alpha[i] * beta[j] * chance
+    assert np.abs(truth - shuffled).max() < 1e-14
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(8)
+def test_cells_far_out_are_above_the_law_itself(seed: int) -> None:
+    """Where |phi| need not fall, with few hosts: against the atoms, at places between the edges."""
+    rng = np.random.default_rng(seed)
+    rate = float(rng.uniform(0.3, 3))
+    victim, epsilon, hosts = rate * float(rng.uniform(1.2, 2)), float(rng.uniform(0, 0.1)), float(rng.integers(20, 400))
+    family = laplace_laws.family_of(victim, epsilon, rate, apart=APART, terms=exchange_parts.TERMS)
+    found = laplace_laws.members(victim, epsilon, rate, apart=APART)
+    values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, [place for place, _ in found])
+    product = exchange_parts._FarProduct((family,), np.array([hosts]), np.array([1 / hosts]), math.expm1(epsilon))
+    theta = tilt(product)
+    edges = np.concatenate([np.linspace(0, 7, 60), 7 * 1.1 ** np.arange(1, 30)]) / (theta * product.deviation)
+    bounds, error = product.over(theta, edges, 60)
+    for cell in rng.integers(0, edges.size - 1, 12).tolist():
+        r = rng.uniform(edges[cell], edges[cell + 1])
+        for x, m, (_, thin) in zip(values, mass, found, strict=True):
+            phi = 1 - thin + (m * thin) @ np.exp(theta / hosts * (1 + 1j * r) * x / thin)
+            assert hosts * math.log(abs(phi)) <= bounds[cell] + error + 1e-9
+
+
+def test_few_hosts_are_followed_far_out() -> None:
+    """Where the value at rest would stand from about 3 standard deviations on."""
+    family = laplace_laws.family_of(4.5, 0.1, 3.0, apart=APART, terms=exchange_parts.TERMS)
+    product = exchange_parts._FarProduct((family,), np.array([999.0]), np.array([1 / 999]), math.expm1(0.1))
+    theta = tilt(product)
+    edges = np.concatenate([np.linspace(0, 7, 200), 7 * 1.1 ** np.arange(1, 30)]) / (theta * product.deviation)
+    bounds, _ = product.over(theta, edges, 200)
+    assert bounds[0] - bounds[210] > 15
+    assert (bounds <= bounds[0] + 1e-12).all()
+
+
+def test_the_corners_are_a_convex_chain_above_every_point() -> None:
+    curve = parts_of(plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6), 1e-6, 4.9, 0.14)
+    gain = math.exp(0.18)
+    corners = curve._corners(0.18)
+    places, heights = np.array(corners).T
+    slopes = np.diff(heights) / np.diff(places)
+    assert (np.diff(slopes) >= 0).all()
+    assert slopes[0] >= 0
+    for log_gain, value in curve._first:
+        s = 2 * 0.14 * (gain - math.exp(log_gain)) / (1 + math.exp(log_gain))
+        height = (0.14 + s / 2) * value
+        assert (gain * 0.14 - s / 2) / (0.14 + s / 2) == pytest.approx(math.exp(log_gain))
+        assert places[0] - 1e-12 <= s <= places[-1] + 1e-12
+        assert np.interp(s, places, heights) <= height * (1 + 1e-9) + 1e-14  # some lie above the chords, none below
+    true = [value for log_gain, value in curve._first if log_gain >= 0]
+    assert true == sorted(true, reverse=True)
+
+
+def score_divergence(first: Floats, second: Floats, others: list[tuple[Floats, int]], gain: float) -> float:
+    """The divergence of a sum of whole scores; each law is over scores 0, 1, ...; by Fourier sums."""
+    size = 1 << math.ceil(math.log2(sum(n for _, n in others) * (first.size - 1) + first.size))
+    crowd = np.prod([np.fft.rfft(law, size) ** n for law, n in others], axis=0)
+    laws = [np.fft.irfft(crowd * np.fft.rfft(law, size), size) for law in (first, second)]
+    return float(np.maximum(laws[0] - gain * laws[1], 0).sum())
+
+
+def scored(rate: float, centre: float, cuts: Floats, score: NDArray[np.int64], levels: int) -> Floats:
+    t = cuts - centre
+    below = np.where(t < 0, 0.5 * np.exp(-rate * np.abs(t)), 1 - 0.5 * np.exp(-rate * np.abs(t)))
+    return summed(score, np.diff(np.concatenate([[0.0], below, [1.0]])), levels)
+
+
+def summed(score: NDArray[np.int64], law: Floats, levels: int) -> Floats:
+    """The law of the score."""
+    return np.bincount(score, weights=law, minlength=levels + 1).astype(np.float64)
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(6)
+def test_no_data_set_is_worse(seed: int) -> None:
+    """Some hundred users; the best test for a sum, of these data, is a post-processing of the shuffled reports."""
+    rng = np.random.default_rng(seed)
+    victim = float(rng.uniform(1, 2.2))
+    small = victim * float(rng.choice([0.05, 0.2, 0.5]))
+    tiers: Tiers = [(small, int(rng.integers(200, 900))), (victim, int(rng.integers(250, 500)))]
+    middle = small + (victim - small) * float(rng.choice([0.2, 0.8]))
+    if rng.integers(2):
+        tiers.insert(1, (middle, int(rng.integers(100, 300))))
+    curve = parts_of(
+        plain_curve(tiers, victim, 1e-4),
+        1e-4,
+        victim * float(rng.uniform(1.2, 1.8)),
+        float(rng.uniform(0.05, 0.3)),
+        int(rng.integers(1, len(tiers))),
+    )
+    cuts, levels = np.linspace(-3 / victim, 1 + 3 / victim, 120), 40
+    compared = 0
+    for epsilon in (0.0, float(rng.uniform(0.05, 0.3)) * victim):
+        bound = curve._in_parts(epsilon).value
+        gain = math.exp(epsilon)
+        places = ((0, 0, 0), (1, 1, 1), (0, 1, 1), (1, 0, 1))
+        for at, pair in itertools.product(places, ((0.0, 1.0), (1.0, 0.0), (0.04, 0.97))):
+            hosts = [(rate, n - (rate == victim), float(x)) for (rate, n), x in zip(tiers, at, strict=False)]
+            plain = np.arange(cuts.size + 1)
+            cells = [scored(rate, x, cuts, plain, cuts.size) for rate, x in [(victim, pair[0]), (victim, pair[1])]]
+            crowd = sum(n * scored(rate, x, cuts, plain, cuts.size) for rate, n, x in hosts)
+            statistic = (cells[0] - gain * cells[1]) / crowd
+            low, high = statistic.min(), statistic.max()
+            score = np.rint((statistic - low) / (high - low) * levels).astype(np.int64)
+            laws = [summed(score, law, levels) for law in cells]
+            others = [(scored(rate, x, cuts, score, levels), n) for rate, n, x in hosts]
+            truth = score_divergence(laws[0], laws[1], others, gain)
+            assert truth <= bound + 1e-9
+            compared += truth > 1e-3 * bound
+    assert compared
+
+
+def test_parts_are_used_where_budgets_differ_much_only() -> None:
+    for tiers, victim in (
+        ([(0.1, 5_400), (0.5, 3_700), (1.0, 900)], 1.0),
+        ([(1.0, 10_000)], 1.0),
+        ([(2.9, 9_000), (3.0, 1_000)], 3.0),
+        ([(0.1 * k, 1_000) for k in range(1, 5)] + [(3.0, 1_000)], 3.0),
+    ):
+        curve = plain_curve(tiers, victim, 1e-6)
+        assert in_parts(curve, 1e-6) is curve
+    found = in_parts(plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6, dishonest=5), 1e-6)
+    assert isinstance(found, ExchangePartsProfile)
+    assert found.split == 1
+    assert found.share * found.fast < found.local_epsilon < found.fast
+    assert max(exchange_parts.SHARES) * max(exchange_parts.FASTER) < 1  # the rest of the noise is not negative
+    assert [int(group.count.sum()) for group in found._groups] == [994, 8_995]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange_parts, "WORTH", 0.1)
+        curve = plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6)
+        assert in_parts(curve, 1e-6) is curve
+
+
+def test_a_group_of_two_tiers_has_the_same_weights_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The theorem is about one set of clocks: for every knot and every corner."""
+    seen: list[tuple[float, ...]] = []
+
+    class Seen(exchange_parts._FarProduct):
+        def __init__(self, families: Any, count: Floats, weights: Floats, drift: float) -> None:
+            seen.append(tuple(weights))
+            super().__init__(families, count, weights, drift)
+
+    curve = plain_curve([(0.1, 6_000), (0.5, 3_000), (3.0, 1_000)], 3.0, 1e-6)
+    monkeypatch.setattr(exchange_parts, "_FarProduct", Seen)
+    assert parts_of(curve, 1e-6, 4.9, 0.14, 2)._in_parts(0.2).value < 1
+    assert len(seen) > 20
+    assert {len(weights) for weights in seen} == {1, 2}
+    assert len(set(seen)) == 2
+
+
+def test_budgets_that_stand_for_smaller_ones_have_the_plain_bound() -> None:
+    """Groups of more than eight budgets, of which section 6 knows nothing."""
+    curve = plain_curve([(0.1, 9_000), (3.0, 1_000)], 3.0, 1e-6)
+    assert isinstance(in_parts(curve, 1e-6), ExchangePartsProfile)
+    grouped = replace(curve, kept=np.array([0.9, 1.0]))
+    assert in_parts(grouped, 1e-6) is grouped
+
+
+def test_it_is_never_above_the_plain_bound_and_below_it_near_the_target() -> None:
+    curve = plain_curve([(0.1, 900_000), (3.0, 100_000)], 3.0, 1e-6)
+    found = in_parts(curve, 1e-6)
+    for epsilon in (0.0, 0.005, 0.0151, 0.05, 2.9, 3.0):
+        plain, least = curve.delta(epsilon), found.delta(epsilon)
+        assert 0 <= least.slack <= least.value <= plain.value
+        assert (least.value < 0.95 * plain.value) == (epsilon == 0.0151)
+
+
+def test_where_few_hosts_can_hide_the_first_part() -> None:
+    """No clock may ring in time: then nothing is claimed."""
+    curve = parts_of(plain_curve([(0.1, 9_000), (3.0, 100)], 3.0, 1e-6), 1e-6, 4.9, 0.14)
+    assert curve._in_parts(0.2).value == 1
+    assert curve._in_parts(1.9).value == 1

@@ -1,0 +1,201 @@
+"""A dishonest gateway between a client and the services: what it puts in the place of anything is found out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+import croupier
+from client.submission import new_client_key
+from deploy.gateway.app import make_app
+from protocol.envelope import generate_key_pair
+from protocol.errors import Code
+from protocol.identity import Identity, Kind, sign_submission
+from protocol.manifest import RoundTerms, canonical
+from protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from tests.attacks.arena import Arena, arena
+from tests.support import settings
+from tests.support.gateways import PassOn, Tampering, reached_at
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+
+
+@asynccontextmanager
+async def behind(
+    tmp_path: Path, hops: int = 1
+) -> AsyncIterator[tuple[Arena, Tampering, RoundTerms, Callable[..., Awaitable[croupier.AsyncClient]]]]:
+    """A deployment with an open round, a gateway that can cheat, and what makes enrolled clients of it."""
+    made: list[croupier.AsyncClient] = []
+    async with arena(tmp_path, hops) as at:
+        gateway = Tampering(at.inside.transport)
+
+        async def make(name: str = "victim") -> croupier.AsyncClient:
+            client = croupier.AsyncClient(
+                at.inside.directory, directory=tmp_path / name, gateway=url, patience_s=1, transport=at.inside.transport
+            )
+            await at.operator.enrol([bytes.fromhex(client.public_key)])
+            made.append(client)
+            return client
+
+        with reached_at(make_app(at.deployment, gateway.transport)) as url:
+            yield at, gateway, await at.operator.open_round(settings()), make
+        for client in made:
+            await client.close()
+
+
+async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> None:
+    """Those of a hop in the manifest, signed by itself under everyone's name; and those that tickets are made with."""
+    async with behind(tmp_path) as (_, gateway, terms, make):
+        client = await make()
+
+        async def own_manifest(raw: bytes, pass_on: PassOn) -> bytes:
+            answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
+            manifest = pb.Manifest.FromString(answer.manifest.payload)
+            manifest.hops[0].public_key = generate_key_pair(terms.suite).public
+            answer.manifest.payload = canonical(manifest)
+            for one in answer.manifest.signatures:
+                forger = Identity(one.signer, os.urandom(32))
+                one.CopyFrom(forger.sign(Kind.MANIFEST, answer.manifest.payload))
+            return answer.SerializeToString()
+
+        async def own_tickets(raw: bytes, _: PassOn) -> bytes:
+            (asked,) = pb.GetTicketsRequest.FromString(raw).requests
+            blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
+            lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+            issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
+            report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
+            return pb.GetTicketsResponse(
+                codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
+            ).SerializeToString()
+
+        gateway.instead = {"GetRound": own_manifest}
+        with pytest.raises(croupier.SignatureError, match=r"signature of .* on the manifest is wrong"):
+            await client.round()
+        gateway.instead = {"GetTickets": own_tickets}
+        asked = await client.round()
+        with pytest.raises(croupier.TicketError, match="do not verify under the manifest's key"):
+            await asked.submit(1, 1.0)
+        assert [method for method, _ in gateway.seen] == ["GetRound", "GetRound", "GetTickets"]  # no answer was sent
+
+
+async def test_a_gateway_cannot_put_another_envelope_in_the_place_of_one(tmp_path: Path) -> None:
+    """Neither under the victim's key, nor under its own; and the victim's own bytes still count afterwards."""
+    async with behind(tmp_path) as (_, gateway, terms, make):
+        client, own_key = await make(), new_client_key()
+
+        async def other_messages(raw: bytes, pass_on: PassOn) -> bytes:
+            request = pb.GetTicketsRequest.FromString(raw)
+            own = b"".join(TicketRequest(os.urandom(32)).blinded for _ in range(2))
+            request.requests[0].envelope = own
+            return await pass_on(request.SerializeToString())
+
+        async def other_envelope(raw: bytes, pass_on: PassOn) -> bytes:
+            request = pb.SubmitRequest.FromString(raw)
+            request.submissions[0].envelope = os.urandom(len(request.submissions[0].envelope))
+            return await pass_on(request.SerializeToString())
+
+        async def under_its_own_key(raw: bytes, pass_on: PassOn) -> bytes:
+            request = pb.SubmitRequest.FromString(raw)
+            own = sign_submission(terms.round_id, request.submissions[0].envelope, own_key)
+            request.submissions[0].CopyFrom(own)
+            return await pass_on(request.SerializeToString())
+
+        asked = await client.round()
+        for method, change, code in (
+            ("GetTickets", other_messages, Code.BAD_SIGNATURE),
+            ("Submit", other_envelope, Code.BAD_SIGNATURE),
+            ("Submit", under_its_own_key, Code.UNKNOWN_CLIENT),
+        ):
+            gateway.instead = {method: change}
+            with pytest.raises(croupier.Refusal) as refused:
+                await asked.submit(1, 1.0)
+            assert refused.value.code is code
+        gateway.instead = {}
+        assert (await asked.submit(0, 2.0)).sealed_before
+        sent = [raw for method, raw in gateway.seen if method == "Submit"]
+        assert len(sent) == 3
+        assert len(set(sent)) == 1
+
+
+async def test_a_receipt_that_a_gateway_has_forged_is_found(tmp_path: Path) -> None:
+    """The client believes it until the round is over; no list and no certificate can be made up for it then."""
+    async with behind(tmp_path) as (at, gateway, terms, make):
+        await at.admit(terms, await at.seal(terms, 30))
+        honest, victim = await make("honest"), await make()
+        await (await honest.round()).submit(1, 1.0)
+
+        async def accept(_: bytes, __: PassOn) -> bytes:
+            return pb.SubmitResponse(codes=[pb.SUBMISSION_CODE_ACCEPTED]).SerializeToString()
+
+        async def list_with_the_victim(raw: bytes, pass_on: PassOn) -> bytes:
+            page = rpc.GetInclusionResponse.FromString(await pass_on(raw))
+            lane = rpc.GetInclusionRequest.FromString(raw).lane
+            kept = victim.outbox.inclusion_hashes(terms.round_id)[victim.public_key]
+            hashes = [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
+            hashes[0] = kept[:32] if lane == pb.LANE_REPORT else kept[32:]
+            page.hashes = b"".join(sorted(hashes))
+            return page.SerializeToString()
+
+        async def certificate_for_that_list(raw: bytes, pass_on: PassOn) -> bytes:
+            answer = rpc.GetResultResponse.FromString(await pass_on(raw))
+            publication = pb.Publication.FromString(answer.publication.payload)
+            certificate = pb.Certificate.FromString(publication.certificate.payload)
+            certificate.batch_digest = hashlib.sha256(b"").digest()
+            publication.certificate.payload = canonical(certificate)
+            answer.publication.payload = canonical(publication)
+            return answer.SerializeToString()
+
+        gateway.instead = {"Submit": accept}
+        asked = await victim.round()
+        assert (await asked.submit(1, 1.0)).local_epsilon == 1.0
+        gateway.instead = {}
+        await at.finish(terms)
+        assert await (await honest.round(terms.round_id)).verify() == croupier.Inclusion(
+            terms.round_id, 1, ("shuffler-1",)
+        )
+        with pytest.raises(croupier.NotIncludedError) as lost:
+            await asked.verify()
+        assert lost.value.missing == {"shuffler-1": [victim.public_key]}
+        gateway.instead = {"GetInclusion": list_with_the_victim}
+        with pytest.raises(croupier.Refusal, match="shows another list of LANE_REPORT than the one it has committed"):
+            await asked.verify()
+        gateway.instead = {"GetResult": certificate_for_that_list}
+        for check in (asked.verify, asked.result):
+            with pytest.raises(croupier.SignatureError):
+                await check()
+
+
+async def test_a_gateway_gets_no_token_that_it_could_use_itself(tmp_path: Path) -> None:
+    async with behind(tmp_path) as (at, gateway, terms, make):
+        asked = await (await make()).round()
+        (token,) = await at.operator.issue_tokens(1)
+        gateway.seen.clear()
+        with pytest.raises(ValueError, match="a gateway could use a one-use token itself"):
+            await asked.submit(1, 1.0, token=token)
+        assert gateway.seen == []
+        with_token = sign_submission(terms.round_id, os.urandom(64), new_client_key(), token, "tickets")
+        request = pb.GetTicketsRequest(round_id=terms.round_id, requests=[with_token])
+        with pytest.raises(grpc.aio.AioRpcError, match="a gateway could use a one-use token itself"):  # others' mistake
+            await stubs.AccountantStub(asked.client.accountant).GetTickets(request)
+        assert gateway.seen == []
+
+
+async def test_no_value_and_no_budget_shows_in_what_a_gateway_sees(tmp_path: Path) -> None:
+    async with behind(tmp_path, hops=2) as (_, gateway, _, make):
+        sizes = []
+        for name, value, most in (("one", 0, 0.5), ("two", 1, 2.0)):
+            asked = await (await make(name)).round()
+            gateway.seen.clear()
+            await asked.submit(value, most)
+            sizes.append([(method, len(raw)) for method, raw in gateway.seen])
+        assert sizes[0] == sizes[1]
+        assert [method for method, _ in sizes[0]] == ["GetTickets", "Submit"]

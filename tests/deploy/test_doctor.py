@@ -1,0 +1,198 @@
+"""`croupier doctor` on a healthy deployment and on broken ones: every check fails once, and says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from deploy.directory import read_deployment
+from deploy.operator.doctor import CheckResult, examine
+from deploy.operator.keys import write_deployment, write_keys
+from runtime.clock import Clock, SystemClock
+from tests.support import InProcess, in_memory, in_process
+from tests.support.command_line import answer, croupier
+
+DAY_S = 86400.0
+EVERYWHERE = {"certificate", "names", "key files", "own files", "reaches", "port", "version", "disk", "clock"}
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_every_check_is_described() -> None:
+    (section,) = re.findall(r"^## Examine\n(.*?)^## ", OPERATIONS.read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
+    described = {name for row in rows for name in row.split(", ")} - {"check"}
+    assert described == EVERYWHERE | {"public port", "keys apart"}
+
+
+@dataclass
+class Shifted:
+    """A clock that is wrong."""
+
+    clock: Clock
+    by_s: float
+
+    def now(self) -> float:
+        return self.clock.now() + self.by_s
+
+
+async def wrong(inside: InProcess, directory: Path | None = None, clock: Clock | None = None) -> list[CheckResult]:
+    found = await examine(directory or inside.directory, inside.transport, clock or inside.clock)
+    for one in found:
+        assert bool(one.remedy) != one.is_well, one
+    return [one for one in found if not one.is_well]
+
+
+def alike(findings: list[CheckResult]) -> set[tuple[str, str]]:
+    return {(one.check, one.service) for one in findings}
+
+
+@asynccontextmanager
+async def healthy(tmp_path: Path) -> AsyncIterator[InProcess]:
+    async with in_memory(tmp_path / "d", 2, clock=SystemClock()) as inside:  # certificates are of today
+        assert await wrong(inside) == []
+        yield inside
+
+
+def change(directory: Path, service: str, **values: object) -> None:
+    """Edits the deployment file of one reader; the services go on with what they have read."""
+    deployment = read_deployment(directory)
+    entries = tuple(one.model_copy(update=values) if one.name == service else one for one in deployment.services)
+    write_deployment(directory, deployment.model_copy(update={"services": entries}))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_healthy_deployment_passes_every_check(tmp_path: Path) -> None:
+    async with healthy(tmp_path) as inside:
+        found = await examine(inside.directory, inside.transport, inside.clock)
+        checks = {(one.check, one.service) for one in found}
+        for service in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
+            assert {check for check, of in checks if of == service} - {"public port"} == EVERYWHERE
+        assert {of for check, of in checks if check == "public port"} == {"shuffler-1", "accountant", "analyzer"}
+        assert {check for check, of in checks if of == "operator"} == {"certificate", "key files", "clock"}
+        reached = {(one.service, one.says.split()[0]) for one in found if one.check == "reaches"}
+        assert ("shuffler-2", "analyzer") in reached
+        assert ("shuffler-2", "shuffler-1") not in reached
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with healthy(tmp_path) as inside:
+        good = inside.clock
+        await inside.stop("accountant")
+        inside.clock = Shifted(good, 90.0)
+        await inside.start("accountant")
+        inside.clock = good
+        (late,) = await wrong(inside)
+        assert (late.check, late.service, late.says) == ("clock", "accountant", "90.0 s ahead of the others")
+        assert "NTP" in late.remedy
+        own = [one for one in await wrong(inside, clock=Shifted(good, -400.0)) if one.service == "operator"]
+        assert [(one.check, one.says) for one in own] == [("clock", "400.0 s behind the others")]
+
+        inside.running["analyzer"]._store.free_bytes = lambda: 10 * 2**20  # type: ignore[method-assign]
+        assert alike(await wrong(inside)) == {("clock", "accountant"), ("disk", "analyzer")}
+
+        await inside.running["shuffler-2"]._readiness.stop()
+        unready = {("port", "shuffler-2"), ("reaches", "shuffler-1")}
+        assert alike(await wrong(inside)) >= unready
+        assert any(one.says.endswith("and is not ready") for one in await wrong(inside))
+
+        await inside.stop("accountant", "analyzer")
+        found = {(one.check, one.service): one for one in await wrong(inside)}
+        assert {("port", "analyzer"), ("public port", "analyzer"), ("reaches", "shuffler-2")} <= set(found)
+        assert "does not answer" in found["port", "analyzer"].says
+        assert "croupier@analyzer" in found["port", "analyzer"].remedy
+
+        monkeypatch.setattr("deploy.operator.doctor.version", lambda _: "9.9")
+        versions = [one for one in await wrong(inside) if one.check == "version"]
+        assert {one.service for one in versions} == {"shuffler-1", "shuffler-2"}
+        assert all(one.says.endswith("and 9.9 here") for one in versions)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_files_are_examined(tmp_path: Path) -> None:
+    async with healthy(tmp_path) as inside:
+        here = tmp_path / "here"
+        shutil.copytree(inside.directory, here)
+
+        (here / "analyzer" / "identity.key").chmod(0o644)
+        (open_file,) = await wrong(inside, here)
+        assert (open_file.check, open_file.service) == ("key files", "analyzer")
+        assert "identity.key (mode 0644)" in open_file.says
+        assert open_file.remedy.startswith(f"chmod 600 {here / 'analyzer' / 'identity.key'}")
+        (here / "analyzer" / "identity.key").chmod(0o440)  # a container's group
+        assert await wrong(inside, here) == []
+
+        (here / "shuffler-1" / "storage.key").write_text("00" * 32)
+        (shut,) = await wrong(inside, here)
+        assert (shut.check, shut.service) == ("own files", "shuffler-1")
+        assert "does not open with this storage key" in shut.says
+        shutil.rmtree(here / "shuffler-1")
+
+        change(here, "analyzer", public_address="analyzer.example:7101")
+        (moved,) = await wrong(inside, here)
+        assert (moved.check, moved.service) == ("public port", "analyzer")
+
+        deployment = read_deployment(here)
+        change(here, "analyzer", tls_certificate=deployment.accountant.tls_certificate)
+        found = {(one.check, one.service): one for one in await wrong(inside, here)}
+        assert found["names", "analyzer"].says == "is for accountant, and not analyzer, 127.0.0.1, analyzer.example"
+        assert "rotate analyzer" in found["names", "analyzer"].remedy
+        assert found["own files", "analyzer"].says == "tls.crt is not what deployment.toml pins"
+
+        for days, says in ((810, "expires on"), (900, "expired on"), (-3, "is not valid before")):
+            clock = Shifted(inside.clock, 0.0)
+            clock.by_s = _made(deployment.operator_tls_certificate) + days * DAY_S - inside.clock.now()
+            late = [one for one in await wrong(inside, here, clock) if one.check == "certificate"]
+            assert len(late) == 5
+            assert all(one.says.startswith(says) for one in late)
+
+
+def _made(certificate: str) -> float:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_before_utc.timestamp() + DAY_S
+
+
+@pytest.mark.asyncio
+async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) -> None:
+    """Over TLS, where a certificate that is not pinned is told from a service that is down."""
+    place, other = tmp_path / "d", tmp_path / "other"
+    async with in_process(place, 1):
+        said = await asyncio.to_thread(partial(croupier, "doctor", "--dir", place))
+        assert said.stdout.rstrip().endswith("checks passed")
+        assert max(map(len, said.stdout.splitlines())) <= 80
+        shutil.copytree(place, other)
+        _, certificate = write_keys(tmp_path / "new", "analyzer", bytes(32))
+        change(other, "analyzer", tls_certificate=certificate)
+        found = await asyncio.to_thread(partial(answer, "doctor", "--dir", other, expect=1))
+        assert found["ok"] is False
+        bad = {(one["check"], one["service"]): one for one in found["checks"] if not one["is_well"]}
+        assert set(bad) == {
+            ("own files", "analyzer"),
+            ("port", "analyzer"),
+            ("public port", "analyzer"),
+            ("reaches", "shuffler-1"),
+            ("reaches", "accountant"),
+        }
+        assert bad["port", "analyzer"]["says"].endswith("shows a certificate that is not pinned")
+        assert "newest deployment.toml" in bad["port", "analyzer"]["remedy"]
+        said = await asyncio.to_thread(partial(croupier, "doctor", "--dir", other, expect=1))
+        assert said.stdout.startswith("WRONG  ")
+        assert "    →  bring the newest deployment.toml here" in said.stdout
+
+
+def test_without_a_deployment_there_is_nothing_to_examine(tmp_path: Path) -> None:
+    assert "deployment.toml does not exist" in croupier("doctor", "--dir", tmp_path, expect=2).stderr

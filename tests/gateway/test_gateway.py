@@ -1,0 +1,261 @@
+"""The gateway over real HTTP, and what it answers to requests that are none of a client's calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import grpc.aio
+import pytest
+
+import croupier
+from deploy.gateway.app import make_app
+from deploy.gateway.server import make_gateway
+from deploy.listening import WebAddress
+from deploy.operator.keys import make_deployment
+from protocol.deployment import Deployment
+from protocol.errors import Code, Refusal
+from protocol.v1 import services_pb2 as rpc
+from protocol.v1 import services_pb2_grpc as stubs
+from runtime.http_channel import HTTP_STATUS, HttpChannel
+from runtime.limits import MESSAGE_BYTES, ROOM_BYTES
+from tests.support import settings
+from tests.support.command_line import croupier as command
+from tests.support.gateways import Tampering, ask
+from tests.support.in_memory import Network
+from tests.support.rounds import QUESTIONS, Table, people, table
+
+GET_ROUND = "/croupier.protocol.v1.Shuffler/GetRound"
+SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"
+GET_RESULT = "/croupier.protocol.v1.Analyzer/GetResult"
+_SHARE = 3
+PAGE = "https://survey.example"
+
+
+@asynccontextmanager
+async def gateway_of(here: Table, *origins: str) -> AsyncIterator[str]:
+    server = make_gateway(here.inside.directory, WebAddress(), origins, here.inside.transport)
+    serving = asyncio.create_task(server.run_until_stopped())
+    yield server.url
+    server.should_exit = True
+    await serving
+
+
+@pytest.mark.asyncio
+async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as here, gateway_of(here) as url:
+        terms = await here.operator.open_round(settings())
+        await here.submit(terms, people(QUESTIONS[0], 25, seed=6))
+        client = croupier.AsyncClient(here.inside.directory, directory=tmp_path / "device", gateway=url)
+        await here.operator.enrol([bytes.fromhex(client.public_key)])
+        asked = await client.round()
+        receipt = await asked.submit(1, max_local_epsilon=1.0)
+        assert receipt == croupier.Receipt(terms.round_id, "", 1.0, sealed_before=False)
+        assert (await asked.submit(1, max_local_epsilon=1.0)).sealed_before
+        with pytest.raises(croupier.Refusal) as early:
+            await asked.verify()
+        assert early.value.code is Code.NOT_READY
+        await here.finish(terms)
+        assert (await asked.result()).num_reports == 26
+        assert await asked.verify() == croupier.Inclusion(terms.round_id, 1, ("shuffler-1", "shuffler-2"))
+        with pytest.raises(croupier.Refusal, match="no such round here: 'never'"):
+            await client.round("never")
+        await client.close()
+        with croupier.connect(here.inside.directory, gateway=url) as waiting:
+            found = await asyncio.to_thread(waiting.round, terms.round_id)
+            assert found.terms.hash == terms.hash
+
+
+def http(url: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    try:
+        with urlopen(Request(url, body, headers), timeout=60) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except HTTPError as error:
+        return error.code, dict(error.headers), error.read()
+
+
+@pytest.mark.asyncio
+async def test_health_other_sites_pages_and_services_out_of_reach(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as here, gateway_of(here, PAGE) as url:
+        ours = {"Content-Type": "application/proto"}
+        status, headers, body = await asyncio.to_thread(http, f"{url}health")
+        assert (status, json.loads(body)) == (200, {"status": "SERVING"})
+        status, headers, body = await asyncio.to_thread(lambda: http(url + GET_ROUND[1:], b"", Origin=PAGE, **ours))
+        assert (status, json.loads(body)) == (
+            404,
+            {"code": "not_found", "message": "NO_OPEN_ROUND: no round is open"},
+        )
+        assert headers["access-control-allow-origin"] == PAGE
+        assert "access-control-allow-credentials" not in headers
+        assert not [name for name in headers if name.lower() == "set-cookie"]
+        other = {"Origin": "https://other.example", **ours}
+        _, headers, _ = await asyncio.to_thread(lambda: http(url + GET_ROUND[1:], b"", **other))
+        assert "access-control-allow-origin" not in headers
+        await here.inside.stop("shuffler-1")
+        status, _, body = await asyncio.to_thread(http, f"{url}health")
+        assert (status, json.loads(body)) == (503, {"status": "NOT_SERVING"})
+        status, _, body = await asyncio.to_thread(lambda: http(url + GET_ROUND[1:], b"", **ours))
+        assert (status, json.loads(body)["message"]) == (
+            503,
+            "NOT_READY: not there yet; ask again later: the shuffler is out of reach",
+        )
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    return make_deployment(tmp_path, "local", 1)
+
+
+def said(answer: Any) -> str:
+    return str(json.loads(answer.body)["message"])
+
+
+@pytest.mark.asyncio
+async def test_only_the_calls_of_clients_are_passed_on(deployment: Deployment) -> None:
+    behind = Tampering(Network().transport)
+    app = make_app(deployment, behind.transport)
+    for path in ("/", "/croupier.protocol.v1.Shuffler/Attend", "/croupier.protocol.v1.RoundControl/Close", "/../x"):
+        assert (await ask(app, path)).status == 404
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"method": "GET"}, 405),
+        ({"content_type": "application/json"}, 415),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": ""}, 415),
+        ({"content_encoding": "gzip"}, 415),
+        ({"content_length": ""}, 411),
+        ({"content_length": "-1"}, 411),
+        ({"content_length": str(MESSAGE_BYTES + 1)}, 413),
+        ({"content_length": "9" * 5000}, 413),
+    ]
+    for how, status in cases:
+        answer = await ask(app, GET_ROUND, **how)
+        assert answer.status == status, how
+        assert json.loads(answer.body)["code"] == "invalid_argument"
+    assert (await ask(app, SUBMIT, b"\x12")).status == 400  # a field without its end
+    assert said(await ask(app, SUBMIT, b"\x12\x00" * 5000)).startswith("BAD_REQUEST: the request is malformed: more")
+    preflight = await ask(app, SUBMIT, method="OPTIONS", origin=PAGE, access_control_request_method="POST")
+    assert (preflight.status, "access-control-allow-origin" in preflight.headers) == (405, False)
+    assert behind.seen == []
+
+
+@pytest.mark.asyncio
+async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) -> None:
+    behind = Tampering(Network().transport)
+    all_wait, end = asyncio.Barrier(_SHARE + 2), asyncio.Event()
+
+    async def wait(*_: object) -> bytes:
+        await all_wait.wait()
+        await end.wait()
+        raise Refusal(Code.OVERLOADED, retry_after_s=2.5)
+
+    behind.instead = {"GetRound": wait, "GetResult": wait}
+    app = make_app(deployment, behind.transport)
+    calls = [asyncio.create_task(ask(app, GET_ROUND)) for _ in range(_SHARE)]
+    calls += [asyncio.create_task(ask(app, GET_RESULT, peer="2001:db8::1"))]
+    await all_wait.wait()
+    for peer, status in (("192.0.2.1", 429), ("2001:db8::2", 503), ("192.0.2.2", 503)):  # nothing listens behind it
+        assert (await ask(app, SUBMIT, peer=peer)).status == status
+    end.set()
+    for answer in await asyncio.gather(*calls):
+        assert (answer.status, answer.headers["retry-after"], answer.headers["trailer-retry-after-ms"]) == (
+            429,
+            "2",
+            "2500",
+        )
+        assert json.loads(answer.body)["code"] == "resource_exhausted"
+
+
+@pytest.mark.asyncio
+async def test_bodies_that_do_not_arrive_hold_no_more_than_their_room(deployment: Deployment) -> None:
+    app = make_app(deployment, Tampering(Network().transport).transport)
+    large: dict[str, Any] = {"content_length": str(MESSAGE_BYTES), "arrives": asyncio.Event()}
+    fit = ROOM_BYTES // 4 // MESSAGE_BYTES
+    silent = [asyncio.create_task(ask(app, SUBMIT, **large)) for _ in range(fit + 1)]
+    done, waiting = await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {silent[0]}  # the oldest makes room
+    assert said(silent[0].result()).startswith("OVERLOADED")
+    for one in waiting:
+        one.cancel()
+
+
+def stub_at(url: str) -> stubs.ShufflerAsyncStub:
+    return stubs.ShufflerStub(cast(grpc.aio.Channel, HttpChannel(url)))
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A server on the way that is no gateway."""
+
+    def do_POST(self) -> None:
+        status = int(self.path.split("/")[1])
+        self.send_response(status)
+        self.send_header("Location", "/200/x")
+        self.send_header("trailer-retry-after-ms", "70")
+        self.end_headers()
+        self.wfile.write(b"\xff" if status == 200 else b'{"code": "failed_precondition", "message": "ROUND_FULL: x"}')
+        if status == 503:
+            self.wfile.write(b"<")
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.mark.asyncio
+async def test_a_client_makes_of_any_answer_what_grpc_would_have_said() -> None:
+    async def status(url: str) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stub_at(url).GetRound(rpc.GetRoundRequest())
+        return failed.value.code(), str(failed.value.details())
+
+    S = grpc.StatusCode
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert await status(f"{url}/400") == (S.FAILED_PRECONDITION, "ROUND_FULL: x")
+        assert await status(f"{url}/503") == (S.UNAVAILABLE, "the gateway answered with HTTP status 503")
+        assert (await status(f"{url}/200"))[0] is S.INTERNAL
+        assert (await status(f"{url}/307"))[0] is S.FAILED_PRECONDITION  # not followed
+        server.shutdown()
+    code, why = await status(url)
+    assert (code, "refused" in why) == (S.UNAVAILABLE, True)
+    with pytest.raises(grpc.aio.AioRpcError, match="does not go through a gateway"):
+        stub_at(url).Attend()
+    for wrong in ("gateway.example", "ftp://x", "http://gateway.example", "https://", "https://x/?a=1"):
+        with pytest.raises(ValueError, match="the gateway is"):
+            HttpChannel(wrong)
+    assert set(HTTP_STATUS) == set(S) - {S.OK}
+
+
+def test_the_command_listens_says_where_and_stops(tmp_path: Path) -> None:
+    place = tmp_path / "d"
+    make_deployment(place, "local", 1)
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "deployment.toml").write_bytes((place / "deployment.toml").read_bytes())
+
+    def refused(*arguments: str) -> str:
+        return " ".join(command("gateway", "--dir", place, *arguments, expect=2).stderr.split())
+
+    assert "what is sent to 0.0.0.0 would travel in the clear" in refused("--listen", "0.0.0.0:0")
+    for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
+        assert "it must be like https://survey.example, without a path" in refused("--allow-origin", origin)
+    program = [sys.executable, "-m", "deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*program, "--dir", str(tmp_path / "public")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert http(f"{url}health")[0] == 503  # no service runs
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -1,0 +1,185 @@
+"""The files that deploy croupier are what is rendered from one description, and are right: the Containerfile for a
+linter, compose files for their schema, and what the image is built from for a service that is built and run like it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from deploy.operator.init import initialise
+from deploy.operator.keys import free_addresses
+from deploy.render.committed import EXAMPLE, committed_files, write_committed
+from deploy.render.layout import Layout
+from runtime.service_directory import load_settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "deploy" / "compose"
+TOOLS = Path(sys.executable).parent
+
+
+def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
+    """`croupier lab deployment-files` makes them."""
+    for path, text in committed_files().items():
+        assert (ROOT / path).read_text() == text, f"{path} is not what is rendered"
+    rendered = set(committed_files())
+    there = {
+        file.relative_to(ROOT)
+        for room in ("compose", "grafana", "kubernetes", "systemd")
+        for file in (ROOT / "deploy" / room).iterdir()
+        if file.suffix != ".md"
+    }
+    assert rendered == there
+    assert set(write_committed(tmp_path)) == there
+    assert write_committed(tmp_path) == []
+
+
+def lint(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(TOOLS / "hadolint"), "--no-color", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_linter_finds_nothing_wrong_with_the_containerfile(tmp_path: Path) -> None:
+    done = lint(COMPOSE / "Containerfile")
+    assert (done.returncode, done.stdout) == (0, "")
+    worse = tmp_path / "Containerfile"
+    worse.write_text((COMPOSE / "Containerfile").read_text().replace(":3.11-slim", ""))
+    assert "DL3006" in lint(worse).stdout  # an image without a tag
+
+
+def test_compose_files_meet_the_schema_of_compose() -> None:
+    vendored = resources.files("check_jsonschema.builtin_schemas.vendor") / "compose-spec.json"
+    described = json.loads(vendored.read_text())
+    schema = jsonschema.validators.validator_for(described)(described)
+    text = (COMPOSE / "compose.yaml").read_text()
+    schema.validate(yaml.safe_load(text))
+    with pytest.raises(jsonschema.ValidationError, match="readonly"):
+        schema.validate(yaml.safe_load(text.replace("read_only", "readonly")))
+
+
+def services(file: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())["services"]
+    return found
+
+
+def test_containers_are_hardened_and_have_what_they_need(tmp_path: Path) -> None:
+    layout = Layout.of("clinic", ["a.example", "b.example"], "c.example", "c.example")
+    initialise(tmp_path / "d", layout, "compose")
+    seen = set()
+    for host, places in layout.hosts.items():
+        machine = tmp_path / "d" / "machines" / host
+        found = services(machine / "compose.yaml")
+        assert set(found) == {place.service for place in places}
+        for place in places:
+            one = found[place.service]
+            assert one["command"] == ["croupier", "serve", place.service, "--dir", "/var/lib/croupier"]
+            assert (one["user"], one["read_only"], one["cap_drop"]) == ("10001:10001", True, ["ALL"])
+            assert one["security_opt"] == ["no-new-privileges:true"]
+            assert one["mem_limit"] == one["memswap_limit"]
+            settings = load_settings(machine / place.service / place.service)
+            ports = dict(port.rsplit(":", 1) for port in one["ports"])
+            inside = {"peers": settings.listen, "metrics": settings.metrics_listen}
+            outside = {"peers": place.address, "metrics": f"127.0.0.1:{place.metrics_port}"}
+            if place.public_address:
+                inside["public"], outside["public"] = settings.public_listen, place.public_address
+            expected = {
+                (address if name == "metrics" else address.rpartition(":")[2]): (inside[name] or "").rpartition(":")[2]
+                for name, address in outside.items()
+            }
+            assert ports == expected
+            seen |= set(ports)
+            assert one["healthcheck"]["test"][-1] == settings.admin_listen
+            assert one["networks"] == [place.service]
+            (secret,) = one["secrets"]
+            assert settings.storage_key == f"file:{secret['target']}"
+    assert seen == {"7100", "7101", "7110", "7111", "127.0.0.1:7103", "127.0.0.1:7113"}
+
+
+def instructions() -> list[tuple[str, list[str]]]:
+    """The Containerfile's lines, with continued ones in one."""
+    text = (COMPOSE / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line.partition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    return [(name, shlex.split(rest)) for name, _, rest in lines]
+
+
+def test_the_image_runs_without_root_and_names_the_ports_of_the_services() -> None:
+    found = instructions()
+    last_stage = found[[number for number, (name, _) in enumerate(found) if name == "FROM"][-1] :]
+    assert ("USER", [f"{EXAMPLE.limits.user_id}:{EXAMPLE.limits.user_id}"]) in last_stage
+    assert ("EXPOSE", ["7100", "7101"]) in last_stage
+    assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text())
+
+
+def elsewhere(more: dict[str, str]) -> dict[str, str]:
+    """The environment without this repository on Python's path."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+
+
+@pytest.mark.processes
+@pytest.mark.xdist_group("processes")
+def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
+    """The copied files alone make a wheel; with it, in a virtual environment, the same command lines start a service.
+
+    Libraries come from here instead of an index. A container's paths are those of this test.
+    """
+    source, home = tmp_path / "src", tmp_path / "opt"
+    for name, words in instructions():
+        if name == "COPY" and not words[0].startswith("--from"):
+            *files, target = words
+            (source / target).mkdir(parents=True, exist_ok=True)
+            for file in files:
+                if (ROOT / file).is_dir():
+                    shutil.copytree(ROOT / file, source / target, dirs_exist_ok=True)
+                else:
+                    shutil.copy(ROOT / file, source / target)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--no-cache-dir"]
+    wheels = tmp_path / "wheels"
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
+    subprocess.run([*pip, *build], env=elsewhere({}), cwd=tmp_path, check=True)
+    (wheel,) = wheels.iterdir()
+    venv.create(home, with_pip=False)
+    python = ["--python", str(home / "bin" / "python")]
+    install = ["install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+    subprocess.run([*pip, *python, *install], env=elsewhere({}), cwd=tmp_path, check=True)
+    libraries = next(Path(one) for one in sys.path if one.endswith("site-packages"))
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(f"{libraries}\n")
+
+    place = tmp_path / "d"
+    initialise(place, Layout.of("local", ["127.0.0.1"], "127.0.0.1", "127.0.0.1"), "compose")
+    machine = place / "machines" / "127.0.0.1"
+    own = machine / "shuffler-1" / "shuffler-1"
+    ports = free_addresses(4)
+    text = (own / "service.toml").read_text()
+    for number, address in enumerate(ports):
+        text = re.sub(rf"(0\.0\.0\.0|127\.0\.0\.1):710{number}", address, text)
+    key = machine / "storage-keys" / "shuffler-1.storage-key"
+    (own / "service.toml").write_text(text.replace("/run/secrets/croupier/storage.key", str(key)))
+    one = services(machine / "compose.yaml")["shuffler-1"]
+    moved = {"/var/lib/croupier": str(machine / "shuffler-1"), "127.0.0.1:7102": ports[2]}
+    environment = elsewhere({"PATH": f"{home / 'bin'}:{os.environ['PATH']}"})
+    command = [moved.get(word, word) for word in one["command"]]
+    probe = [moved.get(word, word) for word in one["healthcheck"]["test"][1:]]
+    assert subprocess.run(probe, env=environment, cwd=tmp_path, check=False).returncode == 1
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == '{"ready": "shuffler-1"}\n'
+            assert subprocess.run(probe, env=environment, cwd=tmp_path, check=False).returncode == 0
+            loaded = Path(f"/proc/{running.pid}/cmdline").read_bytes().split(b"\0")[0]
+            assert loaded.decode().startswith(str(home))
+        finally:
+            running.terminate()
+        assert running.wait(60) == 0

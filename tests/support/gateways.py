@@ -1,0 +1,113 @@
+"""Gateways without sockets: an application that is called as a client's HTTP channel calls it, honest or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.types import ASGIApp
+
+import runtime.http_channel
+from protocol.deployment import ServiceEntry
+from runtime.http_channel import CONTENT_TYPE, HttpAnswer
+from runtime.transport import Transport
+
+__all__ = ["URL", "Tampering", "ask", "reached_at"]
+
+URL = "https://gateway.example"
+PassOn = Callable[[bytes], Awaitable[bytes]]
+
+
+async def ask(
+    app: ASGIApp,
+    path: str,
+    body: bytes = b"",
+    method: str = "POST",
+    peer: str = "192.0.2.1",
+    arrives: asyncio.Event | None = None,
+    **headers: str,
+) -> HttpAnswer:
+    """Returns what an application answers.
+
+    Args:
+        arrives: when the body does; at once if not given.
+        headers: with "_" for "-"; those that are empty are left out.
+    """
+    named = {"content-type": CONTENT_TYPE, "content-length": str(len(body))}
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = [(name.encode(), value.encode()) for name, value in named.items() if value]
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw, "client": (peer, 1)}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if arrives is not None:
+            await arrives.wait()
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return HttpAnswer(sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+@contextmanager
+def reached_at(app: ASGIApp) -> Iterator[str]:
+    """Has every HTTP channel lead to an application, and yields the URL that clients may give."""
+
+    async def post(url: str, body: bytes, _: float) -> HttpAnswer:
+        return await ask(app, urlsplit(url).path, body)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime.http_channel, "_post", post)
+        yield URL
+
+
+@dataclass
+class Tampering:
+    """A dishonest gateway's way to the services: sees all that goes through, and puts something else in its place.
+
+    Attributes:
+        instead: by method, what answers in the place of a service, given the request and what passes it on.
+        seen: method and request of every call that has reached the gateway.
+    """
+
+    honest: Transport
+    instead: dict[str, Callable[[bytes, PassOn], Awaitable[bytes]]] = field(default_factory=dict)
+    seen: list[tuple[str, bytes]] = field(default_factory=list)
+
+    @property
+    def transport(self) -> Transport:
+        return replace(self.honest, public_channel=self._channel)
+
+    def _channel(self, entry: ServiceEntry) -> Any:
+        return _TamperedChannel(self, self.honest.public_channel(entry))
+
+
+@dataclass
+class _TamperedChannel:
+    gateway: Tampering
+    honest: Any
+
+    def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
+        method = path.rpartition("/")[2]
+
+        async def call(raw: bytes, timeout: float) -> bytes:  # noqa: ASYNC109 (gRPC's name)
+            async def pass_on(request: bytes) -> bytes:
+                answer: bytes = await self.honest.unary_unary(path)(request, timeout=timeout)
+                return answer
+
+            self.gateway.seen.append((method, raw))
+            change = self.gateway.instead.get(method)
+            return await (change(raw, pass_on) if change else pass_on(raw))
+
+        return call
+
+    async def close(self) -> None:
+        await self.honest.close()
