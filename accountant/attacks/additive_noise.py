@@ -40,7 +40,7 @@ STARTS = 6
 """That many cuts of the coarse grid are refined."""
 FEW_SCALES, MAX_SCALES = 10_000, 20_000
 """Of more distinct scales than the first number, scores are added up as if neighbours were alike (on the line, where
-what that changes is known), and one cut is enough; of more than the second number on a lattice they are not added up.
+what that changes is known), and cuts are tried where that fails; of more than the second on a lattice one cut is tried.
 """
 REACH = 6.0
 """Cells reach so many of the victim's noise scales beyond [0, 1], half of them so many of the finest scale's."""
@@ -86,9 +86,11 @@ class AdditiveNoiseAttacks:
     def defaults(self) -> Iterator[Cuts | Scores]:
         """The most promising cuts with the others at 1 (their mirror images, with the others at 0, are as good)."""
         rings = _RING_TAILS if self.dimension > 1 and self.scales.size else (None,)
-        for ring in rings:
-            yield from self._promising(1.0, ring)
-        if self.scales.size > 0 and self._scored is not None:
+        scored = self.scales.size > 0 and self._scored is not None
+        if self.dimension > 1 or not (scored and self.scales.size > FEW_SCALES):
+            for ring in rings:
+                yield from self._promising(1.0, ring)
+        if scored:
             levels = int(np.clip(30_000 / math.sqrt(self.population.others), 6, 100))
             yield Scores(1.0, REACH * min(self.victim_scale, 30.0), 600, levels)
 
@@ -117,7 +119,14 @@ class AdditiveNoiseAttacks:
     def test(self, data: Cuts | Scores, target: Target) -> Witness:
         """Counts the reports between the cuts, from above and from below; or adds up their scores."""
         if isinstance(data, Scores):
-            return self._by_scores(data, target)
+            found = self._by_scores(data, target)
+            if found.score > 0 or self.scales.size <= FEW_SCALES:
+                return found
+            # What merged scales may change was too much: the best cut instead.
+            return max(
+                [found, *(self.test(cuts, target) for cuts in self._promising(data.others_at, None)[:1])],
+                key=lambda one: one.score,
+            )
         low, high = np.array([data.low]), np.array([data.high])
         inside, outside = self._between(self.scales, data.others_at, low, high, data.ring)
         flipped = inside > 0.5

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from accountant.bounds.profile import UNDERFLOW, Bounded, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.fourier import STAGE
+from accountant.numerics.fourier import STAGE, smooth_even_length
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.numerics.tail_radii import bernstein_radius
 from accountant.ranges import check_epsilon
@@ -50,7 +50,7 @@ def is_enumerable(largest_epsilon: float, count: Ints, dishonest: int) -> bool:
 def window(users: int) -> int:
     """How many values of a sum of at most so many bits are looked at; a mass of 1e-17 on each side is not."""
     reach = bernstein_radius(users / 4, 17 * math.log(10))
-    return 1 << math.ceil(math.log2(min(users + 3.0, 2 * reach + 4)))
+    return smooth_even_length(math.ceil(min(users + 3.0, 2 * reach + 4)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +171,13 @@ def divergences(local_epsilon: float, epsilon: float, chance: Floats, bits: Ints
     noise = _norm(wrong, length) + STAGE * math.log2(length) * _norm(np.abs(phi) + wrong, length)
     if used < angles.size:
         noise += 2 * math.exp(_NOTHING)
-    previous = np.concatenate([np.zeros((len(bits), 1)), mass[:, :-1]], axis=1)
     # Pr[X = x] = mass * exp(scale - theta x). A term is positive exactly above the mode of the tilted law, which
     # is its mean rounded down or up (Darroch 1964): below, only noise would be positive.
-    x = first[:, None] + np.arange(length)[None, :]
-    above = x > np.floor(mean * (1 - 20 * UNIT))[:, None]
+    mode = np.floor(mean * (1 - 20 * UNIT))
+    begin = max(1, int((mode - first).min()))  # no column before it is above the mode of its row
+    previous, mass = mass[:, begin - 1 : -1], mass[:, begin:]
+    x = first[:, None] + np.arange(begin, length)[None, :]
+    above = x > mode[:, None]
     weight = np.where(above, np.exp(np.minimum(600.0, scale[:, None] - theta * x)), 0.0)
     value = (np.maximum(back * (previous - mass), 0.0) * weight).sum(axis=1)  # head exp(theta) = back
     error = 2 * back * noise * np.sqrt((weight**2).sum(1))

@@ -266,8 +266,8 @@ class _Crowd:
 
     def hosts(self, victim: float, least: float, delta: float | None) -> ExchangeLaplaceProfile | None:
         """Those of all victims from `least` to `victim` (T5); None where there is none."""
-        used = self.rates <= least
-        rates, count, dishonest = self.rates[used], self.count[used], self.dishonest
+        used = int(np.searchsorted(self.rates, least, "right"))
+        rates, count, dishonest = self.rates[:used], self.count[:used], self.dishonest
         if count.size == 0:
             return None
         first = _groups(rates, count)
@@ -294,8 +294,10 @@ def _groups(rates: Floats, count: Ints) -> Ints:
     bins = np.minimum(((log - log[0]) / max(float(log[-1] - log[0]), 1e-300) * 4096).astype(np.int64), 4095)
     density = np.sqrt(np.bincount(bins, weights=rates * count, minlength=4096))
     before = np.cumsum(density) - density / 2
-    group = (before[bins] / density.sum() * GROUPS).astype(np.int64)
-    return np.flatnonzero(np.diff(group, prepend=-1) > 0)
+    full = np.flatnonzero(density)
+    group = (before[full] / density.sum() * GROUPS).astype(np.int64)
+    starts: Ints = np.searchsorted(bins, full[np.diff(group, prepend=-1) > 0])
+    return starts
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,3 +137,12 @@ def test_merged_scales_prove_as_much(randomizer: str, monkeypatch: pytest.Monkey
     merged = lower_bound(tiers, randomizer, delta=1e-6)
     assert "sum of scores" in merged.attack
     assert 0.999 * plain.epsilon < merged.epsilon < 1.0001 * plain.epsilon
+
+
+def test_where_merging_changes_too_much_a_cut_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bins that are wider than what is bounded."""
+    monkeypatch.setattr(additive_noise, "FEW_SCALES", 10)
+    monkeypatch.setattr(merged_scales, "RADIUS", 0.3)
+    found = lower_bound({0.5 + 0.05 * k: 100 for k in range(20)}, "laplace", delta=1e-6)
+    assert "count of reports" in found.attack
+    assert found.epsilon > 0.08
