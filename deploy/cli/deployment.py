@@ -157,7 +157,7 @@ def up(
         from deploy.node.extras import check_installed
 
         check_installed(needed)
-        pids = LocalDeployment(directory.absolute(), hops, stays=True).up()
+        pids = LocalDeployment(directory.resolve(), hops, stays=True).up()
         lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
         ending = Text(f"croupier down --dir {directory}", no_wrap=True)
         show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with:", ending)
@@ -172,7 +172,7 @@ def down(directory: Directory = HERE, as_json: Json = False) -> None:
         from deploy.local.processes import LocalDeployment
 
         read_deployment(directory)  # else LocalDeployment would make one
-        stopped = LocalDeployment(directory.absolute()).down()
+        stopped = LocalDeployment(directory.resolve()).down()
         show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
 
 
