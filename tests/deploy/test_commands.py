@@ -40,7 +40,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "training")}
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "training")}
     assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity", "deployment-files"} | benches
 
 
