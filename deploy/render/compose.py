@@ -19,6 +19,7 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY croupier ./croupier
+COPY proto ./proto
 COPY protocol ./protocol
 COPY runtime ./runtime
 COPY client ./client
