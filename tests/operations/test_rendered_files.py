@@ -157,7 +157,9 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     (site,) = home.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text(f"{libraries}\n")
     for name in ("messages.proto", "services.proto"):
-        assert (site / "protocol" / "v1" / name).read_bytes() == (ROOT / "proto" / "protocol" / "v1" / name).read_bytes()
+        assert (site / "protocol" / "v1" / name).read_bytes() == (
+            ROOT / "proto" / "protocol" / "v1" / name
+        ).read_bytes()
 
     place = tmp_path / "d"
     initialise(place, Layout.of("local", ["127.0.0.1"], "127.0.0.1", "127.0.0.1"), "compose")
