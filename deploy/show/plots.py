@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black"}
+_MARKERS = ("s", "D", "^", "P", "X", "*")
+_LETTERS_BELOW = 48
+"""So many letters can stand below one plot of a demonstration."""
 _STYLE = {
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -43,15 +47,21 @@ _STYLE = {
 
 
 @contextmanager
-def _figure(path: Path, columns: int, rows: int = 1, *, width: float = 5.6, height: float = 4.2) -> Iterator[Any]:
-    """Yields (figure, axes as rows of columns); saves the figure at the end, without a display."""
+def _figure(
+    path: Path, columns: int, rows: int = 1, *, width: float = 5.6, height: float = 4.2, first: float | None = None
+) -> Iterator[Any]:
+    """Yields (figure, axes as rows of columns); saves the figure at the end, without a display.
+
+    The first row may have a height of its own.
+    """
     from cycler import cycler
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context({**_STYLE, "axes.prop_cycle": cycler(color=(CERTIFIED, MEASURED, *OTHERS))}):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-        yield figure, figure.subplots(rows, columns, squeeze=False)
+        heights = [first or height, *[height] * (rows - 1)]
+        figure = Figure(figsize=(width * columns, sum(heights)), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
         if path.suffix == ".svg":
@@ -117,32 +127,50 @@ def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path)
 def plot_answers(result: dict[str, Any], path: Path) -> None:
     """Draws, for each question of a demonstration, estimates with their intervals on the truth, and the budgets."""
     questions = result["questions"]
-    with _figure(path, len(questions), 2, width=4.6, height=3.6) as (figure, (above, below)):
-        for question, answers, budgets in zip(questions, above, below, strict=True):
+    listed = [question["labels"] or () for question in questions]
+    most = max((len(labels) for labels in listed if not _fit_below(labels)), default=0)
+    with _figure(path, len(questions), 2, width=4.6, height=3.6, first=max(3.6, 1.4 + 0.2 * most)) as (figure, axes):
+        for question, answers, budgets in zip(questions, *axes, strict=True):
             _draw_answers(question, answers)
             _draw_budgets(question["certificate"], budgets)
-        figure.suptitle("What the analyzer learned, and what it cost each tier of users")
+        learned, cost = "What the analyzer learned,", "and what it cost each tier of users"
+        figure.suptitle(f"{learned}\n{cost}" if len(questions) == 1 else f"{learned} {cost}")
+
+
+def _fit_below(labels: Sequence[str]) -> bool:
+    """Whether the labels of bars that stand beside each other can be read below them."""
+    return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
 def _draw_answers(question: dict[str, Any], axes: Any) -> None:
+    """Bars that stand; or lie, one below the other, where their labels are too many or too long to stand below."""
     listed = isinstance(question["truth"], list)
     truths, estimates, intervals = (
         question[key] if listed else [question[key]] for key in ("truth", "estimate", "confidence_interval")
     )
-    places = range(len(truths))
+    places, labels = range(len(truths)), question["labels"] or [""]
     level = f"estimate, {100 * question['confidence_level']:g} %"
-    axes.bar(places, truths, color=COMPARED, width=0.6, label="truth")
     # An unbiased estimate may be impossible, and then lies outside of its interval, which is cut to what is possible.
     middles = [(low + high) / 2 for low, high in intervals]
     halves = [(high - low) / 2 for low, high in intervals]
-    axes.errorbar(places, middles, halves, fmt="none", ecolor=MEASURED, capsize=5)
-    axes.plot(places, estimates, "o", color=MEASURED, label=level)
-    axes.set_xticks(list(places), question["labels"] or [""])
-    axes.set_xlim(-1, len(truths))
-    axes.margins(y=0.25)
-    axes.grid(visible=False, axis="x")
+    if _fit_below(labels):
+        axes.bar(places, truths, color=COMPARED, width=0.6, label="truth")
+        axes.errorbar(places, middles, halves, fmt="none", ecolor=MEASURED, capsize=5)
+        axes.plot(places, estimates, "o", color=MEASURED, label=level)
+        axes.set_xticks(places, labels)
+        axes.set_xlim(-1, len(truths))
+        axes.margins(y=0.25)
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="upper left")
+    else:
+        axes.barh(places, truths, color=COMPARED, height=0.6, label="truth")
+        axes.errorbar(middles, places, xerr=halves, fmt="none", ecolor=MEASURED, capsize=2, lw=1.2)
+        axes.plot(estimates, places, "o", color=MEASURED, markersize=4, label=level)
+        axes.set_yticks(places, [label if len(label) <= 40 else f"{label[:39]}…" for label in labels], fontsize=8)
+        axes.set_ylim(len(truths), -1)
+        axes.grid(visible=False, axis="y")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.04 - 0.2 / len(truths)), ncols=2)
     axes.set_title(question["name"])
-    axes.legend(loc="upper left")
 
 
 def _draw_budgets(certificate: dict[str, Any], axes: Any) -> None:
@@ -163,12 +191,16 @@ def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
         throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
         throughput.set(xlabel="users", ylabel="users per second", title="throughput")
-        for stage in rows[0]["stages"]:
+        for stage, marker in zip(rows[0]["stages"], cycle(("o", *_MARKERS)), strict=False):
             cost = [1000 * row["stages"][stage]["cpu_s"] / row["users"] for row in rows]
-            stages.loglog(users, cost, "o-", label=stage)
+            stages.loglog(users, cost, marker=marker, label=stage)
         stages.set(xlabel="users", ylabel="CPU seconds per 1000 users", title="where the time goes")
         for axes in (throughput, stages):
-            axes.legend()
+            _number_plainly(axes.xaxis)
+            axes.set_xticks(users, [f"{number:,}" for number in users])
+            _number_plainly(axes.yaxis)
+        throughput.legend()
+        stages.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Path) -> None:
@@ -194,7 +226,7 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
         results: `TrainingOutcome.document()` of each.
         path: PNG, SVG or PDF.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import MaxNLocator
 
     with _figure(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
@@ -216,10 +248,17 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
         epsilons = [one["epsilon"] for result in results for one in result["history"] if one["epsilon"] is not None]
         if epsilons and max(epsilons) > 10 * min(epsilons):
             by_epsilon.set_xscale("log")
-            by_epsilon.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            by_epsilon.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            by_epsilon.xaxis.set_minor_formatter(NullFormatter())
+            _number_plainly(by_epsilon.xaxis)
         by_epoch.legend()
+
+
+def _number_plainly(axis: Any) -> None:
+    """Numbers a logarithmic axis at 1, 2, 5, 10 ..., and not as 6×10²."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:,.0f}" if at >= 1 else f"{at:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _cost_label(results: Sequence[dict[str, Any]]) -> str:
@@ -233,7 +272,6 @@ def _cost_label(results: Sequence[dict[str, Any]]) -> str:
 
 
 _DASHES = ((0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), (0, (7, 1.5, 2, 1.5)), "-")
-_MARKERS = ("s", "D", "^", "P", "X", "*")
 
 
 def plot_experiment(document: dict[str, Any], path: Path) -> None:
