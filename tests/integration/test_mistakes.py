@@ -112,7 +112,7 @@ def test_a_port_that_is_in_use_is_named(place: Path) -> None:
     [
         ("psycopg", "psycopg is not installed; it comes with 'croupier[postgresql]'"),
         ("grpc_health", "grpc_health is not installed; it comes with 'croupier[service]'"),
-        ("scipy", "scipy is not installed; it comes with 'croupier[demo]'"),
+        ("scipy", "scipy is not installed; it comes with 'croupier[accountant]'"),
     ],
 )
 def test_a_library_that_is_missing_is_named(
