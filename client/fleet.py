@@ -90,7 +90,7 @@ async def run_fleet(
 
     most = per_call(terms)
     chunk = min(most, _CHUNK)
-    under_way = asyncio.Semaphore(pool.processes + 2)
+    under_way = asyncio.Semaphore(2 * pool.processes + 6)
 
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
