@@ -1,7 +1,7 @@
 """A client's calls over HTTPS, to a gateway that passes them on, where gRPC does not get through.
 
-The form is that of unary calls of the Connect protocol; its statuses stand here, for the gateway too. Whoever answers
-need not be trusted: what a client checks is signed by the services, not by the way on which it came.
+The form is that of unary calls of the Connect protocol; its statuses stand here, for the gateway too. The server
+that answers need not be trusted: what a client checks is signed by the services, however it came.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class TrainingConfig:
         budgets: groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon <= 20.
         private: False for clipped gradients without noise; in a simulation only.
         baseline: whether the same training without noise is run as well, simulated, for the plot; no certificate covers
-            its accuracy. None: in a simulation only, which protects nobody anyway.
+            its accuracy. None: in a simulation only.
         epochs: at least 1; every client answers once an epoch.
         batch_size: clients per step; 0: all of them.
         order: "batch", or "sequential": one client a step, in a secret order.

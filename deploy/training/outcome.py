@@ -37,7 +37,7 @@ class TrainingOutcome:
         records: the epochs.
         spending: the cost after each epoch; None throughout where there is no noise.
         stopped: why the training ended before its last epoch; "" if it did not.
-        noise_free: the accuracy after each epoch of the same training without noise, which protects nobody; empty
+        noise_free: the accuracy after each epoch of the same training without noise, which no certificate covers; empty
             where it was not asked for.
     """
 
