@@ -23,8 +23,8 @@ __all__ = ["RELEASE_KEY", "RoundControl"]
 
 _log = logging.getLogger(__name__)
 
-
 RELEASE_KEY = "release"
+_VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
 _BEFORE_CERTIFICATE = (
     pb.ROUND_STATE_PREPARED,
     pb.ROUND_STATE_OPEN,
@@ -229,7 +229,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             keep_days=self.keep_days,
             kept_until_unix_s=kept_until,
             num_revoked=num_revoked,
-            version=version("croupier"),
+            version=_VERSION,
             now_unix_ms=int(self.clock.now() * 1000),
             free_bytes=self.store.free_bytes(),
         )

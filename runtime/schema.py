@@ -37,7 +37,8 @@ def bring_up_to_date(connection: sa.Connection, shown: str) -> None:
             f"{shown} is a store of version {found}, and this croupier knows versions up to {STORE_VERSION}: a newer "
             "croupier has written it; install that one again"
         )
-    METADATA.create_all(connection)
+    missing = [table for table in METADATA.sorted_tables if table.name not in tables]
+    METADATA.create_all(connection, missing, checkfirst=False)
     for step in _STEPS[found:]:
         step(connection, shown)
     if connection.execute(sa.select(sa.func.max(_version.c.number))).scalar_one() != STORE_VERSION:

@@ -51,7 +51,7 @@ QUIET = Schedule(hops=2, steps=(Submit(2),))
 def test_schedules_leave_no_descriptor_thread_service_or_memory_behind() -> None:
     """Each left 7 MB behind: the loop kept the world, and gRPC keeps every loop while a server is alive."""
     ceiling = Ceiling(warm_up=2)
-    for number in range(10):
+    for number in range(8):
         run_in_process(EVENTFUL if number % 2 else QUIET)
         if number == 1:
             before = footprint()

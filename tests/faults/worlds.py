@@ -35,7 +35,7 @@ from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock,
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
-from tests.support import Threads, without_sync
+from tests.support import Threads, opened_fast
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
@@ -309,9 +309,9 @@ class InProcessWorld(World):
             self._lives.clear()
 
 
-def _open_store(*arguments: Any, **how: Any) -> FaultyStore:
+def _open_store(url: str, wrapping_key: bytes, **how: Any) -> FaultyStore:
     """What a killed process has written is the kernel's: it is copied here, and no disk is waited for."""
-    return without_sync(FaultyStore(*arguments, **how))
+    return opened_fast(url, lambda: FaultyStore(url, wrapping_key, **how))
 
 
 class InMemoryWorld(InProcessWorld):

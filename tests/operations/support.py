@@ -87,6 +87,16 @@ def scrape(directory: Path, service: str) -> dict[tuple[str, ...], float]:
     }
 
 
+def scrape_all(operator: Operator, directory: Path) -> list[dict[tuple[str, ...], float]]:
+    """Returns the samples of every service, in the order of the chain."""
+    return [scrape(directory, name) for name in operator.deployment.chain]
+
+
+def grown(now: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    """Returns by how much samples of one service have grown: other tests have counted before."""
+    return {key: value - before.get(key, 0.0) for key, value in now.items()}
+
+
 async def health(channel: grpc.aio.Channel, service: str = "") -> str:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)

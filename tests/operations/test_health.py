@@ -18,7 +18,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
 from client.submission import send
+from deploy.local.processes import LocalDeployment
 from deploy.operator.keys import free_addresses
+from deploy.operator.rounds import Operator
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
@@ -35,9 +37,11 @@ from tests.operations.support import (
     admin_health,
     deployed,
     full_disk,
+    grown,
     health,
     leaks,
     scrape,
+    scrape_all,
     scrape_text,
     seal,
     settings_of,
@@ -53,38 +57,41 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 
 @pytest.mark.asyncio
-async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(tmp_path: Path) -> None:
-    async with deployed(tmp_path) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 150)
-        assert await operator.readiness() == ["SERVING"] * 3
-        with full_disk(local.pids()["shuffler-1"]):
-            with pytest.raises(Refusal, match="cannot store anything now"):
-                await submit(operator, terms.round_id, people)
+async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
+    local: LocalDeployment, operator: Operator
+) -> None:
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 150)
+    assert await operator.readiness() == ["SERVING"] * 4
+    before = scrape(local.directory, "shuffler-1")
+    with full_disk(local.pids()["shuffler-1"]):
+        with pytest.raises(Refusal, match="cannot store anything now"):
+            await submit(operator, terms.round_id, people)
 
-            async def refuses() -> bool:
-                return await admin_health(local.directory, "shuffler-1") == "NOT_SERVING"
+        async def refuses() -> bool:
+            return await admin_health(local.directory, "shuffler-1") == "NOT_SERVING"
 
-            await until(refuses)
-            assert await operator.readiness() == ["NOT_SERVING", "SERVING", "SERVING"]
-            assert await admin_health(local.directory, "shuffler-1", "live") == "SERVING"
-            numbers = scrape(local.directory, "shuffler-1")
-            assert numbers["croupier_ready",] == 0
-            assert numbers["croupier_store_failures_total",] >= 1
-            assert numbers["croupier_refusals_total", "STORE_FAILED"] == 1
+        await until(refuses)
+        assert await operator.readiness() == ["NOT_SERVING", "SERVING", "SERVING", "SERVING"]
+        assert await admin_health(local.directory, "shuffler-1", "live") == "SERVING"
+        numbers = scrape(local.directory, "shuffler-1")
+        assert numbers["croupier_ready",] == 0
+        numbers = grown(numbers, before)
+        assert numbers["croupier_store_failures_total",] >= 1
+        assert numbers["croupier_refusals_total", "STORE_FAILED"] == 1
 
-        async def serves() -> bool:
-            return await admin_health(local.directory, "shuffler-1") == "SERVING"
+    async def serves() -> bool:
+        return await admin_health(local.directory, "shuffler-1") == "SERVING"
 
-        await until(serves)
-        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
-        await operator.close_round(terms.round_id)
-        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 150
-        log = (local.directory / "shuffler-1" / "service.log").read_bytes()
-        assert b"STORE_FAILED" in log
-        assert leaks(log, [one.client_key for one in people.values()]) == []
-        assert leaks(log, [one.envelope for one in people.values()]) == []
+    await until(serves)
+    assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+    await operator.close_round(terms.round_id)
+    publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+    assert publication.num_reports == 150
+    log = (local.directory / "shuffler-1" / "service.log").read_bytes()
+    assert b"STORE_FAILED" in log
+    assert leaks(log, [one.client_key for one in people.values()]) == []
+    assert leaks(log, [one.envelope for one in people.values()]) == []
 
 
 @pytest.mark.asyncio
@@ -118,119 +125,122 @@ async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_every_dropped_or_refused_item_is_counted_with_its_reason(tmp_path: Path) -> None:
-    async with deployed(tmp_path, 2) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 30)
-        people["noise"] = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), bytes(32))
-        bad = await seal_prepared(operator, terms, [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)])
-        people["liar"], people["wild"] = submissions_of(bad)
-        people["forger"] = stranger(terms)  # whose tickets are made up
-        await operator.enrol([people["noise"].client_key, people["forger"].client_key])
-        somebody = stranger(terms)
-        short = pb.Submission(client_key=somebody.client_key, envelope=b"short")
-        forged = pb.Submission.FromString(people["0"].SerializeToString())
-        forged.signature = bytes(64)
-        await submit(operator, terms.round_id, people | {"stranger": somebody, "short": short})
-        await submit(operator, terms.round_id, {"forged": forged})
-        async with public_channel(operator.deployment.shufflers[0]) as channel:
-            with pytest.raises(Refusal, match="no such round"):
-                await send(channel, "nowhere", {"forged": forged.SerializeToString()})
-        await operator.close_round(terms.round_id)
-        publication, certificate = await operator.result(terms.round_id, PATIENCE_S)
-        assert (publication.num_reports, certificate.num_users, certificate.invalid_budgets) == (31, 31, 1)
+async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
+    local: LocalDeployment, operator: Operator
+) -> None:
+    before = scrape_all(operator, local.directory)
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 30)
+    people["noise"] = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), bytes(32))
+    bad = await seal_prepared(operator, terms, [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)])
+    people["liar"], people["wild"] = submissions_of(bad)
+    people["forger"] = stranger(terms)  # whose tickets are made up
+    await operator.enrol([people["noise"].client_key, people["forger"].client_key])
+    somebody = stranger(terms)
+    short = pb.Submission(client_key=somebody.client_key, envelope=b"short")
+    forged = pb.Submission.FromString(people["0"].SerializeToString())
+    forged.signature = bytes(64)
+    await submit(operator, terms.round_id, people | {"stranger": somebody, "short": short})
+    await submit(operator, terms.round_id, {"forged": forged})
+    async with public_channel(operator.deployment.shufflers[0]) as channel:
+        with pytest.raises(Refusal, match="no such round"):
+            await send(channel, "nowhere", {"forged": forged.SerializeToString()})
+    await operator.close_round(terms.round_id)
+    publication, certificate = await operator.result(terms.round_id, PATIENCE_S)
+    assert (publication.num_reports, certificate.num_users, certificate.invalid_budgets) == (31, 31, 1)
 
-        strict = await operator.open_round(settings(min_batch_size=20, epsilon_max=0.001))
-        others = await seal(operator, strict, 20)
-        assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
-        await operator.close_round(strict.round_id)
-        assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
+    strict = await operator.open_round(settings(min_batch_size=20, epsilon_max=0.001))
+    others = await seal(operator, strict, 20)
+    assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
+    await operator.close_round(strict.round_id)
+    assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
 
-        async def counted() -> bool:
-            return scrape(local.directory, "accountant")["croupier_rounds", "REFUSED"] == 1
+    async def counted() -> bool:
+        return grown(scrape(local.directory, "accountant"), before[2])["croupier_rounds", "REFUSED"] == 1
 
-        await until(counted)
-        first, second, accountant, analyzer = (scrape(local.directory, name) for name in operator.deployment.chain)
-        assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
-            "ACCEPTED": 34 + 20,
-            "UNKNOWN_CLIENT": 1,
-            "WRONG_SIZE": 1,
-            "BAD_SIGNATURE": 1,
-        }
-        assert first["croupier_refusals_total", "UNKNOWN_ROUND"] == 1
-        assert first["croupier_drops_total", "joint", "does-not-open"] == 1
-        assert first["croupier_drops_total", "joint", "repeated"] == 0
-        assert second["croupier_drops_total", "report", "does-not-open"] == 0
-        assert analyzer["croupier_drops_total", "report", "malformed"] == 1
-        assert analyzer["croupier_drops_total", "report", "no-ticket"] == 1
-        assert accountant["croupier_drops_total", "parameter", "no-ticket"] == 1
-        assert accountant["croupier_invalid_budgets_total",] == 1
-        assert accountant["croupier_certificates_total", "granted"] == 1
-        assert accountant["croupier_certificates_total", "policy"] == 1
-        assert accountant["croupier_certificates_total", "ledger"] == 0
-        stages = {
-            key[1]
-            for sample in (first, accountant, analyzer)
-            for key, value in sample.items()
-            if key[0] == "croupier_stage_seconds_count" and value
-        }
-        assert stages == {"admit", "mix", "deliver", "tickets", "open", "certify", "analyze"}
-        assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
-        assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
+    await until(counted)
+    first, second, accountant, analyzer = map(grown, scrape_all(operator, local.directory), before)
+    assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
+        "ACCEPTED": 34 + 20,
+        "UNKNOWN_CLIENT": 1,
+        "WRONG_SIZE": 1,
+        "BAD_SIGNATURE": 1,
+    }
+    assert first["croupier_refusals_total", "UNKNOWN_ROUND"] == 1
+    assert first["croupier_drops_total", "joint", "does-not-open"] == 1
+    assert first["croupier_drops_total", "joint", "repeated"] == 0
+    assert second["croupier_drops_total", "report", "does-not-open"] == 0
+    assert analyzer["croupier_drops_total", "report", "malformed"] == 1
+    assert analyzer["croupier_drops_total", "report", "no-ticket"] == 1
+    assert accountant["croupier_drops_total", "parameter", "no-ticket"] == 1
+    assert accountant["croupier_invalid_budgets_total",] == 1
+    assert accountant["croupier_certificates_total", "granted"] == 1
+    assert accountant["croupier_certificates_total", "policy"] == 1
+    assert accountant["croupier_certificates_total", "ledger"] == 0
+    stages = {
+        key[1]
+        for sample in (first, accountant, analyzer)
+        for key, value in sample.items()
+        if key[0] == "croupier_stage_seconds_count" and value
+    }
+    assert stages == {"admit", "mix", "deliver", "tickets", "open", "certify", "analyze"}
+    assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
+    assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
 
-        secrets = [one.client_key for one in [*people.values(), *others.values(), somebody]]
-        secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
-        for name in operator.deployment.chain:
-            text = scrape_text(local.directory, name)
-            assert leaks(text.encode(), secrets) == []
-            assert terms.round_id not in text
-
-
-@pytest.mark.asyncio
-async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(tmp_path: Path) -> None:
-    async with deployed(tmp_path, 2) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 20)
-        await submit(operator, terms.round_id, people)
-        await asyncio.to_thread(local.down, ["shuffler-2"])
-        await operator.close_round(terms.round_id)
-
-        async def stuck() -> bool:
-            return scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 1
-
-        await until(stuck)
-        waiting = await status_of(operator, "shuffler-1", terms.round_id)
-        assert waiting.problem == "shuffler-2 does not answer: UNAVAILABLE"
-        assert await operator.readiness() == ["SERVING", "UNREACHABLE", "SERVING", "SERVING"]
-        await asyncio.to_thread(local.up, ["shuffler-2"], 1)
-        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 20
-        assert (await status_of(operator, "shuffler-1", terms.round_id)).problem == ""
-        assert scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 0
+    secrets = [one.client_key for one in [*people.values(), *others.values(), somebody]]
+    secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
+    for name in operator.deployment.chain:
+        text = scrape_text(local.directory, name)
+        assert leaks(text.encode(), secrets) == []
+        assert terms.round_id not in text
 
 
 @pytest.mark.asyncio
-async def test_a_round_that_cannot_go_on_is_counted_as_stopped(tmp_path: Path) -> None:
+async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
+    local: LocalDeployment, operator: Operator
+) -> None:
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 20)
+    await submit(operator, terms.round_id, people)
+    await asyncio.to_thread(local.down, ["shuffler-2"])
+    await operator.close_round(terms.round_id)
+
+    async def stuck() -> bool:
+        return scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 1
+
+    await until(stuck)
+    waiting = await status_of(operator, "shuffler-1", terms.round_id)
+    assert waiting.problem == "shuffler-2 does not answer: UNAVAILABLE"
+    assert await operator.readiness() == ["SERVING", "UNREACHABLE", "SERVING", "SERVING"]
+    await asyncio.to_thread(local.up, ["shuffler-2"], 1)
+    publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+    assert publication.num_reports == 20
+    assert (await status_of(operator, "shuffler-1", terms.round_id)).problem == ""
+    assert scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeployment, operator: Operator) -> None:
     """25 submissions, of which hop 1 can open 5."""
-    async with deployed(tmp_path) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
-        for number in range(20):
-            people[f"noise-{number}"] = sign_submission(
-                terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32
-            )
-        await operator.enrol([one.client_key for one in people.values()])
-        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
-        await operator.close_round(terms.round_id)
+    before = scrape(local.directory, "shuffler-1")
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
+    for number in range(20):
+        people[f"noise-{number}"] = sign_submission(terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32)
+    await operator.enrol([one.client_key for one in people.values()])
+    assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+    await operator.close_round(terms.round_id)
 
-        async def stopped() -> bool:
-            numbers = scrape(local.directory, "shuffler-1")
-            return (numbers["croupier_rounds_stuck", "stopped"], numbers["croupier_rounds_stopped_total",]) == (1, 1)
+    async def stopped() -> bool:
+        numbers = grown(scrape(local.directory, "shuffler-1"), before)
+        return (numbers["croupier_rounds_stuck", "stopped"], numbers["croupier_rounds_stopped_total",]) == (1, 1)
 
-        await until(stopped)
-        lines = (local.directory / "shuffler-1" / "service.log").read_text().splitlines()
-        (line,) = [one for one in map(json.loads, lines) if one["level"] == "ERROR"]
-        assert (line["round_id"], line["code"]) == (terms.round_id, "SHORT_BATCH")
+    await until(stopped)
+    lines = (local.directory / "shuffler-1" / "service.log").read_text().splitlines()
+    (line,) = [
+        one for one in map(json.loads, lines) if (one["level"], one.get("round_id")) == ("ERROR", terms.round_id)
+    ]
+    assert line["code"] == "SHORT_BATCH"
 
 
 async def reflect(channel: grpc.aio.Channel) -> reflection_pb2.ServerReflectionResponse:

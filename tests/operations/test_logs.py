@@ -21,13 +21,14 @@ import pytest
 from client.submission import Participant
 from deploy.local.processes import LocalDeployment
 from deploy.operator.keys import make_deployment
+from deploy.operator.rounds import Operator
 from protocol.errors import Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.logs import JsonFormatter
 from runtime.store import Store
-from tests.operations.support import PATIENCE_S, deployed, full_disk, leaks, seal, status_of, submit, until
+from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until
 from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of, without_tickets
 from tests.support.clients import stranger as made_up
@@ -47,71 +48,72 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.asyncio
-async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(tmp_path: Path) -> None:
+async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
+    local: LocalDeployment, operator: Operator
+) -> None:
     """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
-    async with deployed(tmp_path, 2) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 150)
-        people["noise"] = sign_submission(terms.round_id, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
-        await operator.enrol([people["noise"].client_key])
-        tokens = await operator.issue_tokens(2)
-        bearer = Participant(1, 1.0, token=tokens[0])
-        people["token"], *_ = submissions_of(await seal_all_of(operator, terms, [bearer]))
-        stranger = made_up(terms)
-        forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
-        with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
-            await submit(operator, terms.round_id, people)
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 150)
+    people["noise"] = sign_submission(terms.round_id, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
+    await operator.enrol([people["noise"].client_key])
+    tokens = await operator.issue_tokens(2)
+    bearer = Participant(1, 1.0, token=tokens[0])
+    people["token"], *_ = submissions_of(await seal_all_of(operator, terms, [bearer]))
+    stranger = made_up(terms)
+    forged = pb.Submission(client_key=people["0"].client_key, envelope=stranger.envelope, signature=bytes(64))
+    with full_disk(local.pids()["shuffler-1"]), pytest.raises(Refusal):
+        await submit(operator, terms.round_id, people)
 
-        async def stored() -> bool:
-            try:
-                return await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
-            except Refusal:
-                return False
+    async def stored() -> bool:
+        try:
+            return await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+        except Refusal:
+            return False
 
-        await until(stored)
-        users = [bearer, Participant(1, 1.0, token=bytes(32))]
-        reused, unknown = submissions_of([without_tickets(terms, user) for user in users])
-        await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
-        second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
-        assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
-        await asyncio.to_thread(local.down, ["shuffler-2"])
-        await operator.close_round(terms.round_id)
+    await until(stored)
+    users = [bearer, Participant(1, 1.0, token=bytes(32))]
+    reused, unknown = submissions_of([without_tickets(terms, user) for user in users])
+    await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
+    second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
+    assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
+    await asyncio.to_thread(local.down, ["shuffler-2"])
+    await operator.close_round(terms.round_id)
 
-        async def mixed() -> bool:
-            return (await status_of(operator, "shuffler-1", terms.round_id)).problem != ""
+    async def mixed() -> bool:
+        return (await status_of(operator, "shuffler-1", terms.round_id)).problem != ""
 
-        await until(mixed)
-        inner = stored_ciphertexts(local.directory / "shuffler-1" / "rounds.db")
-        assert len(inner) > 150
-        await asyncio.to_thread(local.up, ["shuffler-2"], 1)
-        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 151
-        for index in range(3):
-            with pytest.raises(Refusal):
-                await submit(operator, f"nowhere-{index}", people)
+    await until(mixed)
+    inner = stored_ciphertexts(local.directory / "shuffler-1" / "rounds.db")
+    assert len(inner) > 150
+    await asyncio.to_thread(local.up, ["shuffler-2"], 1)
+    publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+    assert publication.num_reports == 151
+    for index in range(3):
+        with pytest.raises(Refusal):
+            await submit(operator, f"nowhere-{index}", people)
 
-        everybody = [*people.values(), stranger, second, reused, unknown]
-        secrets = [one.client_key for one in everybody] + tokens
-        secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
-        secrets += [one.envelope for one in everybody] + inner
-        events, states = set(), {}
-        for name in operator.deployment.chain:
-            log = local.directory / name / "service.log"
-            assert leaks(log.read_bytes(), secrets) == []
-            lines = lines_of(log)
-            for line in lines:
-                assert {"time", "level", "service", "logger", "event"} <= set(line)
-                assert line["service"] == name
-            events |= {(line["level"], line.get("code", "")) for line in lines}
-            mine = [line["state"] for line in lines if "state" in line and line["round_id"] == terms.round_id]
-            states[name] = list(dict.fromkeys(mine))
-        assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
-        assert states == {
-            "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
-            "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
-            "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
-            "analyzer": ["OPEN", "CLOSED", "MIXED", "PUBLISHED"],
-        }
+    everybody = [*people.values(), stranger, second, reused, unknown]
+    secrets = [one.client_key for one in everybody] + tokens
+    secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
+    secrets += [one.envelope for one in everybody] + inner
+    events, states = set(), {}
+    for name in operator.deployment.chain:
+        log = local.directory / name / "service.log"
+        assert leaks(log.read_bytes(), secrets) == []
+        lines = lines_of(log)
+        for line in lines:
+            assert {"time", "level", "service", "logger", "event"} <= set(line)
+            assert line["service"] == name
+        events |= {(line["level"], line.get("code", "")) for line in lines}
+        mine = [line["state"] for line in lines if "state" in line and line["round_id"] == terms.round_id]
+        states[name] = list(dict.fromkeys(mine))
+    assert {("ERROR", "STORE_FAILED"), ("INFO", "STORE_FAILED"), ("INFO", "UNKNOWN_ROUND")} <= events
+    assert states == {
+        "shuffler-1": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+        "shuffler-2": ["OPEN", "CLOSED", "MIXED", "DELIVERED"],
+        "accountant": ["OPEN", "CLOSED", "CERTIFIED", "RELEASED"],
+        "analyzer": ["OPEN", "CLOSED", "MIXED", "PUBLISHED"],
+    }
 
 
 def test_an_uncaught_exception_is_one_json_line() -> None:

@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 
 from deploy.local.processes import LocalDeployment
+from deploy.operator.rounds import Operator
 from protocol.errors import Refusal
 from protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
@@ -28,6 +29,7 @@ STARTS_AND_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
 from deploy.local.processes import LocalDeployment
+from deploy.operator.rounds import Operator
 LocalDeployment(Path(sys.argv[1]), 1, stays=sys.argv[2] == "stays").up(["analyzer"], 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -49,74 +51,78 @@ def test_services_end_with_the_process_that_started_them(tmp_path: Path, stays: 
 
 
 @pytest.mark.asyncio
-async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    async with deployed(tmp_path) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 1000)
-        names = list(people)
-        batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
-        acknowledged: set[str] = set()
-        under_way = asyncio.Event()
+async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
+    local: LocalDeployment, operator: Operator
+) -> None:
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 1000)
+    names = list(people)
+    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+    acknowledged: set[str] = set()
+    log = local.directory / "shuffler-1" / "service.log"
+    under_way, serving, logged = asyncio.Event(), asyncio.Event(), log.stat().st_size
 
-        async def flood(mine: list[list[str]]) -> None:
-            for batch in mine:
-                try:
-                    codes = await submit(operator, terms.round_id, {name: people[name] for name in batch})
-                except (Refusal, grpc.aio.AioRpcError):
-                    return
-                assert codes == {pb.SUBMISSION_CODE_ACCEPTED}
-                acknowledged.update(batch)
-                if len(acknowledged) >= 100:
-                    under_way.set()
+    async def flood(mine: list[list[str]]) -> None:
+        for batch in mine:
+            try:
+                codes = await submit(operator, terms.round_id, {name: people[name] for name in batch})
+            except (Refusal, grpc.aio.AioRpcError):
+                return
+            assert codes == {pb.SUBMISSION_CODE_ACCEPTED}
+            acknowledged.update(batch)
+            if len(acknowledged) >= 100:
+                under_way.set()
 
-        seen: list[str] = []
+    seen: list[str] = []
 
-        async def watch() -> None:
-            while True:
-                try:
-                    seen.append(await admin_health(local.directory, "shuffler-1"))
-                except grpc.aio.AioRpcError:
-                    return
+    async def watch() -> None:
+        while True:
+            try:
+                seen.append(await admin_health(local.directory, "shuffler-1"))
+                serving.set()
+            except grpc.aio.AioRpcError:
+                return
 
-        process = local._children["shuffler-1"]
-        async with asyncio.TaskGroup() as group:
-            for start in range(10):
-                group.create_task(flood(batches[start::10]))
-            group.create_task(watch())
-            await asyncio.wait_for(under_way.wait(), PATIENCE_S)
-            process.send_signal(signal.SIGTERM)
-            code = await asyncio.to_thread(process.wait, PATIENCE_S)
-        assert code == 0
-        assert 100 <= len(acknowledged) < 1000
-        assert list(dict.fromkeys(seen)) == ["SERVING", "NOT_SERVING"]
+    process = local._children["shuffler-1"]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        await asyncio.wait_for(serving.wait(), PATIENCE_S)
+        for start in range(10):
+            group.create_task(flood(batches[start::10]))
+        await asyncio.wait_for(under_way.wait(), PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        code = await asyncio.to_thread(process.wait, PATIENCE_S)
+    assert code == 0
+    assert 100 <= len(acknowledged) < 1000
+    assert list(dict.fromkeys(seen)) == ["SERVING", "NOT_SERVING"]
 
-        await asyncio.to_thread(local.up, ["shuffler-1"], 1)
-        rest = {name: people[name] for name in names if name not in acknowledged}
-        assert await submit(operator, terms.round_id, rest) == {pb.SUBMISSION_CODE_ACCEPTED}
-        await operator.close_round(terms.round_id)
-        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 1000
-        log = (local.directory / "shuffler-1" / "service.log").read_text()
-        assert "exception" not in log
+    await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+    rest = {name: people[name] for name in names if name not in acknowledged}
+    assert await submit(operator, terms.round_id, rest) == {pb.SUBMISSION_CODE_ACCEPTED}
+    await operator.close_round(terms.round_id)
+    publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+    assert publication.num_reports == 1000
+    assert b"exception" not in log.read_bytes()[logged:]
 
 
 @pytest.mark.asyncio
-async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
+    local: LocalDeployment, operator: Operator
+) -> None:
     """Without anything being sent again."""
-    async with deployed(tmp_path) as (local, operator):
-        terms = await operator.open_round(settings(min_batch_size=20))
-        people = await seal(operator, terms, 100)
-        assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
-        own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
-        assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()
-        assert "rounds.db" in own
-        process = local._children["shuffler-1"]
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
-        await asyncio.to_thread(local.up, ["shuffler-1"], 1)
-        assert (await operator.close_round(terms.round_id)).num_clients == 100
-        publication, _ = await operator.result(terms.round_id, PATIENCE_S)
-        assert publication.num_reports == 100
+    terms = await operator.open_round(settings(min_batch_size=20))
+    people = await seal(operator, terms, 100)
+    assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
+    own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
+    assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()
+    assert "rounds.db" in own
+    process = local._children["shuffler-1"]
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
+    await asyncio.to_thread(local.up, ["shuffler-1"], 1)
+    assert (await operator.close_round(terms.round_id)).num_clients == 100
+    publication, _ = await operator.result(terms.round_id, PATIENCE_S)
+    assert publication.num_reports == 100
 
 
 @pytest.mark.asyncio
