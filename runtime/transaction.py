@@ -20,10 +20,14 @@ from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
 from runtime.database import has_parts, note_taken
 
-__all__ = ["METADATA", "RoundRow", "Transaction"]
+__all__ = ["METADATA", "Place", "RoundRow", "Transaction"]
 
 _KEYS_AT_ONCE = 1000
 _PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
+_PIECE_BYTES, _ROWS_PER_PIECE = 4 * 1024 * 1024, 2000
+"""So much is forgotten in one transaction: for a tenth of a second or less others wait for it."""
+Place = tuple[str, str, int, int]
+"""Round, direction, lane and index of a chunk."""
 _OPEN_END = 0
 """The number of chunks of a lane that grows until it is closed."""
 METADATA = sa.MetaData()
@@ -81,6 +85,7 @@ _opened = sa.Table(
     sa.Column("chunk_index", sa.Integer, primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
+_forgetting = sa.Table("forgetting", METADATA, sa.Column("round_id", sa.String, primary_key=True))
 _documents = sa.Table(
     "documents",
     METADATA,
@@ -361,12 +366,12 @@ class Transaction:
     def num_chunks(self, round_id: str, direction: str, lane: int) -> int | None:
         """Returns how many chunks a complete batch has, or None while one is missing, and after it was forgotten."""
         here = sa.select(sa.func.count(_chunks.c.ciphertexts), sa.func.max(_chunks.c.chunk_count))
-        present, expected = self._db.execute(here.where(_of(round_id, direction, lane))).one()
+        present, expected = self._db.execute(here.where(_of(round_id, direction, lane) & _kept(round_id))).one()
         return present if present and present == expected else None
 
     def chunk(self, round_id: str, direction: str, lane: int, chunk_index: int) -> bytes:
         """Returns one chunk, empty if it is not there or was forgotten."""
-        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index)
+        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index) & _kept(round_id)
         return self._db.execute(sa.select(_chunks.c.ciphertexts).where(here)).scalar_one_or_none() or b""
 
     def drop_output(self, round_id: str) -> None:
@@ -387,12 +392,14 @@ class Transaction:
             after = -1 if last is None else last
         known = sa.exists().where(opened & (_opened.c.chunk_index == _chunks.c.chunk_index))
         here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
+        here &= _kept(round_id)
         return self._page(sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here), _chunks.c.chunk_index)
 
     def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
         """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
         here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index == chunk_index)
         chunk = _of(round_id, "in", lane) & (_chunks.c.chunk_index == chunk_index) & _chunks.c.ciphertexts.is_not(None)
+        chunk &= _kept(round_id)
         is_known, is_there = (self._db.execute(sa.select(sa.literal(1)).where(one)).first() for one in (here, chunk))
         if is_there and not is_known:
             self._db.execute(
@@ -402,6 +409,7 @@ class Transaction:
     def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns (index, content) of what was opened behind an index, in order, a page of them."""
         here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
+        here &= _kept(round_id)
         return self._page(sa.select(_opened.c.chunk_index, _opened.c.content).where(here), _opened.c.chunk_index)
 
     def _page(self, query: sa.Select[Any], index: sa.Column[int]) -> list[tuple[int, bytes]]:
@@ -449,15 +457,68 @@ class Transaction:
     # ------------------------------------------------------------- forgetting
 
     def forget(self, round_id: str) -> None:
-        """Destroys the round's private keys and every ciphertext; hashes stay, so that repeats are recognised."""
+        """Destroys the round's private keys and forgets its ciphertexts; hashes stay, so that repeats are recognised.
+
+        What keys have closed is lost with them; what the ciphertexts leave in the tables is `forget_piece`'s.
+        """
         self.destroy_keys(round_id)
         self.forget_ciphertexts(round_id)
 
     def forget_ciphertexts(self, round_id: str) -> None:
-        """The same of the ciphertexts alone."""
+        """The same of the ciphertexts alone: nothing here returns them any more, and `forget_piece` takes them out."""
+        if round_id not in self.forgetting():
+            self._db.execute(_forgetting.insert().values(round_id=round_id))
+
+    def forgetting(self) -> set[str]:
+        """Returns the rounds of which ciphertexts that are forgotten may still be in the tables."""
+        return set(self._db.execute(sa.select(_forgetting.c.round_id)).scalars())
+
+    def forget_piece(self, after: Place | None = None) -> Place | None:
+        """Takes out of the tables a piece of what is forgotten; returns behind what the next one is, None after all.
+
+        A large round in one transaction would keep all others waiting. Whoever is interrupted begins again with None.
+        """
+        after = after or self._first_forgotten()
+        if after is None:
+            return None
+        round_id, *place = after
         note_taken(self._db, round_id, "chunks", "opened")
-        self._db.execute(_opened.delete().where(_opened.c.round_id == round_id))
-        self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
+        here, index = _opened.c.round_id == round_id, (_opened.c.lane, _opened.c.chunk_index)
+        last, left = self._end_of_piece(index, _opened.c.content, here, _PIECE_BYTES)
+        if last is not None:
+            self._db.execute(_opened.delete().where(here & (sa.tuple_(*index) <= sa.tuple_(*last))))
+        if not left:
+            return after
+        columns = (_chunks.c.direction, _chunks.c.lane, _chunks.c.chunk_index)
+        here = (_chunks.c.round_id == round_id) & (sa.tuple_(*columns) > sa.tuple_(*place))
+        here &= _chunks.c.ciphertexts.is_not(None)
+        last, left = self._end_of_piece(columns, _chunks.c.ciphertexts, here, left)
+        if last is not None:
+            until = sa.tuple_(*columns) <= sa.tuple_(*last)
+            self._db.execute(_chunks.update().where(here & until).values(ciphertexts=None))
+            if not left:
+                return round_id, *last
+        self._db.execute(_forgetting.delete().where(_forgetting.c.round_id == round_id))
+        return self._first_forgotten()
+
+    def _first_forgotten(self) -> Place | None:
+        first = self._db.execute(sa.select(sa.func.min(_forgetting.c.round_id))).scalar_one()
+        return None if first is None else (first, "", -1, -1)
+
+    def _end_of_piece(
+        self, place: tuple[sa.Column[Any], ...], content: sa.Column[Any], where: sa.ColumnElement[bool], left: int
+    ) -> tuple[tuple[Any, ...] | None, int]:
+        """Returns the last of the first rows that come to a piece, if there are any, and how many bytes more it takes.
+
+        0 means that there may be more rows. The row that fills the piece belongs to it.
+        """
+        rows = sa.select(*place, sa.func.length(content)).where(where).order_by(*place).limit(_ROWS_PER_PIECE)
+        found = self._db.execute(rows).all()
+        for row in found:
+            left -= row[-1]
+            if left <= 0:
+                return tuple(row[:-1]), 0
+        return tuple(found[-1][:-1]) if found else None, 0 if len(found) == _ROWS_PER_PIECE else left
 
     # ------------------------------------------------------------- retention
 
@@ -484,6 +545,11 @@ class Transaction:
         self._db.execute(_documents.delete().where(others))
         self._db.execute(_tokens.update().where(_tokens.c.round_id == round_id).values(client_key=b"", round_id=""))
         self.update_round(round_id, manifest=b"")
+
+
+def _kept(round_id: str) -> sa.ColumnElement[bool]:
+    """Says that a round's ciphertexts are not forgotten."""
+    return ~sa.exists().where(_forgetting.c.round_id == round_id)
 
 
 def _of(round_id: str, direction: str, lane: int) -> sa.ColumnElement[bool]:

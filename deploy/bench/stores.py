@@ -104,7 +104,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
     for name in (_BUSY_ROUND, _LIVE_ROUND):
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
-    await store.erase_log()  # as a service does at its start
+    await store.erase()  # as a service does at its start
 
     async def commit(round_id: str, number: int) -> float:
         """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
@@ -146,9 +146,10 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     await asyncio.sleep(0)
     started = time.perf_counter()
     await store.run("forget", lambda tx: tx.forget(_BUSY_ROUND))
+    await store.forget_all()
     row["forget_s"] = time.perf_counter() - started
     started = time.perf_counter()
-    await store.erase_log()
+    await store.erase()
     row["erase_s"] = time.perf_counter() - started
     erased.set()
     await meanwhile
@@ -183,7 +184,7 @@ async def _read_all(store: Store) -> float:
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:
-    await store.erase_log()  # what is in SQLite's log goes into the file
+    await store.erase()  # what is in SQLite's log goes into the file
     if file is not None:
         return _size(file)
     question = sa.text("SELECT pg_database_size(current_database())")

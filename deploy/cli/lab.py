@@ -165,13 +165,16 @@ def bench_stores(
         from deploy.bench.stores import kinds_of, measure_stores, store_lines
         from deploy.show.documents import write_json
 
+        rows: list[dict[str, Any]] = []
+
         def say(row: dict[str, Any]) -> None:
+            rows.append(row)
+            write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
             note(
                 f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
             )
 
         found = measure_stores(kinds_of(postgresql), int(bodies), out, say)
-        write_json(out / "stores.json", found)
         show(as_json, found, "\n".join(store_lines(found)), str(out / "stores.json"))
 
 

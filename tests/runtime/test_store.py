@@ -11,9 +11,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store:
         await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash")]))  # noqa: B023
     await store.run("look", lambda tx: tx.forget("r"))
     for _ in range(2):
-        await store.erase_log()
+        await store.erase()
     assert await store.run("look", lambda tx: tx.keys("r")) == {}
     await store.run("look", lambda tx: tx.put_opened("r", 1, 0, BODY))  # a worker was late
     assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
@@ -159,8 +160,101 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
     found = await store.run("look", lambda tx: chunks(tx, "r", "in", 2))
     assert found == [body(index) for index in range(parts)]
     await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase_log()
+    await store.erase()
     assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) is None
+
+
+async def fill(store: Store, round_id: str, lanes: int = 2) -> None:
+    """Ten chunks in each lane, opened ones behind those that came, one beyond any piece among them."""
+    await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))
+    for index in range(10):
+        body = BODY * (50 if index == 4 else 1)
+        for lane in range(1, lanes + 1):
+            await store.run("look", lambda tx: tx.append_chunk(round_id, lane, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_opened(round_id, lane, index, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_chunk(round_id, "out", lane, index, 10, body))  # noqa: B023
+
+
+_LEFT = """
+    SELECT coalesce(sum(length(ciphertexts)), 0) FROM chunks WHERE round_id = 'r'
+    UNION ALL SELECT coalesce(sum(length(content)), 0) FROM opened WHERE round_id = 'r'
+"""
+
+
+def bytes_left(tx: Transaction) -> int:
+    return int(sum(tx.connection.exec_driver_sql(_LEFT).scalars()))
+
+
+@pytest.mark.asyncio
+async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    for name in ("r", "another", "other"):
+        await fill(store, name)
+    await store.run("look", lambda tx: tx.forget("another"))
+    await store.run("look", lambda tx: tx.forget("r"))
+    after, lefts = None, [await store.run("look", bytes_left)]
+    while True:
+        # As if all of it were gone, and nothing comes in addition.
+        assert await store.run("look", lambda tx: [tx.chunk("r", "in", 2, index) for index in (0, 9)]) == [b"", b""]
+        assert await store.run("look", lambda tx: tx.num_chunks("r", "out", 1)) is None
+        await store.run("look", lambda tx: tx.put_opened("r", 1, 10, BODY))
+        assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
+        after = await store.run("forget", lambda tx: tx.forget_piece(after))  # noqa: B023
+        lefts.append(await store.run("look", bytes_left))
+        if after is None:
+            break
+    taken = sorted(before - now for before, now in pairwise(lefts) if before > now)
+    assert (lefts[0], lefts[-1]) == (6 * 59 * len(BODY), 0)
+    assert len(taken) > 20
+    assert taken[-7] <= 3 * len(BODY)
+    assert taken[-1] <= 52 * len(BODY)  # what is larger than a piece is one
+    assert await store.run("look", lambda tx: tx.forgetting()) == set()
+    assert len(await store.run("look", lambda tx: tx.opened("other", 2, -1))) == 10
+    assert (await store.run("look", lambda tx: tx.chunk("other", "out", 1, 9))) == BODY
+
+
+@pytest.mark.asyncio
+async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    await fill(store, "r")
+    await store.run("look", lambda tx: tx.forget("r"))
+    names, transact = list[str](), store._transact
+
+    def noted(name: str, work: Callable[[Transaction], object]) -> object:
+        names.append(name)
+        return transact(name, work)
+
+    monkeypatch.setattr(store, "_transact", noted)
+    erasing = asyncio.create_task(store.erase())
+    await asyncio.sleep(0)
+    for number in range(5):
+        await store.run("another", lambda tx: tx.put_document("r", str(number), b"1"))  # noqa: B023
+    await erasing
+    turns = [at for at, name in enumerate(names) if name == "another"]
+    assert turns == [1, 3, 5, 7, 9]
+    assert names.count("forget a piece") > 20
+
+
+@pytest.mark.asyncio
+async def test_what_was_cut_short_is_forgotten_after_the_restart(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    pieces = 0
+    with closing(Store(database_url, WRAPPING_KEY)) as store:
+        await fill(store, "r")
+        await store.run("look", lambda tx: tx.forget("r"))
+    while True:
+        with closing(Store(database_url, WRAPPING_KEY)) as store:
+            pieces += 1
+            if await store.run("forget", lambda tx: tx.forget_piece()) is None:
+                break
+            assert await store.run("look", lambda tx: tx.forgetting()) == {"r"}
+    assert pieces > 20
+    with closing(Store(database_url, WRAPPING_KEY)) as store:
+        assert await store.run("look", bytes_left) == 0
+        assert await store.run("look", lambda tx: tx.keys("r")) == {}
 
 
 @pytest.mark.asyncio
@@ -280,7 +374,7 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
     assert wrapped[12:28] in everything_on_disk(tmp_path)
     assert PAIR.private not in everything_on_disk(tmp_path)
     await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase_log()
+    await store.erase()
     left = everything_on_disk(tmp_path)
     assert BODY not in left
     assert wrapped[12:28] not in left
@@ -298,9 +392,9 @@ async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Sto
         reader.execute("SELECT count(*) FROM documents").fetchall()
         await store.run("look", lambda tx: tx.drop_documents("r", "model"))
         with pytest.raises(Refusal, match="not erased yet") as refused:
-            await store.erase_log()
+            await store.erase()
         assert refused.value.code.may_pass
         assert BODY in everything_on_disk(tmp_path)
         await store.run("look", lambda tx: tx.put_document("r", "another", b"is written meanwhile"))
-    await store.erase_log()
+    await store.erase()
     assert BODY not in everything_on_disk(tmp_path)
