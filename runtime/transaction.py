@@ -381,6 +381,9 @@ class Transaction:
 
     # ------------------------------------------------------------- what has been opened
 
+    # What is looked for here has bounds on both sides: else PostgreSQL, which knows nothing yet of a table that grows
+    # fast, may look at all of a lane for each page.
+
     def unopened(self, round_id: str, lane: int, after: int | None) -> list[tuple[int, bytes]]:
         """Returns (index, chunk) of the next incoming chunks that are not opened, in order, a page of them.
 
@@ -390,37 +393,67 @@ class Transaction:
         if after is None:
             last = self._db.execute(sa.select(sa.func.max(_opened.c.chunk_index)).where(opened)).scalar_one()
             after = -1 if last is None else last
-        known = sa.exists().where(opened & (_opened.c.chunk_index == _chunks.c.chunk_index))
-        here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
-        here &= _kept(round_id)
-        return self._page(sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here), _chunks.c.chunk_index)
+        index = _chunks.c.chunk_index
+        here = _of(round_id, "in", lane) & _chunks.c.ciphertexts.is_not(None) & _kept(round_id)
+        while (window := self._window(index, here, after)) is not None:
+            there = sorted(self._db.execute(sa.select(index).where(here & index.between(*window))).scalars())
+            known = self._opened_in(round_id, lane, window)
+            first = next((one for one in there if one not in known), None)
+            if first is not None:
+                end = next((one for one in there if one > first and one in known), window[1] + 1)
+                return self._page(index, _chunks.c.ciphertexts, here & index.between(first, end - 1))
+            after = window[1]
+        return []
 
-    def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
-        """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
-        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index == chunk_index)
-        chunk = _of(round_id, "in", lane) & (_chunks.c.chunk_index == chunk_index) & _chunks.c.ciphertexts.is_not(None)
-        chunk &= _kept(round_id)
-        is_known, is_there = (self._db.execute(sa.select(sa.literal(1)).where(one)).first() for one in (here, chunk))
-        if is_there and not is_known:
-            self._db.execute(
-                _opened.insert().values(round_id=round_id, lane=lane, chunk_index=chunk_index, content=content)
-            )
+    def put_opened(self, round_id: str, lane: int, opened: Collection[tuple[int, bytes]]) -> None:
+        """Keeps what came of opening incoming chunks, once each, unless a chunk has been forgotten meanwhile."""
+        if not opened:
+            return
+        window = min(index for index, _ in opened), max(index for index, _ in opened)
+        here = _of(round_id, "in", lane) & _chunks.c.ciphertexts.is_not(None) & _kept(round_id)
+        here &= _chunks.c.chunk_index.between(*window)
+        there = set(self._db.execute(sa.select(_chunks.c.chunk_index).where(here)).scalars())
+        new = there - self._opened_in(round_id, lane, window)
+        rows = [
+            {"round_id": round_id, "lane": lane, "chunk_index": index, "content": content}
+            for index, content in opened
+            if index in new
+        ]
+        if rows:
+            self._db.execute(_opened.insert(), rows)
 
     def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns (index, content) of what was opened behind an index, in order, a page of them."""
-        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
-        here &= _kept(round_id)
-        return self._page(sa.select(_opened.c.chunk_index, _opened.c.content).where(here), _opened.c.chunk_index)
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & _kept(round_id)
+        window = self._window(_opened.c.chunk_index, here, after)
+        if window is None:
+            return []
+        return self._page(_opened.c.chunk_index, _opened.c.content, here & _opened.c.chunk_index.between(*window))
 
-    def _page(self, query: sa.Select[Any], index: sa.Column[int]) -> list[tuple[int, bytes]]:
-        """Returns the first rows of a query for (index, bytes) that come to a page, at least one of them."""
+    def _opened_in(self, round_id: str, lane: int, window: tuple[int, int]) -> set[int]:
+        """Returns which chunks between two, both of them among these, are opened."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & _opened.c.chunk_index.between(*window)
+        return set(self._db.execute(sa.select(_opened.c.chunk_index).where(here)).scalars())
+
+    def _window(self, index: sa.Column[int], here: sa.ColumnElement[bool], after: int) -> tuple[int, int] | None:
+        """Returns the first and last index of so many behind one in which there is a row; None behind the last row."""
+        window = after + 1, after + _ROWS_PER_PAGE
+        if self._db.execute(sa.select(index).where(here & index.between(*window)).limit(1)).first() is not None:
+            return window
+        nearest = self._db.execute(sa.select(sa.func.min(index)).where(here & (index > after))).scalar_one()
+        return None if nearest is None else (nearest, nearest + _ROWS_PER_PAGE - 1)
+
+    def _page(
+        self, index: sa.Column[int], content: sa.Column[Any], where: sa.ColumnElement[bool]
+    ) -> list[tuple[int, bytes]]:
+        """Returns (index, content) of the first rows that come to a page, at least one of them."""
         page: list[tuple[int, bytes]] = []
         left = _PAGE_BYTES
-        ordered = query.order_by(index).limit(_ROWS_PER_PAGE).execution_options(stream_results=True)
-        with self._db.execute(ordered) as rows:
-            for number, content in rows:
-                page.append((number, content))
-                left -= len(content)
+        query = sa.select(index, content).where(where).order_by(index).execution_options(stream_results=True)
+        with self._db.execute(query) as rows:
+            for number, body in rows:
+                page.append((number, body))
+                left -= len(body)
                 if left <= 0:
                     break
         return page

@@ -167,9 +167,9 @@ async def _open_all(store: Store, size: int, body_bytes: int) -> float:
     while page := await store.run("read", lambda tx: tx.unopened(_BUSY_ROUND, pb.LANE_JOINT, after)):  # noqa: B023
 
         def keep(tx: Transaction) -> None:
-            for number, chunk in page:
-                num_bytes = len(chunk) // body_bytes * (size + _RECORD_BYTES)
-                tx.put_opened(_BUSY_ROUND, pb.LANE_JOINT, number, random[:num_bytes])
+            sizes = ((number, len(chunk) // body_bytes * (size + _RECORD_BYTES)) for number, chunk in page)
+            opened = [(number, random[:num_bytes]) for number, num_bytes in sizes]
+            tx.put_opened(_BUSY_ROUND, pb.LANE_JOINT, opened)
 
         await store.run("keep", keep)
         after = page[-1][0]

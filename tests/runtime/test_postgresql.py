@@ -257,7 +257,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
     await store.run("look", lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
     await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
-    await store.run("look", lambda tx: tx.put_opened("r", 1, 0, OPENED))
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, OPENED)]))
     await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
     wrapped = (await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][
         3

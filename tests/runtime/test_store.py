@@ -131,13 +131,13 @@ async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store:
         await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
         await store.run("look", lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
         await store.run("look", lambda tx: tx.append_chunk(round_id, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_opened(round_id, 1, 0, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_opened(round_id, 1, [(0, BODY)]))  # noqa: B023
         await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash")]))  # noqa: B023
     await store.run("look", lambda tx: tx.forget("r"))
     for _ in range(2):
         await store.erase()
     assert await store.run("look", lambda tx: tx.keys("r")) == {}
-    await store.run("look", lambda tx: tx.put_opened("r", 1, 0, BODY))  # a worker was late
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, BODY)]))  # a worker was late
     assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
     assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
     assert await store.run("look", lambda tx: chunks(tx, "r", "out", 2)) is None
@@ -171,7 +171,7 @@ async def fill(store: Store, round_id: str, lanes: int = 2) -> None:
         body = BODY * (50 if index == 4 else 1)
         for lane in range(1, lanes + 1):
             await store.run("look", lambda tx: tx.append_chunk(round_id, lane, body))  # noqa: B023
-            await store.run("look", lambda tx: tx.put_opened(round_id, lane, index, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_opened(round_id, lane, [(index, body)]))  # noqa: B023
             await store.run("look", lambda tx: tx.put_chunk(round_id, "out", lane, index, 10, body))  # noqa: B023
 
 
@@ -198,7 +198,7 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
         # As if all of it were gone, and nothing comes in addition.
         assert await store.run("look", lambda tx: [tx.chunk("r", "in", 2, index) for index in (0, 9)]) == [b"", b""]
         assert await store.run("look", lambda tx: tx.num_chunks("r", "out", 1)) is None
-        await store.run("look", lambda tx: tx.put_opened("r", 1, 10, BODY))
+        await store.run("look", lambda tx: tx.put_opened("r", 1, [(10, BODY)]))
         assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
         after = await store.run("forget", lambda tx: tx.forget_piece(after))  # noqa: B023
         lefts.append(await store.run("look", bytes_left))
@@ -212,6 +212,45 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
     assert await store.run("look", lambda tx: tx.forgetting()) == set()
     assert len(await store.run("look", lambda tx: tx.opened("other", 2, -1))) == 10
     assert (await store.run("look", lambda tx: tx.chunk("other", "out", 1, 9))) == BODY
+
+
+@pytest.mark.asyncio
+async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.transaction._ROWS_PER_PAGE", 4)
+    come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
+    for index in come:
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 1, index, 41, bytes([index])))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, bytes([index])) for index in (*opened, 7)]))
+    for start, left in ((-1, [2, 3, 6, 20, 22, 40]), (2, [3, 6, 20, 22, 40]), (None, [22, 40]), (40, [])):
+        found, after = list[tuple[int, bytes]](), start
+        while page := await store.run("look", lambda tx: tx.unopened("r", 1, after)):  # noqa: B023
+            found += page
+            after = page[-1][0]
+        assert found == [(index, bytes([index])) for index in left]
+    read, behind = list[tuple[int, bytes]](), -1
+    while page := await store.run("look", lambda tx: tx.opened("r", 1, behind)):  # noqa: B023
+        read += page
+        behind = page[-1][0]
+    assert read == [(index, bytes([index])) for index in opened]
+
+
+@pytest.mark.asyncio
+async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store) -> None:
+    """One for each chunk and look-up took PostgreSQL a minute for 40,000 chunks, while everybody waited."""
+    for _ in range(50):
+        await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
+    said = list[str]()
+
+    def keep(tx: Transaction) -> None:
+        sa.event.listen(tx.connection, "before_cursor_execute", lambda _, __, statement, *___: said.append(statement))
+        tx.put_opened("r", 1, [(index, BODY) for index in range(40)])
+
+    await store.run("look", keep)
+    assert len(said) <= 5
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, BODY[::-1]) for index in range(60)]))
+    assert await store.run("look", lambda tx: tx.opened("r", 1, -1)) == [
+        (index, BODY if index < 40 else BODY[::-1]) for index in range(50)
+    ]
 
 
 @pytest.mark.asyncio
