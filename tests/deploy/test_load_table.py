@@ -31,7 +31,7 @@ def row(bad: int, seconds: float, failures: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def test_rounds_of_the_same_kind_are_one_column_and_each_is_compared_with_the_first() -> None:
+def test_rounds_of_a_kind_are_one_column_compared_with_the_first() -> None:
     rows = [row(0, 1.0, {}), row(30, 4.0, {"OVERLOADED": 2}), row(0, 3.0, {}), row(30, 6.0, {"OVERLOADED": 3})]
     lines = load_lines({"rows": rows})
     assert lines[0] == "| clients | 1,000 | 1,000 | ratio to the first |"

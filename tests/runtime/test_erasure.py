@@ -77,7 +77,7 @@ async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(t
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_after_a_restart(
+async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hop 1 has of a large round goes in pieces; here it is stopped behind the first."""
