@@ -139,8 +139,7 @@ class Opening(RoundDriver):
             start += len(chunk)
 
         def keep(tx: Transaction) -> None:
-            for index, content in opened:
-                tx.put_opened(terms.round_id, lane, index, content)
+            tx.put_opened(terms.round_id, lane, opened)
             now = time.perf_counter()  # what was opened beside another page, or lane, took no time of its own
             tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
             self._opened_until = now

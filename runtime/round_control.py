@@ -200,9 +200,15 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
 
+        def problems(row: RoundRow, forgetting: set[str]) -> tuple[str, str]:
+            waiting = self.why_waiting(row.round_id)
+            if not waiting and row.round_id in forgetting and self.store.is_forgetting:
+                waiting = "what was deleted is not erased yet: that is under way"
+            return row.problem, waiting
+
         def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int]:
             rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
-            ends = tx.ends()
+            ends, forgetting = tx.ends(), tx.forgetting()
             kept_until = {row.round_id: ends[row.round_id] + self.keep_s for row in rows if row.round_id in ends}
             return (
                 [
@@ -212,7 +218,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                         num_items=tx.num_submissions(row.round_id),
                         costs=tx.costs(row.round_id),
                         bytes_sent=row.bytes_sent,
-                        problem="; ".join(filter(None, (row.problem, self.why_waiting(row.round_id)))),
+                        problem="; ".join(filter(None, problems(row, forgetting))),
                     )
                     for row in rows
                 ],

@@ -162,7 +162,7 @@ class RoundDriver(abc.ABC):
     async def erase(self, round_id: str) -> None:
         """Erases what has been forgotten; what cannot be done now is tried again, and the round's status says so."""
         try:
-            await self.store.erase_log()
+            await self.store.erase()
         except Refusal as refusal:
             self._wait(round_id, str(refusal), refusal)
             self.wake(round_id)
@@ -224,12 +224,14 @@ class RoundDriver(abc.ABC):
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
         await self.warm()
-        rows = await self.store.run("list the rounds", lambda tx: tx.rounds())
+        rows, forgetting = await self.store.run("list the rounds", lambda tx: (tx.rounds(), tx.forgetting()))
+        ended = {row.round_id for row in rows if row.state in _FINAL or row.problem}
         for row in rows:
-            if row.manifest and row.state not in _FINAL and not row.problem:
+            if row.round_id in ended & forgetting or (row.manifest and row.round_id not in ended):
                 self.wake(row.round_id)
-        for row in rows[:1]:
-            await self.erase(row.round_id)
+        if not ended & forgetting:  # else their drivers erase, after what may take long
+            for row in rows[:1]:
+                await self.erase(row.round_id)
         self._retention = asyncio.create_task(self._retain())
 
     async def _retain(self) -> None:
@@ -315,7 +317,7 @@ class RoundDriver(abc.ABC):
                     _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
                 ended = row.state in _FINAL or bool(row.problem)
                 if ended:
-                    await self.store.erase_log()  # here, so that it is tried again until it is done
+                    await self.store.erase()  # here, so that it is tried again until it is done
                 moved = not ended and bool(row.manifest) and await self.advance(row, await self.terms(round_id))
                 self._waiting.pop(round_id, None)
                 if not moved:
@@ -359,7 +361,7 @@ class RoundDriver(abc.ABC):
 
         await self.store.run("stop the round", end)
         self.dismiss(round_id)
-        await self.store.erase_log()
+        await self.store.erase()
 
 
 def _about(round_id: str, error: Exception | None) -> dict[str, str]:

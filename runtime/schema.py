@@ -76,6 +76,14 @@ def _tables_got_parts(connection: sa.Connection, _shown: str) -> None:
         before.drop(connection)
 
 
-_STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (_bodies_left_submissions, _tables_got_parts)
+def _forgetting_takes_pieces(_connection: sa.Connection, _shown: str) -> None:
+    """2 → 3: what a round has forgotten goes in pieces. An older croupier would leave there what is still to go."""
+
+
+_STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (
+    _bodies_left_submissions,
+    _tables_got_parts,
+    _forgetting_takes_pieces,
+)
 STORE_VERSION = len(_STEPS)
 """Of stores that this croupier writes."""

@@ -52,6 +52,7 @@ class ServiceSettings(BaseModel):
         scheduler: of a Dask cluster that does what no client waits for, "tls://HOST:PORT"; none if not given. Its
             certificates are in `cluster/` in the service's directory.
         max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
+        max_connections_per_address: further ones of the same address, or IPv6 network of 64 bits, are ended.
         admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
         keep_days: how long after its end a round's documents, lists and participants are kept. Results,
@@ -68,6 +69,7 @@ class ServiceSettings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     scheduler: Annotated[str, StringConstraints(pattern=r"^tls://[^\s/]+:[0-9]{1,5}$")] | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
+    max_connections_per_address: Annotated[int, Field(ge=1, le=65536)] = 1000
     admin_listen: _Address | None = None
     metrics_listen: _Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30

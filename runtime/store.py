@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from protocol.errors import Code, Refusal
 from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, open_database
 from runtime.schema import bring_up_to_date
-from runtime.transaction import Transaction
+from runtime.transaction import Place, Transaction
 
 __all__ = ["Store"]
 
@@ -37,6 +37,7 @@ class Store:
         """
         self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
+        self.is_forgetting = False  # more than one piece
         self._wrapping_key = wrapping_key
         try:
             with self._database.begin() as connection:
@@ -65,12 +66,29 @@ class Store:
         with self._errors(name), self._database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
-    async def erase_log(self) -> None:
-        """Leaves nothing behind of what a transaction has forgotten; called after it.
+    async def forget_all(self) -> None:
+        """Takes out of the tables what transactions have forgotten, piece by piece: others get their turn in between.
+
+        Raises:
+            Refusal: as `run` does; what is left is taken out by the next call.
+        """
+        after: Place | None = None
+        try:
+            while True:
+                after = await self.run("forget a piece", lambda tx: tx.forget_piece(after))  # noqa: B023
+                if after is None:
+                    return
+                self.is_forgetting = True
+        finally:
+            self.is_forgetting = False
+
+    async def erase(self) -> None:
+        """Leaves nothing behind of what a transaction has forgotten, neither in tables nor in files; called after it.
 
         Raises:
             Refusal: as `run` does, and NOT_READY while something is still there; the caller tries again.
         """
+        await self.forget_all()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
     def _erase(self) -> None:

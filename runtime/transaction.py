@@ -20,10 +20,14 @@ from protocol.errors import Code, Refusal
 from protocol.v1 import messages_pb2 as pb
 from runtime.database import has_parts, note_taken
 
-__all__ = ["METADATA", "RoundRow", "Transaction"]
+__all__ = ["METADATA", "Place", "RoundRow", "Transaction"]
 
 _KEYS_AT_ONCE = 1000
 _PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
+_PIECE_BYTES, _ROWS_PER_PIECE = 4 * 1024 * 1024, 2000
+"""So much is forgotten in one transaction: for a tenth of a second or less others wait for it."""
+Place = tuple[str, str, int, int]
+"""Round, direction, lane and index of a chunk."""
 _OPEN_END = 0
 """The number of chunks of a lane that grows until it is closed."""
 METADATA = sa.MetaData()
@@ -81,6 +85,7 @@ _opened = sa.Table(
     sa.Column("chunk_index", sa.Integer, primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
+_forgetting = sa.Table("forgetting", METADATA, sa.Column("round_id", sa.String, primary_key=True))
 _documents = sa.Table(
     "documents",
     METADATA,
@@ -361,12 +366,12 @@ class Transaction:
     def num_chunks(self, round_id: str, direction: str, lane: int) -> int | None:
         """Returns how many chunks a complete batch has, or None while one is missing, and after it was forgotten."""
         here = sa.select(sa.func.count(_chunks.c.ciphertexts), sa.func.max(_chunks.c.chunk_count))
-        present, expected = self._db.execute(here.where(_of(round_id, direction, lane))).one()
+        present, expected = self._db.execute(here.where(_of(round_id, direction, lane) & _kept(round_id))).one()
         return present if present and present == expected else None
 
     def chunk(self, round_id: str, direction: str, lane: int, chunk_index: int) -> bytes:
         """Returns one chunk, empty if it is not there or was forgotten."""
-        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index)
+        here = _of(round_id, direction, lane) & (_chunks.c.chunk_index == chunk_index) & _kept(round_id)
         return self._db.execute(sa.select(_chunks.c.ciphertexts).where(here)).scalar_one_or_none() or b""
 
     def drop_output(self, round_id: str) -> None:
@@ -375,6 +380,9 @@ class Transaction:
         self._db.execute(_chunks.delete().where((_chunks.c.round_id == round_id) & (_chunks.c.direction == "out")))
 
     # ------------------------------------------------------------- what has been opened
+
+    # What is looked for here has bounds on both sides: else PostgreSQL, which knows nothing yet of a table that grows
+    # fast, may look at all of a lane for each page.
 
     def unopened(self, round_id: str, lane: int, after: int | None) -> list[tuple[int, bytes]]:
         """Returns (index, chunk) of the next incoming chunks that are not opened, in order, a page of them.
@@ -385,34 +393,67 @@ class Transaction:
         if after is None:
             last = self._db.execute(sa.select(sa.func.max(_opened.c.chunk_index)).where(opened)).scalar_one()
             after = -1 if last is None else last
-        known = sa.exists().where(opened & (_opened.c.chunk_index == _chunks.c.chunk_index))
-        here = _of(round_id, "in", lane) & (_chunks.c.chunk_index > after) & _chunks.c.ciphertexts.is_not(None) & ~known
-        return self._page(sa.select(_chunks.c.chunk_index, _chunks.c.ciphertexts).where(here), _chunks.c.chunk_index)
+        index = _chunks.c.chunk_index
+        here = _of(round_id, "in", lane) & _chunks.c.ciphertexts.is_not(None) & _kept(round_id)
+        while (window := self._window(index, here, after)) is not None:
+            there = sorted(self._db.execute(sa.select(index).where(here & index.between(*window))).scalars())
+            known = self._opened_in(round_id, lane, window)
+            first = next((one for one in there if one not in known), None)
+            if first is not None:
+                end = next((one for one in there if one > first and one in known), window[1] + 1)
+                return self._page(index, _chunks.c.ciphertexts, here & index.between(first, end - 1))
+            after = window[1]
+        return []
 
-    def put_opened(self, round_id: str, lane: int, chunk_index: int, content: bytes) -> None:
-        """Keeps what came of opening an incoming chunk, once, unless the chunk has been forgotten meanwhile."""
-        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index == chunk_index)
-        chunk = _of(round_id, "in", lane) & (_chunks.c.chunk_index == chunk_index) & _chunks.c.ciphertexts.is_not(None)
-        is_known, is_there = (self._db.execute(sa.select(sa.literal(1)).where(one)).first() for one in (here, chunk))
-        if is_there and not is_known:
-            self._db.execute(
-                _opened.insert().values(round_id=round_id, lane=lane, chunk_index=chunk_index, content=content)
-            )
+    def put_opened(self, round_id: str, lane: int, opened: Collection[tuple[int, bytes]]) -> None:
+        """Keeps what came of opening incoming chunks, once each, unless a chunk has been forgotten meanwhile."""
+        if not opened:
+            return
+        window = min(index for index, _ in opened), max(index for index, _ in opened)
+        here = _of(round_id, "in", lane) & _chunks.c.ciphertexts.is_not(None) & _kept(round_id)
+        here &= _chunks.c.chunk_index.between(*window)
+        there = set(self._db.execute(sa.select(_chunks.c.chunk_index).where(here)).scalars())
+        new = there - self._opened_in(round_id, lane, window)
+        rows = [
+            {"round_id": round_id, "lane": lane, "chunk_index": index, "content": content}
+            for index, content in opened
+            if index in new
+        ]
+        if rows:
+            self._db.execute(_opened.insert(), rows)
 
     def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns (index, content) of what was opened behind an index, in order, a page of them."""
-        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & (_opened.c.chunk_index > after)
-        return self._page(sa.select(_opened.c.chunk_index, _opened.c.content).where(here), _opened.c.chunk_index)
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & _kept(round_id)
+        window = self._window(_opened.c.chunk_index, here, after)
+        if window is None:
+            return []
+        return self._page(_opened.c.chunk_index, _opened.c.content, here & _opened.c.chunk_index.between(*window))
 
-    def _page(self, query: sa.Select[Any], index: sa.Column[int]) -> list[tuple[int, bytes]]:
-        """Returns the first rows of a query for (index, bytes) that come to a page, at least one of them."""
+    def _opened_in(self, round_id: str, lane: int, window: tuple[int, int]) -> set[int]:
+        """Returns which chunks between two, both of them among these, are opened."""
+        here = (_opened.c.round_id == round_id) & (_opened.c.lane == lane) & _opened.c.chunk_index.between(*window)
+        return set(self._db.execute(sa.select(_opened.c.chunk_index).where(here)).scalars())
+
+    def _window(self, index: sa.Column[int], here: sa.ColumnElement[bool], after: int) -> tuple[int, int] | None:
+        """Returns the first and last index of so many behind one in which there is a row; None behind the last row."""
+        window = after + 1, after + _ROWS_PER_PAGE
+        if self._db.execute(sa.select(index).where(here & index.between(*window)).limit(1)).first() is not None:
+            return window
+        nearest = self._db.execute(sa.select(sa.func.min(index)).where(here & (index > after))).scalar_one()
+        return None if nearest is None else (nearest, nearest + _ROWS_PER_PAGE - 1)
+
+    def _page(
+        self, index: sa.Column[int], content: sa.Column[Any], where: sa.ColumnElement[bool]
+    ) -> list[tuple[int, bytes]]:
+        """Returns (index, content) of the first rows that come to a page, at least one of them."""
         page: list[tuple[int, bytes]] = []
         left = _PAGE_BYTES
-        ordered = query.order_by(index).limit(_ROWS_PER_PAGE).execution_options(stream_results=True)
-        with self._db.execute(ordered) as rows:
-            for number, content in rows:
-                page.append((number, content))
-                left -= len(content)
+        query = sa.select(index, content).where(where).order_by(index).execution_options(stream_results=True)
+        with self._db.execute(query) as rows:
+            for number, body in rows:
+                page.append((number, body))
+                left -= len(body)
                 if left <= 0:
                     break
         return page
@@ -449,15 +490,68 @@ class Transaction:
     # ------------------------------------------------------------- forgetting
 
     def forget(self, round_id: str) -> None:
-        """Destroys the round's private keys and every ciphertext; hashes stay, so that repeats are recognised."""
+        """Destroys the round's private keys and forgets its ciphertexts; hashes stay, so that repeats are recognised.
+
+        What keys have closed is lost with them; what the ciphertexts leave in the tables is `forget_piece`'s.
+        """
         self.destroy_keys(round_id)
         self.forget_ciphertexts(round_id)
 
     def forget_ciphertexts(self, round_id: str) -> None:
-        """The same of the ciphertexts alone."""
+        """The same of the ciphertexts alone: nothing here returns them any more, and `forget_piece` takes them out."""
+        if round_id not in self.forgetting():
+            self._db.execute(_forgetting.insert().values(round_id=round_id))
+
+    def forgetting(self) -> set[str]:
+        """Returns the rounds of which ciphertexts that are forgotten may still be in the tables."""
+        return set(self._db.execute(sa.select(_forgetting.c.round_id)).scalars())
+
+    def forget_piece(self, after: Place | None = None) -> Place | None:
+        """Takes out of the tables a piece of what is forgotten; returns behind what the next one is, None after all.
+
+        A large round in one transaction would keep all others waiting. Whoever is interrupted begins again with None.
+        """
+        after = after or self._first_forgotten()
+        if after is None:
+            return None
+        round_id, *place = after
         note_taken(self._db, round_id, "chunks", "opened")
-        self._db.execute(_opened.delete().where(_opened.c.round_id == round_id))
-        self._db.execute(_chunks.update().where(_chunks.c.round_id == round_id).values(ciphertexts=None))
+        here, index = _opened.c.round_id == round_id, (_opened.c.lane, _opened.c.chunk_index)
+        last, left = self._end_of_piece(index, _opened.c.content, here, _PIECE_BYTES)
+        if last is not None:
+            self._db.execute(_opened.delete().where(here & (sa.tuple_(*index) <= sa.tuple_(*last))))
+        if not left:
+            return after
+        columns = (_chunks.c.direction, _chunks.c.lane, _chunks.c.chunk_index)
+        here = (_chunks.c.round_id == round_id) & (sa.tuple_(*columns) > sa.tuple_(*place))
+        here &= _chunks.c.ciphertexts.is_not(None)
+        last, left = self._end_of_piece(columns, _chunks.c.ciphertexts, here, left)
+        if last is not None:
+            until = sa.tuple_(*columns) <= sa.tuple_(*last)
+            self._db.execute(_chunks.update().where(here & until).values(ciphertexts=None))
+            if not left:
+                return round_id, *last
+        self._db.execute(_forgetting.delete().where(_forgetting.c.round_id == round_id))
+        return self._first_forgotten()
+
+    def _first_forgotten(self) -> Place | None:
+        first = self._db.execute(sa.select(sa.func.min(_forgetting.c.round_id))).scalar_one()
+        return None if first is None else (first, "", -1, -1)
+
+    def _end_of_piece(
+        self, place: tuple[sa.Column[Any], ...], content: sa.Column[Any], where: sa.ColumnElement[bool], left: int
+    ) -> tuple[tuple[Any, ...] | None, int]:
+        """Returns the last of the first rows that come to a piece, if there are any, and how many bytes more it takes.
+
+        0 means that there may be more rows. The row that fills the piece belongs to it.
+        """
+        rows = sa.select(*place, sa.func.length(content)).where(where).order_by(*place).limit(_ROWS_PER_PIECE)
+        found = self._db.execute(rows).all()
+        for row in found:
+            left -= row[-1]
+            if left <= 0:
+                return tuple(row[:-1]), 0
+        return tuple(found[-1][:-1]) if found else None, 0 if len(found) == _ROWS_PER_PIECE else left
 
     # ------------------------------------------------------------- retention
 
@@ -484,6 +578,11 @@ class Transaction:
         self._db.execute(_documents.delete().where(others))
         self._db.execute(_tokens.update().where(_tokens.c.round_id == round_id).values(client_key=b"", round_id=""))
         self.update_round(round_id, manifest=b"")
+
+
+def _kept(round_id: str) -> sa.ColumnElement[bool]:
+    """Says that a round's ciphertexts are not forgotten."""
+    return ~sa.exists().where(_forgetting.c.round_id == round_id)
 
 
 def _of(round_id: str, direction: str, lane: int) -> sa.ColumnElement[bool]:

@@ -56,6 +56,7 @@ class SequentialHop(RoundService):
 
     async def run_sequential(self, terms: RoundTerms) -> bool:
         """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
+        await self.store.forget_all()  # the batch, which may take a while and keeps no one waiting
         document = await self.store.run(
             "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
         )

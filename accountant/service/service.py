@@ -108,7 +108,7 @@ class AccountantService(TicketService):
         self.metrics.drops(pb.LANE_TICKET, reports.dropped)
         self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
-        await self.store.erase_log()
+        await self.store.erase()
         self.giving.pop(terms.round_id, None)
         self.admission.forget(terms.round_id)
         return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
+import statistics
 import struct
 import time
 from collections import Counter
@@ -65,6 +66,7 @@ class Seen:
         failures: attempts that failed and were repeated, by the refusal's code or else gRPC's.
         gave_up: clients without an answer, by the same.
         connections: how many were opened, those of bad peers left out.
+        wall_s: seconds until the last client had its answer or had given up.
     """
 
     first_s: list[float] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Seen:
     failures: Counter[str] = field(default_factory=Counter)
     gave_up: Counter[str] = field(default_factory=Counter)
     connections: int = 0
+    wall_s: float = 0.0
 
     def add(self, other: Seen) -> None:
         """Takes in what clients of another process have seen."""
@@ -82,6 +85,7 @@ class Seen:
         self.failures += other.failures
         self.gave_up += other.gave_up
         self.connections += other.connections
+        self.wall_s = max(self.wall_s, other.wall_s)
 
 
 def _kind(error: grpc.aio.AioRpcError | Refusal) -> str:
@@ -189,8 +193,10 @@ async def crowd(
         kinds = itertools.cycle((_silent, _byte_by_byte, _vanished))
         strangers = zip(itertools.islice(kinds, bad), _addresses(network + 126), strict=False)
         peers = [asyncio.create_task(_again_and_again(kind, entry, address)) for kind, address in strangers]
+        began = time.perf_counter()
         try:
             await asyncio.gather(*(client(number, raw) for number, raw in submissions.items()))
+            seen.wall_s = time.perf_counter() - began
         finally:
             for peer in peers:
                 peer.cancel()
@@ -268,10 +274,11 @@ def measure_load(
     bad: Sequence[int],
     processes: int = 2,
     hops: int = 1,
+    times: int = 1,
     say: Callable[[str], None] = lambda line: None,
     report: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Plays a round for each number of bad peers on one deployment of its own, and returns all measurements.
+    """Plays rounds for each number of bad peers, in turn, on one deployment, and returns all measurements.
 
     Args:
         clients: at least 2.
@@ -279,19 +286,22 @@ def measure_load(
         bad: how many peers are bad ones, for each round.
         processes: over which clients and bad peers are spread.
         hops: the number of shufflers.
+        times: so many rounds for each number of bad peers; what else the machine does meets all of them.
         say: called with a line of progress now and then.
         report: called with each row as soon as it is measured.
 
     Raises:
         ValueError: a number is out of range.
     """
+    if times < 1:
+        raise ValueError(f"times is {times}; it must be at least 1")
     if clients < 2:
         raise ValueError(f"clients is {clients}; it must be at least 2")
     if not 1 <= processes <= min(at_once, 126):
         raise ValueError(f"processes is {processes} and at-once is {at_once}; they must be in 1..126 and 1..at-once")
     rows = []
     with temporary_deployment(hops) as local:
-        for number in bad:
+        for number in [*bad] * times:
             rows.append(asyncio.run(_measure(local, clients, at_once, number, processes, say)))
             report(rows[-1])
     return {"hops": hops, "processes": processes, "rows": rows}
@@ -327,7 +337,7 @@ async def _measure(
                 )
             ):
                 seen.add(part)
-            wall_s, used_s = time.perf_counter() - started, sum(processor_s(pid)) - used_s
+            used_s = sum(processor_s(pid)) - used_s
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             acknowledged = {n for n, code in seen.codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED}
@@ -335,7 +345,7 @@ async def _measure(
                 "clients": clients,
                 "at_once": at_once,
                 "bad": bad,
-                "wall_s": wall_s,
+                "wall_s": seen.wall_s,
                 "cpu_s": used_s,
                 "first_s": _quantiles(seen.first_s),
                 "submit_s": _quantiles(seen.submit_s),
@@ -433,34 +443,63 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def load_lines(document: Mapping[str, Any]) -> list[str]:
-    """Returns a Markdown table of `measure_load`, a column for each round."""
-    rows = document["rows"]
+    """Returns a Markdown table of `measure_load`: a column for each number of bad peers, and ratios to the first one.
 
-    def line(name: str, cell: Callable[[Mapping[str, Any]], str]) -> str:
-        return f"| {' | '.join([name, *(cell(row) for row in rows)])} |"
+    Of several rounds each number is the median, with the least and the most in brackets.
+    """
+    groups: dict[tuple[int, int, int], list[Mapping[str, Any]]] = {}
+    for row in document["rows"]:
+        groups.setdefault((row["clients"], row["at_once"], row["bad"]), []).append(row)
+    columns = list(groups.values())
 
-    def waits(key: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: " / ".join(f"{row[key][str(share)]:.2f}" for share in SHARES)
+    def line(name: str, cell: Callable[[Sequence[Mapping[str, Any]]], str], ratio: str = "") -> str:
+        return f"| {' | '.join([name, *(cell(rows) for rows in columns), *([ratio] if len(columns) > 1 else [])])} |"
 
-    def counts(key: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: ", ".join(f"{count:,} {kind}" for kind, count in sorted(row[key].items())) or "none"
+    def measured(name: str, of: Callable[[Mapping[str, Any]], float], form: str, compared: bool = True) -> str:
+        def cell(rows: Sequence[Mapping[str, Any]]) -> str:
+            found = [of(row) for row in rows]
+            spread = f" ({min(found):{form}}-{max(found):{form}})" if len(found) > 1 else ""
+            return f"{statistics.median(found):{form}}{spread}"
 
-    names = " / ".join([*(f"{100 * share:g} %" for share in SHARES[:-1]), "all"])
-    both = ("memory_before_bytes", "memory_bytes")
+        medians = [statistics.median(of(row) for row in rows) for rows in columns]
+        ratios = ", ".join(f"{one / medians[0]:.2f}" for one in medians[1:]) if compared and medians[0] else ""
+        return line(name, cell, ratios)
+
+    def quantile(key: str, share: float) -> Callable[[Mapping[str, Any]], float]:
+        return lambda row: float(row[key][str(share)])
+
+    def waits(name: str, key: str) -> list[str]:
+        shares = [(f"{100 * share:g} %" if share < 1 else "all", share) for share in SHARES]
+        return [measured(f"{name}: {label}", quantile(key, share), ".2f") for label, share in shares]
+
+    def counts(key: str) -> Callable[[Sequence[Mapping[str, Any]]], str]:
+        def cell(rows: Sequence[Mapping[str, Any]]) -> str:
+            total: Counter[str] = Counter()
+            for row in rows:
+                total.update(row[key])
+            return ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.items())) or "none"
+
+        return cell
+
+    def total(key: str) -> Callable[[Sequence[Mapping[str, Any]]], str]:
+        return lambda rows: f"{sum(row[key] for row in rows):,}"
+
     return [
-        line("clients", lambda row: f"{row['clients']:,}"),
-        "|---" * (len(rows) + 1) + "|",
-        line("of them at the same time", lambda row: f"{row['at_once']:,}"),
-        line("bad peers beside them", lambda row: f"{row['bad']:,}"),
-        line(f"seconds to connect and get the manifest: {names}", waits("first_s")),
-        line(f"seconds to submit: {names}", waits("submit_s")),
-        line("clients a second", lambda row: f"{row['clients'] / row['wall_s']:,.0f}"),
-        line("hop 1, CPU ms a client", lambda row: f"{1000 * row['cpu_s'] / row['clients']:.1f}"),
-        line("hop 1, memory before / at most", lambda row: " / ".join(f"{row[key] / 1e6:,.0f} MB" for key in both)),
-        line("connections open at once, at most", lambda row: f"{row['most_connections']:,}"),
-        line("connections of clients in all", lambda row: f"{row['connections']:,}"),
+        line("clients", lambda rows: f"{rows[0]['clients']:,}", "ratio to the first"),
+        "|---" * (len(columns) + 1 + (len(columns) > 1)) + "|",
+        line("of them at the same time", lambda rows: f"{rows[0]['at_once']:,}"),
+        line("bad peers beside them", lambda rows: f"{rows[0]['bad']:,}"),
+        line("rounds, in turn with those of the other columns", lambda rows: str(len(rows))),
+        *waits("seconds to connect and get the manifest", "first_s"),
+        *waits("seconds to submit", "submit_s"),
+        measured("clients a second", lambda row: row["clients"] / row["wall_s"], ",.0f"),
+        measured("hop 1, CPU ms a client", lambda row: 1000 * row["cpu_s"] / row["clients"], ".1f"),
+        measured("hop 1, memory before, MB", lambda row: row["memory_before_bytes"] / 1e6, ",.0f", compared=False),
+        measured("hop 1, memory at most, MB", lambda row: row["memory_bytes"] / 1e6, ",.0f", compared=False),
+        measured("connections open at once, at most", lambda row: row["most_connections"], ",.0f", compared=False),
+        line("connections of clients in all", total("connections")),
         line("attempts that failed and were repeated", counts("failures")),
         line("clients that gave up", counts("gave_up")),
-        line("acknowledged", lambda row: f"{row['acknowledged']:,}"),
-        line("acknowledged and lost", lambda row: f"{row['lost']:,}"),
+        line("acknowledged", total("acknowledged")),
+        line("acknowledged and lost", total("lost")),
     ]

@@ -104,7 +104,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
     for name in (_BUSY_ROUND, _LIVE_ROUND):
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
-    await store.erase_log()  # as a service does at its start
+    await store.erase()  # as a service does at its start
 
     async def commit(round_id: str, number: int) -> float:
         """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
@@ -146,9 +146,10 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     await asyncio.sleep(0)
     started = time.perf_counter()
     await store.run("forget", lambda tx: tx.forget(_BUSY_ROUND))
+    await store.forget_all()
     row["forget_s"] = time.perf_counter() - started
     started = time.perf_counter()
-    await store.erase_log()
+    await store.erase()
     row["erase_s"] = time.perf_counter() - started
     erased.set()
     await meanwhile
@@ -166,9 +167,9 @@ async def _open_all(store: Store, size: int, body_bytes: int) -> float:
     while page := await store.run("read", lambda tx: tx.unopened(_BUSY_ROUND, pb.LANE_JOINT, after)):  # noqa: B023
 
         def keep(tx: Transaction) -> None:
-            for number, chunk in page:
-                num_bytes = len(chunk) // body_bytes * (size + _RECORD_BYTES)
-                tx.put_opened(_BUSY_ROUND, pb.LANE_JOINT, number, random[:num_bytes])
+            sizes = ((number, len(chunk) // body_bytes * (size + _RECORD_BYTES)) for number, chunk in page)
+            opened = [(number, random[:num_bytes]) for number, num_bytes in sizes]
+            tx.put_opened(_BUSY_ROUND, pb.LANE_JOINT, opened)
 
         await store.run("keep", keep)
         after = page[-1][0]
@@ -183,7 +184,7 @@ async def _read_all(store: Store) -> float:
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:
-    await store.erase_log()  # what is in SQLite's log goes into the file
+    await store.erase()  # what is in SQLite's log goes into the file
     if file is not None:
         return _size(file)
     question = sa.text("SELECT pg_database_size(current_database())")

@@ -134,6 +134,7 @@ def bench_load(
     bad: Annotated[
         str, typer.Option(help="How many silent, slow and vanished peers are among them, for each round.")
     ] = "0,300",
+    times: Annotated[int, typer.Option(help="Rounds for each of these numbers, in turn.")] = 3,
     processes: Annotated[int, typer.Option(help="Over which clients and bad peers are spread.")] = 2,
     hops: Hops = 1,
     out: Annotated[Path, typer.Option(help="Directory for load.json.")] = Path("out"),
@@ -144,11 +145,14 @@ def bench_load(
         from deploy.bench.load import load_lines, measure_load
         from deploy.show.documents import write_json
 
+        rows: list[dict[str, Any]] = []
+
         def say(row: dict[str, Any]) -> None:
+            rows.append(row)
+            write_json(out / "load.json", {"hops": hops, "processes": processes, "rows": rows})  # may be stopped
             note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
 
-        found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, note, say)
-        write_json(out / "load.json", found)
+        found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, times, note, say)
         show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
 
 
@@ -165,13 +169,16 @@ def bench_stores(
         from deploy.bench.stores import kinds_of, measure_stores, store_lines
         from deploy.show.documents import write_json
 
+        rows: list[dict[str, Any]] = []
+
         def say(row: dict[str, Any]) -> None:
+            rows.append(row)
+            write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
             note(
                 f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
             )
 
         found = measure_stores(kinds_of(postgresql), int(bodies), out, say)
-        write_json(out / "stores.json", found)
         show(as_json, found, "\n".join(store_lines(found)), str(out / "stores.json"))
 
 

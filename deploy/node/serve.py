@@ -22,16 +22,17 @@ import grpc.aio
 from deploy.directory import read_deployment, store_url
 from deploy.node.extras import missing_library
 from deploy.node.reload import FileWatch
-from protocol.deployment import Deployment
+from protocol.deployment import Deployment, ServiceEntry
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
 from runtime.cluster import Cluster, Sources
+from runtime.connections import ConnectionWatch
 from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import CLUSTER_DIRECTORY, Secrets, load_secrets, load_settings
+from runtime.service_directory import CLUSTER_DIRECTORY, Secrets, ServiceSettings, load_secrets, load_settings
 from runtime.store import Store
 from runtime.tls import ServerTls
 from runtime.transport import TLS, Transport
@@ -136,6 +137,7 @@ class RunningService:
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
             self._readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
+            self._connections = ConnectionWatch(_ports(entry, settings), settings.max_connections_per_address)
             self._files = FileWatch(directory, name, self._replace)
             self._admin: grpc.aio.Server | None = None
             if settings.admin_listen:
@@ -153,6 +155,7 @@ class RunningService:
         await self.service.start()
         await self._readiness.start()
         self._files.start()
+        self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         self._tls.replace(deployment, secrets)
@@ -162,6 +165,7 @@ class RunningService:
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
         self._files.stop()
+        self._connections.stop()
         await self._readiness.stop()
         self.service.hang_up()
         await self._server.stop(_GRACE_S)
@@ -174,6 +178,12 @@ class RunningService:
             await self._admin.stop(1.0)
         if self._metrics_port:
             self._metrics_port.close()
+
+
+def _ports(entry: ServiceEntry, settings: ServiceSettings) -> list[int]:
+    """Returns the ports at which peers, the operator and clients come."""
+    places = (settings.listen or entry.address, settings.public_listen or entry.public_address)
+    return [int(place.rpartition(":")[2]) for place in places if place]
 
 
 def _offered(service: RoundService) -> list[str]:

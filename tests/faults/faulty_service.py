@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deploy.node.serve import RunningService
-from runtime import delivery
-from tests.faults.faulty_store import SMALL_CHUNK_BYTES, FaultyStore, Orders, ShiftedClock, Trap
+from runtime import delivery, transaction
+from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 
 __all__ = ["COMPLAINTS_FILE", "ORDERS_FILE", "TESTIMONY_FILE"]
@@ -67,6 +67,7 @@ def main(name: str, site: Path) -> None:
     for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
     delivery._CHUNK_BYTES = SMALL_CHUNK_BYTES
+    transaction._PIECE_BYTES = SMALL_PIECE_BYTES
     asyncio.run(_serve(name, site))
 
 

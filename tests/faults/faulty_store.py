@@ -26,8 +26,10 @@ from runtime.transaction import Transaction
 __all__ = [
     "ACTIONS",
     "ERASE_LOG",
+    "FORGET_A_PIECE",
     "PROGRESS_POINT",
     "SMALL_CHUNK_BYTES",
+    "SMALL_PIECE_BYTES",
     "Action",
     "FaultyStore",
     "Killed",
@@ -42,6 +44,9 @@ Action = Literal["kill before", "kill after", "fail", "lose the answer"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
+SMALL_PIECE_BYTES = 2000
+"""A chunk or two; with this a round is forgotten in several transactions."""
+FORGET_A_PIECE = "forget a piece"
 ERASE_LOG = "erase the log"
 PROGRESS_POINT = "keep the progress"
 """What hop 1 has committed then is what it has acknowledged of a sequential round."""
@@ -115,10 +120,10 @@ class FaultyStore(Store):
         except Killed:
             return await _for_ever()
 
-    async def erase_log(self) -> None:
+    async def erase(self) -> None:
         try:
             self._orders()
-            await super().erase_log()
+            await super().erase()
         except Killed:
             await _for_ever()
 

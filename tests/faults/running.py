@@ -14,9 +14,9 @@ from pathlib import Path
 from unittest import mock
 
 from deploy.operator.keys import make_deployment
-from runtime import delivery
+from runtime import delivery, transaction
 from runtime.store import Store
-from tests.faults.faulty_store import SMALL_CHUNK_BYTES
+from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES
 from tests.faults.oracle import Violation
 from tests.faults.play import Game, play
 from tests.faults.processes import ProcessWorld
@@ -114,6 +114,7 @@ def run_in_memory(schedule: Schedule) -> Testimony:
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
         mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(transaction, "_PIECE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InMemoryWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
@@ -123,6 +124,7 @@ def run_in_process(schedule: Schedule) -> Testimony:
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
         mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(transaction, "_PIECE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 

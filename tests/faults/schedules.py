@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from tests.faults.faulty_store import ACTIONS, ERASE_LOG, Action
+from tests.faults.faulty_store import ACTIONS, ERASE_LOG, FORGET_A_PIECE, Action
 from tests.faults.links import LinkState
 
 __all__ = [
@@ -57,6 +57,7 @@ _OPENING = (
     "read the keys to look at a lane",
     "read what was opened",
 )
+_ERASURE = (FORGET_A_PIECE, ERASE_LOG)
 _RECEIVER = (
     "read the terms",
     "take a chunk",
@@ -65,7 +66,7 @@ _RECEIVER = (
     "measure a lane that came",
     "read a lane that came",
     *_OPENING,
-    ERASE_LOG,
+    *_ERASURE,
 )
 _SHUFFLER = (
     "begin to mix",
@@ -88,7 +89,7 @@ _HOP_1 = (
     *_ADMISSION,
     "close admission",
     *_OPENING,
-    ERASE_LOG,
+    *_ERASURE,
 )
 _ACCOUNTANT = (
     *_ADMISSION,

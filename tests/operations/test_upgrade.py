@@ -126,7 +126,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
         store = Store(url, KEY)
         assert asyncio.run(store.run("look", lambda tx: tx.document("round", "kept"))) == b"1"
         asyncio.run(store.run("forget", lambda tx: tx.forget("another round")))
-        asyncio.run(store.erase_log())
+        asyncio.run(store.erase())
         store.close()
     assert "documents_0" in tables(url)
     assert not [name for name in tables(url) if name.endswith("_before")]

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,11 +36,11 @@ async def until_erased(at: Table, round_id: str, *, erased: bool = True) -> None
 
 
 @contextmanager
-def reading(at: Table) -> Iterator[bytes]:
+def reading(at: Table, which: str = "") -> Iterator[bytes]:
     """Holds hop 1's database open for reading, as a backup does; yields the beginning of an envelope in it."""
     with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        (envelope,) = reader.execute("SELECT substr(ciphertexts, 1, 300) FROM chunks").fetchone()
+        (envelope,) = reader.execute(f"SELECT substr(ciphertexts, 1, 300) FROM chunks {which}").fetchone()
         yield envelope
 
 
@@ -72,3 +73,47 @@ async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(t
             assert "not erased yet" in await problem_of(at, "shuffler-1", terms.round_id)
         await until_erased(at, terms.round_id)
         assert envelope not in files_of(at, "shuffler-1")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hop 1 has of a large round goes in pieces; here it is stopped behind the first."""
+    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 1000)
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        with reading(at, "ORDER BY chunk_index DESC") as envelope:
+            pass
+        store = at.inside.running["shuffler-1"].service.store
+        run, stopped, names = store.run, asyncio.Event(), list[str]()
+
+        async def stopping(name: str, work: Any) -> Any:
+            if name == "forget a piece" and name in names:
+                stopped.set()
+                await asyncio.Event().wait()
+            names.append(name)
+            return await run(name, work)
+
+        monkeypatch.setattr(store, "run", stopping)
+        publication, _ = await at.finish(terms)
+        assert publication.num_reports == 30
+        await stopped.wait()
+        assert "not erased yet: that is under way" in await problem_of(at, "shuffler-1", terms.round_id)
+        assert envelope in files_of(at, "shuffler-1")
+        await at.operator.open_round(settings(), "following")  # the service goes on meanwhile
+        await at.inside.stop("shuffler-1")
+        await at.inside.start("shuffler-1")
+        await until_erased(at, terms.round_id)
+        await until_gone(at, envelope)
+
+
+async def until_gone(at: Table, envelope: bytes) -> None:
+    for _ in range(600):
+        if envelope not in files_of(at, "shuffler-1"):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it is still there")

@@ -176,7 +176,7 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
                 await put(store, "meanwhile")
             assert refused.value.code is Code.STORE_FAILED
             with pytest.raises(Refusal):
-                await store.erase_log()
+                await store.erase()
         wire.down = False
         await put_in_the_end(store, "after")
         assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
@@ -192,7 +192,7 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
         assert refused.value.code is Code.STORE_FAILED
         await put_in_the_end(store, "after")
         with silence(store, wire), pytest.raises(Refusal):
-            await asyncio.wait_for(store.erase_log(), 30)
+            await asyncio.wait_for(store.erase(), 30)
         await put_in_the_end(store, "after")
 
 
@@ -257,7 +257,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
     await store.run("look", lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
     await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
-    await store.run("look", lambda tx: tx.put_opened("r", 1, 0, OPENED))
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, OPENED)]))
     await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
     wrapped = (await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][
         3
@@ -279,7 +279,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     with backup.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(sa.text("SELECT count(*) FROM rounds")).all()
         await store.run("look", forget)
-        await store.erase_log()
+        await store.erase()
         postgresql.execute("CHECKPOINT")
         after = files_of(postgresql, url)
         assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 7
@@ -292,7 +292,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
     """Once the service stood still for as long as the bodies of all rounds took to be written."""
     store, taken, stays = Store(postgresql.new_database(), WRAPPING_KEY), "round-1", "round-2"
-    await store.erase_log()  # the first time, all
+    await store.erase()  # the first time, all
 
     async def files() -> dict[str, int]:
         """The file of each table, which is another one when it has been written anew."""
@@ -305,10 +305,10 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
         await store.run("look", lambda tx: tx.append_chunk(name, 1, BODY))  # noqa: B023
         await store.run("look", lambda tx: tx.put_document(name, "list", b"1"))  # noqa: B023
     before = await files()
-    await store.erase_log()
+    await store.erase()
     assert await files() == before
     await store.run("look", lambda tx: tx.forget(taken))
-    await store.erase_log()
+    await store.erase()
     after = await files()
     changed = {name for name, number in after.items() if before[name] != number}
     place = sa.text("SELECT tableoid::regclass::text FROM chunks WHERE round_id = :name")
@@ -331,8 +331,8 @@ async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(
     with backup.begin() as connection:
         connection.execute(sa.text("SELECT count(*) FROM documents")).all()
         with pytest.raises(Refusal, match="not erased yet"):
-            await store.erase_log()
-    await store.erase_log()
+            await store.erase()
+    await store.erase()
     assert await store.run("look", lambda tx: tx.document("r", "kept")) == b"1"
     backup.dispose()
     store.close()

@@ -11,9 +11,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -130,13 +131,13 @@ async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store:
         await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
         await store.run("look", lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
         await store.run("look", lambda tx: tx.append_chunk(round_id, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_opened(round_id, 1, 0, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_opened(round_id, 1, [(0, BODY)]))  # noqa: B023
         await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash")]))  # noqa: B023
     await store.run("look", lambda tx: tx.forget("r"))
     for _ in range(2):
-        await store.erase_log()
+        await store.erase()
     assert await store.run("look", lambda tx: tx.keys("r")) == {}
-    await store.run("look", lambda tx: tx.put_opened("r", 1, 0, BODY))  # a worker was late
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, BODY)]))  # a worker was late
     assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
     assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
     assert await store.run("look", lambda tx: chunks(tx, "r", "out", 2)) is None
@@ -159,8 +160,140 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
     found = await store.run("look", lambda tx: chunks(tx, "r", "in", 2))
     assert found == [body(index) for index in range(parts)]
     await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase_log()
+    await store.erase()
     assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) is None
+
+
+async def fill(store: Store, round_id: str, lanes: int = 2) -> None:
+    """Ten chunks in each lane, opened ones behind those that came, one beyond any piece among them."""
+    await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))
+    for index in range(10):
+        body = BODY * (50 if index == 4 else 1)
+        for lane in range(1, lanes + 1):
+            await store.run("look", lambda tx: tx.append_chunk(round_id, lane, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_opened(round_id, lane, [(index, body)]))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_chunk(round_id, "out", lane, index, 10, body))  # noqa: B023
+
+
+_LEFT = """
+    SELECT coalesce(sum(length(ciphertexts)), 0) FROM chunks WHERE round_id = 'r'
+    UNION ALL SELECT coalesce(sum(length(content)), 0) FROM opened WHERE round_id = 'r'
+"""
+
+
+def bytes_left(tx: Transaction) -> int:
+    return int(sum(tx.connection.exec_driver_sql(_LEFT).scalars()))
+
+
+@pytest.mark.asyncio
+async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    for name in ("r", "another", "other"):
+        await fill(store, name)
+    await store.run("look", lambda tx: tx.forget("another"))
+    await store.run("look", lambda tx: tx.forget("r"))
+    after, lefts = None, [await store.run("look", bytes_left)]
+    while True:
+        # As if all of it were gone, and nothing comes in addition.
+        assert await store.run("look", lambda tx: [tx.chunk("r", "in", 2, index) for index in (0, 9)]) == [b"", b""]
+        assert await store.run("look", lambda tx: tx.num_chunks("r", "out", 1)) is None
+        await store.run("look", lambda tx: tx.put_opened("r", 1, [(10, BODY)]))
+        assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
+        after = await store.run("forget", lambda tx: tx.forget_piece(after))  # noqa: B023
+        lefts.append(await store.run("look", bytes_left))
+        if after is None:
+            break
+    taken = sorted(before - now for before, now in pairwise(lefts) if before > now)
+    assert (lefts[0], lefts[-1]) == (6 * 59 * len(BODY), 0)
+    assert len(taken) > 20
+    assert taken[-7] <= 3 * len(BODY)
+    assert taken[-1] <= 52 * len(BODY)  # what is larger than a piece is one
+    assert await store.run("look", lambda tx: tx.forgetting()) == set()
+    assert len(await store.run("look", lambda tx: tx.opened("other", 2, -1))) == 10
+    assert (await store.run("look", lambda tx: tx.chunk("other", "out", 1, 9))) == BODY
+
+
+@pytest.mark.asyncio
+async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.transaction._ROWS_PER_PAGE", 4)
+    come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
+    for index in come:
+        await store.run("look", lambda tx: tx.put_chunk("r", "in", 1, index, 41, bytes([index])))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, bytes([index])) for index in (*opened, 7)]))
+    for start, left in ((-1, [2, 3, 6, 20, 22, 40]), (2, [3, 6, 20, 22, 40]), (None, [22, 40]), (40, [])):
+        found, after = list[tuple[int, bytes]](), start
+        while page := await store.run("look", lambda tx: tx.unopened("r", 1, after)):  # noqa: B023
+            found += page
+            after = page[-1][0]
+        assert found == [(index, bytes([index])) for index in left]
+    read, behind = list[tuple[int, bytes]](), -1
+    while page := await store.run("look", lambda tx: tx.opened("r", 1, behind)):  # noqa: B023
+        read += page
+        behind = page[-1][0]
+    assert read == [(index, bytes([index])) for index in opened]
+
+
+@pytest.mark.asyncio
+async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store) -> None:
+    """One for each chunk and look-up took PostgreSQL a minute for 40,000 chunks, while everybody waited."""
+    for _ in range(50):
+        await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
+    said = list[str]()
+
+    def keep(tx: Transaction) -> None:
+        sa.event.listen(tx.connection, "before_cursor_execute", lambda _, __, statement, *___: said.append(statement))
+        tx.put_opened("r", 1, [(index, BODY) for index in range(40)])
+
+    await store.run("look", keep)
+    assert len(said) <= 5
+    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, BODY[::-1]) for index in range(60)]))
+    assert await store.run("look", lambda tx: tx.opened("r", 1, -1)) == [
+        (index, BODY if index < 40 else BODY[::-1]) for index in range(50)
+    ]
+
+
+@pytest.mark.asyncio
+async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    await fill(store, "r")
+    await store.run("look", lambda tx: tx.forget("r"))
+    names, transact = list[str](), store._transact
+
+    def noted(name: str, work: Callable[[Transaction], object]) -> object:
+        names.append(name)
+        return transact(name, work)
+
+    monkeypatch.setattr(store, "_transact", noted)
+    erasing = asyncio.create_task(store.erase())
+    await asyncio.sleep(0)
+    for number in range(5):
+        await store.run("another", lambda tx: tx.put_document("r", str(number), b"1"))  # noqa: B023
+    await erasing
+    turns = [at for at, name in enumerate(names) if name == "another"]
+    assert turns == [1, 3, 5, 7, 9]
+    assert names.count("forget a piece") > 20
+
+
+@pytest.mark.asyncio
+async def test_what_was_cut_short_is_forgotten_after_the_restart(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    pieces = 0
+    with closing(Store(database_url, WRAPPING_KEY)) as store:
+        await fill(store, "r")
+        await store.run("look", lambda tx: tx.forget("r"))
+    while True:
+        with closing(Store(database_url, WRAPPING_KEY)) as store:
+            pieces += 1
+            if await store.run("forget", lambda tx: tx.forget_piece()) is None:
+                break
+            assert await store.run("look", lambda tx: tx.forgetting()) == {"r"}
+    assert pieces > 20
+    with closing(Store(database_url, WRAPPING_KEY)) as store:
+        assert await store.run("look", bytes_left) == 0
+        assert await store.run("look", lambda tx: tx.keys("r")) == {}
 
 
 @pytest.mark.asyncio
@@ -280,7 +413,7 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
     assert wrapped[12:28] in everything_on_disk(tmp_path)
     assert PAIR.private not in everything_on_disk(tmp_path)
     await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase_log()
+    await store.erase()
     left = everything_on_disk(tmp_path)
     assert BODY not in left
     assert wrapped[12:28] not in left
@@ -298,9 +431,9 @@ async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Sto
         reader.execute("SELECT count(*) FROM documents").fetchall()
         await store.run("look", lambda tx: tx.drop_documents("r", "model"))
         with pytest.raises(Refusal, match="not erased yet") as refused:
-            await store.erase_log()
+            await store.erase()
         assert refused.value.code.may_pass
         assert BODY in everything_on_disk(tmp_path)
         await store.run("look", lambda tx: tx.put_document("r", "another", b"is written meanwhile"))
-    await store.erase_log()
+    await store.erase()
     assert BODY not in everything_on_disk(tmp_path)

@@ -1,0 +1,123 @@
+"""One address keeps so many connections and no more, whatever else the process has open."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from runtime.connections import ConnectionWatch, _whose
+from tests.support import BIT, settings
+from tests.support.rounds import people, table
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_LOCK = """
+import fcntl, sys
+try:
+    fcntl.lockf(open(sys.argv[1], "r+"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("locked")
+"""
+
+
+@asynccontextmanager
+async def echoing() -> AsyncIterator[tuple[int, list[Ends]]]:
+    """Yields the port of a server that says each line again, and its ends of the connections."""
+    taken = list[Ends]()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append((reader, writer))
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], taken
+    finally:
+        server.close()
+        await hang_up(taken)
+
+
+async def connect(port: int, address: str) -> Ends:
+    """Connects from an address, and returns when the server has taken it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    assert await answers((reader, writer))
+    return reader, writer
+
+
+async def hang_up(some: Sequence[Ends]) -> None:
+    for _, writer in some:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def answers(ends: Ends) -> bool:
+    """Returns whether the connection is still there."""
+    reader, writer = ends
+    writer.write(b"hello\n")
+    return await reader.readline() == b"hello\n"
+
+
+@pytest.mark.asyncio
+async def test_the_newest_connections_of_an_address_beyond_its_limit_are_ended() -> None:
+    async with echoing() as (port, taken), echoing() as (other, _):
+        watch = ConnectionWatch([port], limit=3)
+        first = [await connect(port, "127.0.0.66") for _ in range(3)]
+        elsewhere = [await connect(other, "127.0.0.66") for _ in range(5)]
+        assert watch.look() == 0
+        first[0][1].close()
+        await taken[0][1].wait_closed()
+        more = [await connect(port, "127.0.0.66") for _ in range(3)]
+        honest = [await connect(port, f"127.0.0.{number}") for number in range(1, 6)]
+        assert watch.look() == 2
+        assert [await one[0].readline() for one in more[1:]] == [b"", b""]
+        assert [await answers(one) for one in (*first[1:], more[0], *honest, *elsewhere)] == [True] * 13
+        assert watch.look() == 0
+        await hang_up((*first, *more, *honest, *elsewhere))
+
+
+def test_to_look_at_sockets_gives_up_no_lock(tmp_path: Path) -> None:
+    """POSIX gives up a process's locks on a file when it closes any descriptor of it, and SQLite relies on them."""
+    file = tmp_path / "rounds.db"
+    with file.open("w") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        ConnectionWatch([1], limit=1).look()
+        found = subprocess.run([sys.executable, "-c", _LOCK, file], capture_output=True, text=True, check=True)
+        assert found.stdout == "locked\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "whose"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_whose_an_address_is(host: str, whose: str) -> None:
+    assert _whose(host) == whose
+
+
+@pytest.mark.asyncio
+async def test_a_service_keeps_a_stranger_from_its_connections(tmp_path: Path) -> None:
+    """One address could hold all that the port takes with connections that say nothing."""
+    async with table(tmp_path, 1, settings_of=lambda _: "max_connections_per_address = 4\n", over_tls=True) as at:
+        terms = await at.operator.open_round(settings())
+        host, _, port = (at.deployment.shufflers[0].public_address or "").rpartition(":")
+        strangers = [await asyncio.open_connection(host, int(port), local_addr=("127.0.0.66", 0)) for _ in range(10)]
+        ends = {asyncio.create_task(reader.read()) for reader, _ in strangers}
+        while sum(one.done() for one in ends) < 6:
+            await asyncio.wait([one for one in ends if not one.done()], return_when=asyncio.FIRST_COMPLETED)
+        assert (await at.submit(terms, people(BIT, 5, seed=1))).accepted == 5
+        assert len([one for one in ends if not one.done()]) == 4
+        await hang_up(strangers)
+        await asyncio.gather(*ends)
