@@ -151,6 +151,6 @@ def load_deployment(path: Path) -> Deployment:
         return read_toml(path, Deployment, "deployment file")
     except FileNotFoundError as error:
         raise ValueError(
-            f"{path} does not exist; participants get it from the operator, 'croupier keygen' or 'croupier up' makes a "
-            "deployment"
+            f"{path} does not exist (at the command line --dir says where it lies); participants get it from the "
+            "operator, 'croupier init' makes a deployment for several machines, 'croupier up' one on this machine"
         ) from error

@@ -56,7 +56,9 @@ def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, mess
 
 
 def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not exist; participants get it from the operator, 'croupier keygen'"):
+    with pytest.raises(
+        ValueError, match=r"does not exist \(at the command line --dir says where .* 'croupier init' makes"
+    ):
         load_deployment(tmp_path / "none.toml")
     with pytest.raises(ValueError, match=r"storage.key is missing; 'croupier keygen'"):
         load_secrets(tmp_path)
