@@ -24,6 +24,7 @@ from deploy.directory import read_deployment
 from deploy.gateway.app import make_app
 from deploy.gateway.server import make_gateway
 from deploy.listening import WebAddress
+from deploy.node.probe import is_ready
 from deploy.operator.keys import make_deployment, write_deployment
 from protocol.deployment import Deployment
 from protocol.errors import Code, Refusal
@@ -108,6 +109,16 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         assert (await run("round", "result", terms.round_id, "--json")).stdout.startswith("{")
         found = (await run("verify", terms.round_id)).stdout
         assert found.splitlines() == ["shuffler-1: 0 of 1 missing", "shuffler-2: 0 of 1 missing"]
+
+
+@pytest.mark.asyncio
+async def test_a_container_asks_the_gateway_whether_hop_1_can_be_reached(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as here, gateway_of(here) as url:
+        assert await asyncio.to_thread(is_ready, url.rstrip("/"))
+        await here.inside.stop("shuffler-1")
+        assert not await asyncio.to_thread(is_ready, url.rstrip("/"))
+        await here.inside.start("shuffler-1")
+    assert not is_ready(url.rstrip("/"))
 
 
 def http(url: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -45,6 +45,7 @@ def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, messa
         ("public_address", "# public_address", "need a public_address"),
         ('address = "127.0.0.1:', 'address = "127.0.0.1-', "address"),
         ('name = "local"', "name = ", "not a valid deployment file"),
+        ('name = "local"', 'name = "local"\ngateway = "http://gateway.example"', "gateway"),
     ],
 )
 def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
