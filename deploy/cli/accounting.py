@@ -250,6 +250,14 @@ def plan(
         from deploy.show.tables import certificate_table, plan_line
 
         family = randomizer_of(randomizer, k, lattice, dimension)
+        if budgets is None and users is None:
+            raise ValueError("neither --users nor --budgets is given; one of them is needed")
+        if budgets is None and epsilon is None:
+            raise ValueError("--epsilon is not given; state a target, or --budgets whose accuracy to tell")
+        if budgets is None and family.spends_local_delta:
+            raise ValueError(
+                f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
+            )
         found = accountant.plan(
             family,
             delta=delta,

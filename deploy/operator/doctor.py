@@ -295,6 +295,8 @@ def _no_answer(
         remedy = f"bring the newest deployment.toml to {entry.name}: it does not know who calls"
     else:
         said = f"{where} does not answer ({why_unreachable(error)})"
-        remedy = f"on its machine: is {entry.name} up ('systemctl status croupier@{entry.name}', 'docker compose ps')? "
+        here = "; one that 'croupier up' has made, it starts again" if entry.address.startswith(_LOOPBACK) else ""
+        asked = f"'systemctl status croupier@{entry.name}', 'docker compose ps'{here}"
+        remedy = f"on its machine: is {entry.name} up ({asked})? "
         remedy += "If it is, let this machine through the firewall to that port, and compare deployment.toml on both"
     return CheckResult(check, service or entry.name, False, said, remedy)

@@ -55,7 +55,7 @@ def check_plot_file(path: Path) -> None:
 
     Raises:
         ValueError: its name has another ending than a plot's.
-        OSError: the file, or what stands in the place of its directory, is of another kind.
+        OSError: the file, or what stands in the place of its directory, is of another kind, or cannot be written.
     """
     if path.suffix.lower() not in _ENDINGS:
         raise ValueError(f"{path} cannot be drawn; its name must end in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
@@ -64,6 +64,8 @@ def check_plot_file(path: Path) -> None:
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
+    if not os.access(written := path if path.exists() else above, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(written))
 
 
 @contextmanager

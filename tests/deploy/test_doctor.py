@@ -115,6 +115,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         assert {("port", "analyzer"), ("public port", "analyzer"), ("reaches", "shuffler-2")} <= set(found)
         assert "does not answer" in found["port", "analyzer"].says
         assert "croupier@analyzer" in found["port", "analyzer"].remedy
+        assert "'croupier up'" in found["port", "analyzer"].remedy  # it is on loopback
 
         monkeypatch.setattr("deploy.operator.doctor.version", lambda _: "9.9")
         versions = [one for one in await wrong(inside) if one.check == "version"]

@@ -123,6 +123,9 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_it_is_computed(
     for name in ("curve.foo", "curve"):
         said = refused("curve", budgets, "--out", tmp_path / name)
         assert said == f"croupier: {tmp_path / name} cannot be drawn; its name must end in .png, .svg or .pdf"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda file, _: Path(file) != tmp_path)
+        assert refused("curve", budgets, "--out", tmp_path / "x.png") == f"croupier: {tmp_path}: Permission denied"
     (tmp_path / "curve.png").mkdir()
     assert refused("curve", budgets, "--out", tmp_path / "curve.png").endswith("curve.png: Is a directory")
 
@@ -140,6 +143,11 @@ def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
     for command in (("certify", "--delta", "1e-6"), ("curve",), ("audit",), ("plan", "--budgets")):
         said = refused(*command, budgets, "--randomizer", "gaussian")
         assert "a local_delta is 0; gaussian spends one, so that the first line must be epsilon,delta,count" in said
+    # Reproductions: options were called by the library's names, and a file that was not given had a delta of 0.
+    assert refused("plan") == "croupier: neither --users nor --budgets is given; one of them is needed"
+    assert refused("plan", "--users", "9").startswith("croupier: --epsilon is not given; state a target, or --budgets")
+    said = refused("plan", "--users", "9000", "--epsilon", "0.1", "--randomizer", "gaussian")
+    assert said.endswith("give --budgets FILE, whose first line is epsilon,delta,count")
     budgets.write_text("epsilon,delta,count\n0.5,1e-8,9000\n")
     croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian")
     croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector(d=10, records=10)")

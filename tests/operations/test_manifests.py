@@ -124,7 +124,7 @@ def test_pods_are_hardened_and_probed_on_the_health_port() -> None:
         assert secrets == {f"{name}-keys", f"{name}-storage-key"}
 
 
-def test_the_gateway_has_no_key_of_the_deployment_and_is_ready_while_it_reaches_hop_1() -> None:
+def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
     service, gateway, policy = documents(KUBERNETES / "gateway.yaml")
     pod = gateway["spec"]["template"]["spec"]
     (container,) = pod["containers"]
