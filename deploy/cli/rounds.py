@@ -192,7 +192,7 @@ def round_show(
         from deploy.show.rounds import terms_text
 
         terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
-    show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory)))
+    show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory), gateway))
 
 
 def round_close(

@@ -95,7 +95,9 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         deployment = read_deployment(here.inside.directory)
         nowhere = (one.model_copy(update={"public_address": "127.0.0.1:1"}) for one in deployment.services)
         write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere)}))
-        assert terms.round_id in (await run("round", "show")).stdout
+        shown = (await run("round", "show")).stdout
+        assert terms.round_id in shown
+        assert shown.rstrip().endswith(f"  --gateway {url}")  # of the command to answer with
         key = await asyncio.to_thread(command, "keygen", "--client", tmp_path / "me.key", "--json")
         answer = ("submit", "--value", "1", "--epsilon", "1")
         refused = await run(*answer, "--key", tmp_path / "me.key", expect=6)
