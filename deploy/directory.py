@@ -1,17 +1,25 @@
 """A deployment's directory: where its public file lies, and where a service that runs there keeps its store.
 
+Also how its services are reached from there: as the file says, or through a gateway.
+
 DIR/deployment.toml     public, the same for all: `protocol.deployment`
 DIR/NAME/               secrets, settings and store of one service or of the operator: `runtime.service_directory`
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
+
+import grpc.aio
 
 from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from runtime.http_channel import HttpChannel
 from runtime.service_directory import ServiceSettings
+from runtime.transport import TLS, Transport
 
-__all__ = ["read_deployment", "store_url"]
+__all__ = ["client_transport", "read_deployment", "store_url"]
 
 
 def read_deployment(directory: Path) -> Deployment:
@@ -26,3 +34,15 @@ def read_deployment(directory: Path) -> Deployment:
 def store_url(settings: ServiceSettings, directory: Path) -> str:
     """Returns the database of the service with this directory of its own, as SQLAlchemy names it."""
     return f"sqlite:///{directory / 'rounds.db'}" if settings.store == "sqlite" else settings.store
+
+
+def client_transport(gateway: str = "", transport: Transport = TLS) -> Transport:
+    """Returns how a client reaches the services: through the gateway with this URL, or without one as `transport` says.
+
+    Raises:
+        ValueError: the URL is none, or in the clear and not on this machine.
+    """
+    if not gateway:
+        return transport
+    channel = cast(grpc.aio.Channel, HttpChannel(gateway))
+    return replace(transport, public_channel=lambda _: channel)

@@ -20,6 +20,7 @@ OPERATOR = "operator"
 DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
+_Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[^\s?#]+$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
 
@@ -84,13 +85,15 @@ class PrivacyLimit(_Strict):
 class Deployment(_Strict):
     """The whole deployment file. Shufflers are chained in the order in which they stand.
 
-    Without a privacy_limit the ledger records what is spent and refuses nothing.
+    Without a privacy_limit the ledger records what is spent and refuses nothing. A gateway is named where the operator
+    runs one, for `croupier doctor` and for people to read; no promise rests on it.
     """
 
     name: _Name
     operator_tls_certificate: _Pem
     services: tuple[ServiceEntry, ...]
     privacy_limit: PrivacyLimit | None = None
+    gateway: _Url | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Deployment:
@@ -151,6 +154,6 @@ def load_deployment(path: Path) -> Deployment:
         return read_toml(path, Deployment, "deployment file")
     except FileNotFoundError as error:
         raise ValueError(
-            f"{path} does not exist; participants get it from the operator, 'croupier keygen' or 'croupier up' makes a "
-            "deployment"
+            f"{path} does not exist (at the command line --dir says where it lies); participants get it from the "
+            "operator, 'croupier init' makes a deployment for several machines, 'croupier up' one on this machine"
         ) from error

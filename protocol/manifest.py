@@ -185,8 +185,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
         raise ValueError("short_batch_policy is missing; it must be HOLD or DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
-    _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
     _check_grid(manifest.budget_grid, question.mechanism)
+    _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
     if manifest.merge_small_tiers:
         _check_merging(manifest, question.mechanism)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:

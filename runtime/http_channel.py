@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from email.message import Message
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import grpc
@@ -83,6 +83,12 @@ class HttpChannel:
         if parts.scheme == "http" and not _on_loopback(parts.hostname):
             raise ValueError(f"the gateway is {url!r}; what is not on this machine must be https")
         self._url = url.rstrip("/")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Does nothing: every call has a connection of its own."""

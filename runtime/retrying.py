@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 RETRY_AFTER = "retry-after-ms"
 """The trailing metadata in which a service says when to try again."""
 _LONGEST_RETRY_AFTER_S = 30.0
+_NO_SUCH_NAME = ("address lookup failed", "DNS resolution failed", "name resolution", "Name or service not known")
 
 
 async def retrying(
@@ -77,6 +78,8 @@ def why_unreachable(error: grpc.aio.AioRpcError) -> str:
     found = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
     if is_not_pinned(error):
         why = "a certificate that is not pinned"
+    elif any(sign in details for sign in _NO_SUCH_NAME):
+        why = "there is no address for the name of its host"
     else:
         why = "connection refused" if "Connection refused" in details else error.code().name
     return f"{why} at {found[1]}" if found else why

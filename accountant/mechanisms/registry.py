@@ -52,8 +52,19 @@ def as_randomizer(randomizer: Randomizer | str) -> Randomizer:
 
 
 def _unknown(given: object) -> ValueError:
-    names = ", ".join(sorted(RANDOMIZERS))
-    return ValueError(f"randomizer is {given!r}; it must be one of {names}, as 'krr(k=5)' where it has parameters")
+    return ValueError(f"randomizer is {given!r}; it must be one of {', '.join(map(_written, sorted(RANDOMIZERS)))}")
+
+
+def _needed(kind: str) -> list[str]:
+    """Returns the parameters without which there is no randomizer of a kind."""
+    return [one.name for one in fields(RANDOMIZERS[kind]) if one.default is MISSING]
+
+
+def _written(kind: str) -> str:
+    """Returns a kind as it may be written, with an example of each parameter that it needs."""
+    short = {name: letter for letter, name in _SHORT.items()}
+    parts = [f"{short.get(name, name)}={5 if name == 'k' else 10}" for name in _needed(kind)]
+    return f"{kind}({', '.join(parts)})" if parts else kind
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
@@ -81,7 +92,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     for parameter, value in parameters.items():
         if parameter not in known:
             raise ValueError(f"{parameter} is {value!r}, but {name} has no {parameter}")
-    for one in fields(RANDOMIZERS[name]):
-        if one.name not in parameters and one.default is MISSING:
-            raise ValueError(f"{one.name} is missing; {name} needs it")
+    for parameter in _needed(name):
+        if parameter not in parameters:
+            raise ValueError(f"{parameter} is missing; {name} needs it, as in {_written(name)!r}")
     return RANDOMIZERS[name](**parameters)

@@ -12,14 +12,15 @@ from accountant.results import round_down, round_up
 from deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
-    from accountant import Certificate, LowerBound, Randomizer
+    from accountant import Budgets, Certificate, LowerBound, Randomizer
 
 __all__ = ["add_commands", "randomizer_of"]
 
 BudgetFile = Annotated[
     Path,
     typer.Argument(
-        help="CSV with a column epsilon (of the local budgets), optionally delta and count (of users; default 1)."
+        help="CSV with a column epsilon (of the local budgets), optionally count (of users; default 1); for gaussian "
+        "also delta."
     ),
 ]
 RandomizerName = Annotated[str, typer.Option("--randomizer", help="rr, krr, onebit, laplace, gaussian or hemisphere.")]
@@ -56,6 +57,23 @@ def randomizer_of(
     return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
 
 
+def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
+    """Returns the budgets in a CSV file.
+
+    Raises:
+        ValueError: a line that cannot be used, or no delta where the randomizer's budgets have one.
+    """
+    import accountant
+
+    budgets = accountant.read_budgets_csv(file)
+    if randomizer.spends_local_delta and not (budgets.local_delta > 0).all():
+        raise ValueError(
+            f"{file}: a local_delta is 0; {randomizer.kind} spends one, so that the first line must be "
+            "epsilon,delta,count, and each row have 0 < delta < 1, such as 0.5,1e-8,9000"
+        )
+    return budgets
+
+
 def certify(
     budgets: BudgetFile,
     randomizer: RandomizerName = "rr",
@@ -87,7 +105,8 @@ def certify(
     with plain_errors():
         import accountant
 
-        multiset, family = accountant.read_budgets_csv(budgets), randomizer_of(randomizer, k, lattice, dimension)
+        family = randomizer_of(randomizer, k, lattice, dimension)
+        multiset = _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
             result = accountant.certify(
                 multiset,
@@ -158,12 +177,14 @@ def curve(
     """Draw delta against epsilon: certified, the attack, and the published bounds."""
     with plain_errors():
         import accountant
-        from deploy.show.plots import plot_privacy_curve
+        from deploy.show.plots import check_plot_file, plot_privacy_curve
         from deploy.show.tables import privacy_curve_table
 
+        check_plot_file(out)
+        family = randomizer_of(randomizer, k, lattice, dimension)
         found = accountant.privacy_profile(
-            accountant.read_budgets_csv(budgets),
-            randomizer_of(randomizer, k, lattice, dimension),
+            _read_budgets(budgets, family),
+            family,
             dishonest=dishonest,
             linkage=linkage,
             rounds=rounds,
@@ -188,10 +209,10 @@ def audit(
 ) -> None:
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
-        import accountant
         from deploy.operator.audit import audit as run_audit
 
-        multiset, family = accountant.read_budgets_csv(budgets), randomizer_of(randomizer, k, lattice, dimension)
+        family = randomizer_of(randomizer, k, lattice, dimension)
+        multiset = _read_budgets(budgets, family)
         started = time.monotonic()
         with progress_bar(transient=True) as move:
 
@@ -228,12 +249,21 @@ def plan(
         from deploy.show.documents import plan_json
         from deploy.show.tables import certificate_table, plan_line
 
+        family = randomizer_of(randomizer, k, lattice, dimension)
+        if budgets is None and users is None:
+            raise ValueError("neither --users nor --budgets is given; one of them is needed")
+        if budgets is None and epsilon is None:
+            raise ValueError("--epsilon is not given; state a target, or --budgets whose accuracy to tell")
+        if budgets is None and family.spends_local_delta:
+            raise ValueError(
+                f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
+            )
         found = accountant.plan(
-            randomizer_of(randomizer, k, lattice, dimension),
+            family,
             delta=delta,
             epsilon=epsilon,
             num_users=users,
-            budgets=None if budgets is None else accountant.read_budgets_csv(budgets),
+            budgets=None if budgets is None else _read_budgets(budgets, family),
             rounds=rounds,
             dishonest=dishonest,
             linkage=linkage,

@@ -14,6 +14,7 @@ from deploy.cli.console import (
     TAKE_PART,
     BudgetGroups,
     Directory,
+    Gateway,
     Json,
     fail,
     note,
@@ -26,6 +27,9 @@ from deploy.local.budget_groups import GSPA_BUDGETS
 __all__ = ["add_commands"]
 
 _MOST_REASONS = 10
+_OF_ONE_USER = ("value", "value_file", "epsilon", "key", "token", "token_file", "another_person", "enrol", "gateway")
+_OF_A_FLEET = ("value_column", "epsilon_column", "id_column", "clamp", "budgets", "limit", "where")
+_EITHER = (("value", "value_file"), ("token", "token_file"), ("budgets", "epsilon_column"))
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -36,6 +40,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def submit(
+    context: typer.Context,
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
     value: Annotated[
@@ -73,6 +78,7 @@ def submit(
         typer.Option("--another-person", help="Not the person who has answered here in this round under another key."),
     ] = False,
     enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False,
+    gateway: Gateway = "",
     csv: Annotated[Path | None, typer.Option(help="A fleet: one user a row, all registered first.")] = None,
     value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None,
     epsilon_column: Annotated[
@@ -95,13 +101,30 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
+    with plain_errors():
+        _check_together(context)
     if csv is not None:
         columns = (value_column, epsilon_column, id_column)
         _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, where, as_json)
     else:
         value = value_file.read().strip() if value_file else value
         token = token_file.read().strip() if token_file else token
-        _submit_one(directory, round_id, value, epsilon, key, token, enrol, another_person, as_json)
+        _submit_one(directory, round_id, value, epsilon, key, token, enrol, another_person, gateway, as_json)
+
+
+def _check_together(context: typer.Context) -> None:
+    """Raises ValueError where an option was typed that another would have ignored."""
+    sources = {one.name: context.get_parameter_source(one.name or "") for one in context.command.params}
+    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    fleet = "csv" in typed
+    for name in _OF_ONE_USER if fleet else _OF_A_FLEET:
+        if name in typed:
+            whose = "one user, and --csv a fleet; give one of them" if fleet else "a fleet, which needs --csv"
+            raise ValueError(f"--{name.replace('_', '-')} is for {whose}")
+    for one, other in _EITHER:
+        if one in typed and other in typed:
+            names = " and ".join(f"--{name.replace('_', '-')}" for name in (one, other))
+            raise ValueError(f"{names} are both given; at most one of them can be")
 
 
 def _submit_one(
@@ -113,6 +136,7 @@ def _submit_one(
     token: str,
     enrol: bool,
     another_person: bool,
+    gateway: str,
     as_json: bool,
 ) -> None:
     with plain_errors():
@@ -138,6 +162,7 @@ def _submit_one(
                 token=admits,
                 enrol=enrol,
                 another_person=another_person,
+                gateway=gateway,
             )
         )
     document = {"round_id": done.round_id, "code": done.code, "local_epsilon": done.local_epsilon}
@@ -241,15 +266,19 @@ def limits(
 
 
 def verify(
-    round_id: Annotated[str, typer.Argument(help="A closed round.")], directory: Directory = HERE, as_json: Json = False
+    round_id: Annotated[str, typer.Argument(help="A closed round.")],
+    directory: Directory = HERE,
+    gateway: Gateway = "",
+    as_json: Json = False,
 ) -> None:
     """Check that every hop has passed on everything that was submitted from here."""
     with plain_errors():
         import asyncio
 
+        from deploy.directory import client_transport
         from deploy.local.one_user import verify_inclusion
 
-        submitted, missing = asyncio.run(verify_inclusion(directory, round_id))
+        submitted, missing = asyncio.run(verify_inclusion(directory, round_id, client_transport(gateway)))
     lines = [f"{name}: {len(users)} of {submitted} missing" for name, users in missing.items()]
     show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
     if any(missing.values()):

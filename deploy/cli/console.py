@@ -25,6 +25,7 @@ __all__ = [
     "UNREACHABLE",
     "BudgetGroups",
     "Directory",
+    "Gateway",
     "Hops",
     "Json",
     "fail",
@@ -45,6 +46,9 @@ MEASURE = "Measure and repeat"
 
 HERE = Path("croupier-local")
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
+Gateway = Annotated[
+    str, typer.Option(help="https://… of a gateway to call through, where gRPC does not get through; see 'gateway'.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Hops = Annotated[int, typer.Option(help="Number of shufflers, 1..32.")]
 BudgetGroups = Annotated[

@@ -42,7 +42,7 @@ def demo(
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
-    plot: Annotated[Path, typer.Option(help="Where to save the plot.")] = Path("out/demo.png"),
+    plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF).")] = Path("out/demo.png"),
     open_page: Annotated[
         bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")
     ] = False,
@@ -53,9 +53,10 @@ def demo(
         import asyncio
 
         from deploy.local.budget_groups import parse_budget_groups
-        from deploy.local.demo import ask_about, run_demo
+        from deploy.local.demo import ask_about, plan_demo, run_demo
         from deploy.local.processes import temporary_deployment
-        from deploy.show.plots import plot_answers
+        from deploy.operator.keys import check_hops
+        from deploy.show.plots import check_plot_file, plot_answers
         from deploy.show.tables import (
             answers_table,
             counted,
@@ -67,24 +68,17 @@ def demo(
 
         if open_page:
             import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
+        check_hops(hops)
+        check_plot_file(plot)
         file, questions = ask_about(csv, value_column or (), low, high, users)
         groups = parse_budget_groups(budgets)
+        plan = plan_demo(file, questions, groups, group_by=group_by, limit=users, delta=delta, clamp=not drop_outside)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
 
             async def play() -> None:
-                result = await run_demo(
-                    local.directory,
-                    file,
-                    questions,
-                    groups,
-                    group_by=group_by,
-                    limit=users,
-                    delta=delta,
-                    clamp=not drop_outside,
-                    quiet=as_json,
-                )
+                result = await run_demo(local.directory, plan, quiet=as_json)
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
                 cost = (privacy_cost_table(result), *together_lines(result))

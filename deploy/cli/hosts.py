@@ -40,6 +40,9 @@ def init(
     accountant: Annotated[str, typer.Option(help="Host of the accountant.")],
     analyzer: Annotated[str, typer.Option(help="Host of the analyzer.")],
     directory: Annotated[Path, typer.Option("--dir", help="A new directory for all files.")],
+    gateway: Annotated[
+        str, typer.Option(help="HOST, or HOST:PORT, of an HTTPS gateway, as clients know it; none if not given.")
+    ] = "",
     name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
     run_with: Annotated[RunWith, typer.Option(help="What starts the services on their machines.")] = RunWith.systemd,
     as_json: Json = False,
@@ -47,13 +50,16 @@ def init(
     """Write a deployment for several machines: keys, certificates, settings, and what to copy where."""
     with plain_errors():
         from deploy.operator.init import MACHINES, NEXT_FILE, initialise
+        from deploy.render.gateway import GATEWAY
         from deploy.render.layout import Layout
 
-        layout = Layout.of(name, shuffler, accountant, analyzer)
+        layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
         initialise(directory, layout, run_with.value)
         for warning in layout.shared():
             note(f"croupier: {warning}")
         machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
+        if layout.gateway:
+            machines[layout.gateway.host].append(GATEWAY)
         document = {
             "deployment": str(directory / "deployment.toml"),
             "machines": {str(directory / MACHINES / host): names for host, names in machines.items()},

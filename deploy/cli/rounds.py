@@ -17,6 +17,7 @@ from deploy.cli.console import (
     REFUSED,
     UNREACHABLE,
     Directory,
+    Gateway,
     Json,
     fail,
     plain_errors,
@@ -179,17 +180,19 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
 def round_show(
     round_id: Annotated[str, typer.Argument(help="The round; the newest open one if not given.")] = "",
     directory: Directory = HERE,
+    gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
     """Show what a participant should read before answering: the signed terms of a round, verified."""
     with plain_errors():
         import asyncio
 
+        from deploy.directory import client_transport
         from deploy.local.one_user import read_round
         from deploy.show.rounds import terms_text
 
-        terms = asyncio.run(read_round(directory, round_id))
-    show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory)))
+        terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+    show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory), gateway))
 
 
 def round_close(
@@ -250,6 +253,7 @@ def round_result(
     document: Annotated[
         Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
     ] = None,
+    gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified."""
@@ -257,13 +261,16 @@ def round_result(
         import asyncio
 
         from client.published import publication_json
+        from deploy.directory import client_transport
         from deploy.operator.rounds import kept_result, open_published, published_result
         from deploy.show.tables import certificate_table, clamping_line, estimates_table, merging_line
 
         if document is not None:
             publication, certificate = kept_result(directory, round_id, document)
         else:
-            publication, certificate = asyncio.run(published_result(directory, round_id, wait_s))
+            publication, certificate = asyncio.run(
+                published_result(directory, round_id, wait_s, client_transport(gateway))
+            )
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     with plain_errors():

@@ -120,9 +120,11 @@ def train(
 ) -> None:
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
+        from deploy.operator.keys import check_hops
         from deploy.show.tables import training_assumptions, training_table
         from deploy.training.runner import run_training
 
+        check_hops(hops)
         config = TrainingConfig(
             dataset=dataset,
             data=data,

@@ -27,12 +27,12 @@ from deploy.local.population import (
 )
 from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.ledger import spent_in
-from deploy.operator.rounds import Operator, RoundSettings
+from deploy.operator.rounds import Operator, RoundSettings, check_settings
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
-__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoQuestion", "ask_about", "run_demo"]
+__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoPlan", "DemoQuestion", "ask_about", "plan_demo", "run_demo"]
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
 
@@ -129,8 +129,34 @@ def _number(text: str) -> float:
         raise ValueError(f"{text!r} is no number; a mean is COLUMN:LOW:HIGH") from error
 
 
-async def run_demo(
-    directory: Path,
+@dataclass(frozen=True)
+class _PlannedRound:
+    """A round to be: its terms, and who takes part."""
+
+    asked: DemoQuestion
+    group: Rows | None
+    population: ParticipantFile
+    settings: RoundSettings
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """What a demonstration asks whom, all of it checked.
+
+    Attributes:
+        file: the participants, one a row.
+        rounds: one after the other.
+        delta: the central delta to certify at.
+        options: of every fleet.
+    """
+
+    file: Path
+    rounds: tuple[_PlannedRound, ...]
+    delta: float
+    options: tuple[str, ...]
+
+
+def plan_demo(
     file: Path,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
@@ -139,12 +165,10 @@ async def run_demo(
     limit: int | None,
     delta: float,
     clamp: bool,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
+) -> DemoPlan:
+    """Returns the rounds of a demonstration, before anything is started for them.
 
     Args:
-        directory: of a running deployment.
         file: the participants, one a row.
         questions: at least one.
         groups: what the participants' budgets are drawn from.
@@ -152,41 +176,57 @@ async def run_demo(
         limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
+
+    Raises:
+        ValueError: the file, a budget or the delta cannot be used.
+    """
+    grid = tuple(sorted({group.max_local_epsilon for group in groups}))
+    options = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
+    options += ["--limit", str(limit)] if limit else []
+    options += ["--clamp"] if clamp else []
+    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
+    rounds = []
+    for group in among:
+        for asked in questions:
+            population = read_population(
+                file, asked.column, asked.question, groups, clamp=clamp, limit=limit, where=group
+            )
+            _check_enough(file, asked, group, population)
+            smallest = max(2, min(100, len(population.participants)))
+            settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
+            check_settings(settings)
+            rounds.append(_PlannedRound(asked, group, population, settings))
+    return DemoPlan(file, tuple(rounds), delta, tuple(options))
+
+
+async def run_demo(directory: Path, plan: DemoPlan, *, quiet: bool) -> dict[str, Any]:
+    """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
+
+    Args:
+        directory: of a running deployment.
+        plan: what to ask whom.
         quiet: show no progress of the fleets.
 
     Raises:
-        ValueError: the file cannot be used.
         RuntimeError, Refusal: a round did not come to its end.
     """
-    grid = tuple(sorted({group.max_local_epsilon for group in groups}))
-    extra = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
-    extra += ["--limit", str(limit)] if limit else []
-    extra += ["--clamp"] if clamp else []
-    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
-    asked_of = [(asked, group) for group in among for asked in questions]
-    populations = [
-        read_population(file, asked.column, asked.question, groups, clamp=clamp, limit=limit, where=group)
-        for asked, group in asked_of
-    ]
-    for (asked, group), population in zip(asked_of, populations, strict=True):  # before anything is asked
-        _check_enough(file, asked, group, population)
     answers: list[_AnsweredQuestion] = []
     async with Operator(directory) as operator:
-        for (asked, group), population in zip(asked_of, populations, strict=True):
-            smallest = max(2, min(100, len(population.participants)))
-            settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
-            of_group = ["--where", str(group)] if group else []
+        for planned in plan.rounds:
+            of_group = ["--where", str(planned.group)] if planned.group else []
 
             async def fleet(
-                terms: RoundTerms, column: str = asked.column, these: Sequence[str] = (*extra, *of_group)
+                terms: RoundTerms,
+                column: str = planned.asked.column,
+                these: Sequence[str] = (*plan.options, *of_group),
             ) -> dict[str, Any]:
-                return await spawn_fleet(directory, terms, file, column, list(these), quiet=quiet)
+                return await spawn_fleet(directory, terms, plan.file, column, list(these), quiet=quiet)
 
-            outcome = await play_round(operator, settings, fleet)
+            outcome = await play_round(operator, planned.settings, fleet)
             if not outcome.certificate.granted:
                 raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(_AnsweredQuestion(asked, group, population, outcome))
-    return _demo_json(answers) | {"together": _together(directory, answers, delta)}
+            answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
+    return _demo_json(answers) | {"together": _together(directory, answers, plan.delta)}
 
 
 def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: ParticipantFile) -> None:

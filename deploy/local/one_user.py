@@ -14,10 +14,11 @@ from client.one_answer import Answered, answer_once, check_person, missing_by_ho
 from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_round, fetch_terms
 from client.submission import Participant, new_client_key
-from deploy.directory import read_deployment
+from deploy.directory import client_transport, read_deployment
 from deploy.operator.rounds import Operator
 from deploy.show.documents import state_name, terms_json
 from protocol.errors import OtherPersonError
+from runtime.http_channel import NO_TOKENS
 from runtime.transport import TLS, Transport
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
@@ -74,6 +75,7 @@ async def submit_one(
     enrol: bool = False,
     another_person: bool = False,
     transport: Transport = TLS,
+    gateway: str = "",
 ) -> Answered:
     """Submits one user's value and returns what became of it.
 
@@ -91,13 +93,17 @@ async def submit_one(
         enrol: register the key with the operator's certificate first.
         another_person: this is not the person who has answered here in this round before.
         transport: how the services are reached.
+        gateway: "https://…" of a gateway that passes the client's calls on; the operator's go past it.
 
     Raises:
-        ValueError: value, budget or key cannot be used; the client's own limits (`client.limits`) do not allow the
-            answer; or someone has answered here under another key or token, so that a person with a lost key may be
-            about to randomize twice.
+        ValueError: value, budget or key cannot be used, or a token would go through a gateway; the client's own limits
+            (`client.limits`) do not allow the answer; or someone has answered here under another key or token, so that
+            a person with a lost key may be about to randomize twice.
         Refusal, SignatureError, TicketError: the round, or the accountant's tickets, cannot be trusted.
     """
+    if token and gateway:
+        raise ValueError(NO_TOKENS)
+    called = client_transport(gateway, transport)
     deployment = read_deployment(directory)
     operator = Operator(directory, transport) if enrol else None  # without its keys it ends here, with nothing spent
     private_key = await asyncio.to_thread(_read_key, key_file)
@@ -110,8 +116,8 @@ async def submit_one(
 
     outbox = _outbox(directory)
     async with (
-        transport.public_channel(deployment.shufflers[0]) as channel,
-        transport.public_channel(deployment.accountant) as accountant,
+        called.public_channel(deployment.shufflers[0]) as channel,
+        called.public_channel(deployment.accountant) as accountant,
     ):
         terms = await fetch_terms(channel, deployment, round_id)
         participant = Participant(read_value(terms.question, value), max_local_epsilon, private_key, token)

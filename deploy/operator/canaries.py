@@ -62,9 +62,10 @@ async def send_canaries(
     """
     if over_s < 0:
         raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
+    its_operator = Operator(directory, transport)  # without its keys it ends here, with nothing written
     outbox = _outbox(directory)
     try:
-        async with Operator(directory, transport) as operator:
+        async with its_operator as operator:
             async with operator.client_channel() as channel:
                 terms = await fetch_terms(channel, operator.deployment, round_id)
             known = len(outbox.users(terms.round_id))
@@ -117,12 +118,13 @@ async def check_canaries(directory: Path, round_id: str, transport: Transport = 
         ValueError: this operator has no canaries in the round.
         Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
     """
+    its_operator = Operator(directory, transport)
     outbox = _outbox(directory)
     hashes_of = outbox.inclusion_hashes(round_id)
     outbox.close()
     if not hashes_of:
         raise ValueError(f"round {round_id!r} has no canaries of this operator")
-    async with Operator(directory, transport) as operator:
+    async with its_operator as operator:
         async with operator.client_channel() as channel:
             terms = await fetch_terms(channel, operator.deployment, round_id)
         _, certificate = await operator.result(round_id, 20.0)

@@ -15,20 +15,22 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Any, cast
 
 import grpc.aio
 from cryptography import x509
 
+from client.rounds import accept_manifest
 from deploy.directory import read_deployment
 from deploy.operator.init import MACHINES
 from deploy.operator.rounds import Operator
 from deploy.render.layout import called_by
 from protocol.deployment import OPERATOR, Deployment, ServiceEntry
-from protocol.errors import refusal_of
+from protocol.errors import Code, CroupierError, refusal_of
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
+from runtime.http_channel import HttpChannel
 from runtime.retrying import is_not_pinned, why_unreachable
 from runtime.service_directory import load_secrets, load_settings
 from runtime.transport import TLS, Transport
@@ -84,6 +86,8 @@ async def examine(directory: Path, transport: Transport = TLS, clock: Clock | No
         found += await _called(directory / entry.name, deployment, entry, transport)
     if (directory / OPERATOR / "identity.key").exists():
         found += await _asked(directory, deployment, transport, clock)
+        if deployment.gateway:
+            found.append(await _passed_on(deployment, deployment.gateway))
     return found
 
 
@@ -224,6 +228,28 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
     return [*found, *_clocks(offsets)]
 
 
+async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
+    """Checks that the gateway passes a client's call on, to this deployment's hop 1."""
+    remedy = "on its machine: is the gateway up ('systemctl status croupier-gateway', 'docker compose ps'), and the "
+    remedy += "reverse proxy before it? docs/gateway.md"
+    stub: Any = stubs.ShufflerStub(cast(grpc.aio.Channel, HttpChannel(url)))
+    try:
+        answer = await stub.GetRound(rpc.GetRoundRequest(), timeout=_PATIENCE_S)
+        accept_manifest(answer.manifest, deployment)
+    except grpc.aio.AioRpcError as error:
+        refusal = refusal_of(error)
+        if refusal is None:
+            said = f"{url} does not answer ({why_unreachable(error)})"
+            return CheckResult("gateway", "gateway", False, said, remedy)
+        if refusal.code is not Code.NO_OPEN_ROUND:
+            remedy = "can its machine reach what clients call? Has it the newest deployment.toml, and was it restarted?"
+            return CheckResult("gateway", "gateway", False, f"{url} answers: {refusal}", remedy)
+    except CroupierError as error:
+        remedy = "bring the newest deployment.toml to the gateway; if it has it, something else answers there"
+        return CheckResult("gateway", "gateway", False, f"{url} shows a round that is not ours: {error}", remedy)
+    return CheckResult("gateway", "gateway", True, f"{url} passes a client's call on")
+
+
 def _same_version(service: str, theirs: str) -> CheckResult:
     ours = version("croupier")
     if theirs == ours:
@@ -269,6 +295,8 @@ def _no_answer(
         remedy = f"bring the newest deployment.toml to {entry.name}: it does not know who calls"
     else:
         said = f"{where} does not answer ({why_unreachable(error)})"
-        remedy = f"on its machine: is {entry.name} up ('systemctl status croupier@{entry.name}', 'docker compose ps')? "
+        here = "; one that 'croupier up' has made, it starts again" if entry.address.startswith(_LOOPBACK) else ""
+        asked = f"'systemctl status croupier@{entry.name}', 'docker compose ps'{here}"
+        remedy = f"on its machine: is {entry.name} up ({asked})? "
         remedy += "If it is, let this machine through the firewall to that port, and compare deployment.toml on both"
     return CheckResult(check, service or entry.name, False, said, remedy)

@@ -5,6 +5,7 @@ DIR/operator/                    the operator's keys, which stay
 DIR/machines/HOST/               for that machine alone:
     NAME/                        what the service finds as its deployment's directory, with its keys in NAME/NAME/
     storage-keys/NAME.storage-key
+    gateway/deployment.toml, croupier-gateway.service   where the gateway is to run
     croupier@.service or compose.yaml
 DIR/NEXT.md                      what is to be done now
 """
@@ -18,7 +19,8 @@ from typing import Literal
 
 from deploy.operator.keys import write_deployment, write_keys, write_secret
 from deploy.render.compose import COMPOSE_FILE, compose_file
-from deploy.render.layout import HOME, Layout, Place
+from deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
+from deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from deploy.render.settings import settings_of
 from deploy.render.systemd import UNIT_FILE, unit
 from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
@@ -67,7 +69,12 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
     write_secret(directory / OPERATOR / "storage.key", storage_key.hex() + "\n")
     _, operator_certificate = write_keys(directory / OPERATOR, OPERATOR, storage_key)
     deployment = Deployment.model_validate(
-        {"name": layout.name, "operator_tls_certificate": operator_certificate, "services": services}
+        {
+            "name": layout.name,
+            "operator_tls_certificate": operator_certificate,
+            "services": services,
+            "gateway": layout.gateway.url if layout.gateway else None,
+        }
     )
     for host, places in layout.hosts.items():
         machine = directory / MACHINES / host
@@ -76,13 +83,25 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
             write_deployment(home, deployment)
             settings = settings_of(place, run_with, layout.limits)
             (home / place.service / SETTINGS_FILE).write_text(settings, encoding="utf-8")
-        name, text = (
-            (UNIT_FILE, unit(layout.limits)) if run_with == "systemd" else (COMPOSE_FILE, compose_file(layout, places))
-        )
-        (machine / name).write_text(text, encoding="utf-8")
+        has_gateway = layout.gateway is not None and layout.gateway.host == host
+        if has_gateway:
+            (machine / GATEWAY).mkdir(parents=True, exist_ok=True)
+            write_deployment(machine / GATEWAY, deployment)
+        for name, text in _starting(layout, places, run_with, has_gateway=has_gateway).items():
+            (machine / name).write_text(text, encoding="utf-8")
     (directory / NEXT_FILE).write_text(_next(directory, layout, run_with), encoding="utf-8")
     write_deployment(directory, deployment)  # last: while it is missing, there is no deployment
     return deployment
+
+
+def _starting(
+    layout: Layout, places: Sequence[Place], run_with: Literal["systemd", "compose"], *, has_gateway: bool
+) -> dict[str, str]:
+    """Returns the files, by name, that start what runs on one machine."""
+    if run_with == "compose":
+        return {COMPOSE_FILE: compose_file(layout, places, gateway_container(layout) if has_gateway else "")}
+    units = {UNIT_FILE: unit(layout.limits)} if places else {}
+    return units | ({GATEWAY_UNIT_FILE: gateway_unit(layout.limits)} if has_gateway else {})
 
 
 def _make_keys(directory: Path, place: Place) -> tuple[str, str]:
@@ -105,15 +124,15 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         lines += ["Each machine needs a user `croupier`, and croupier in a virtual environment at `/opt/croupier`.", ""]
     steps = _systemd_steps if run_with == "systemd" else _compose_steps
     for host, places in layout.hosts.items():
-        names = [place.service for place in places]
+        gateway = layout.gateway if layout.gateway and layout.gateway.host == host else None
+        names = [*(place.service for place in places), *([GATEWAY] if gateway else [])]
         ports = [f"{place.first_port}" for place in places]
         public = [f"{place.first_port + 1}" for place in places if place.takes_clients]
         lines += [
             f"## {host}: {', '.join(names)}",
             "",
-            f"Ports to open: {', '.join(ports)} for the other services and the operator"
-            + (f"; {', '.join(public)} for clients." if public else "."),
-            "",
+            *([_ports(ports, public), ""] if ports else []),
+            *(_of_gateway(gateway) if gateway else []),
             "```sh",
             f"scp -r {MACHINES}/{host} {host}:croupier-files   # from {directory}; then, as root on {host}, beside it:",
             *steps(names, layout),
@@ -133,32 +152,55 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
     return "\n".join(lines)
 
 
+def _ports(peers: Sequence[str], public: Sequence[str]) -> str:
+    clients = f"; {', '.join(public)} for clients." if public else "."
+    return f"Ports to open: {', '.join(peers)} for the other services and the operator{clients}"
+
+
+def _of_gateway(gateway: GatewayPlace) -> list[str]:
+    return [
+        "The gateway listens on loopback, at 127.0.0.1:8790. A reverse proxy on this machine has to serve",
+        f"{gateway.url}, with a certificate that clients trust, and to set X-Forwarded-For: docs/gateway.md.",
+        f"Port to open: {gateway.port} for clients.",
+        "",
+    ]
+
+
 def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:
+    services = [name for name in names if name != GATEWAY]
+    begin, end = ["cd croupier-files"], ["systemctl daemon-reload"]
+    if services:
+        begin += _install(services)
+        end += [f"systemctl enable --now croupier@{name}" for name in services]
+    if GATEWAY in names:
+        begin += [
+            f"install -D -m 644 {GATEWAY}/{DEPLOYMENT_FILE} /etc/croupier-gateway/{DEPLOYMENT_FILE}",
+            f"cp {GATEWAY_UNIT_FILE} /etc/systemd/system/",
+        ]
+        end += ["systemctl enable --now croupier-gateway"]
+    return [*begin, *end, "cd .. && rm -r croupier-files"]
+
+
+def _install(services: Sequence[str]) -> list[str]:
+    """Returns the commands that bring the services' files to where the unit looks for them."""
     lines = [
-        "cd croupier-files",
         f"install -d -o croupier -g croupier -m 700 {HOME}",
         "install -d -m 700 /etc/croupier",
     ]
-    for name in names:
+    for name in services:
         lines += [
             f"cp -r {name}/. {HOME}/",
             f"install -m 400 {_STORAGE_KEYS}/{name}.storage-key /etc/croupier/{name}.storage-key",
         ]
-    return [
-        *lines,
-        f"chown -R croupier:croupier {HOME}",
-        f"cp {UNIT_FILE} /etc/systemd/system/",
-        "systemctl daemon-reload",
-        *(f"systemctl enable --now croupier@{name}" for name in names),
-        "cd .. && rm -r croupier-files",
-    ]
+    return [*lines, f"chown -R croupier:croupier {HOME}", f"cp {UNIT_FILE} /etc/systemd/system/"]
 
 
 def _compose_steps(names: Sequence[str], layout: Layout) -> list[str]:
     user = layout.limits.user_id
+    has_keys = any(name != GATEWAY for name in names)
     return [
         "cd croupier-files",
-        f"chown -R {user}:{user} {' '.join(names)} {_STORAGE_KEYS}",
-        f"chmod 400 {_STORAGE_KEYS}/*",
+        f"chown -R {user}:{user} {' '.join(names)}{f' {_STORAGE_KEYS}' if has_keys else ''}",
+        *([f"chmod 400 {_STORAGE_KEYS}/*"] if has_keys else []),
         f"docker compose up --detach   # needs the image {layout.image}: deploy/compose/Containerfile",
     ]

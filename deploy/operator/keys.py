@@ -31,6 +31,7 @@ from runtime.service_directory import seal_key
 
 __all__ = [
     "VALID_BEFORE",
+    "check_hops",
     "free_addresses",
     "make_client_key",
     "make_cluster_keys",
@@ -61,6 +62,12 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
+def check_hops(hops: int) -> None:
+    """Raises ValueError for a number of shufflers that no deployment can have."""
+    if not 1 <= hops <= MAX_HOPS:
+        raise ValueError(f"hops is {hops}; it must be in 1..{MAX_HOPS}")
+
+
 def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[str] | None = None) -> Deployment:
     """Writes all keys and the deployment file, and returns the deployment.
 
@@ -74,8 +81,7 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     Raises:
         ValueError: a name or number out of range, or the directory holds a deployment already.
     """
-    if not 1 <= hops <= MAX_HOPS:
-        raise ValueError(f"hops is {hops}; it must be in 1..{MAX_HOPS}")
+    check_hops(hops)
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,62}", name):
         raise ValueError(f"name is {name!r}; it must be a letter and at most 62 more of a-z, 0-9 and '-'")
     file = directory / DEPLOYMENT_FILE

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from client.rounds import accept_manifest, fetch_publication, read_publication
 from deploy.directory import read_deployment
 from protocol.collector import open_result, read_collector_key
-from protocol.deployment import OPERATOR
+from protocol.deployment import OPERATOR, Deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
 from protocol.errors import EnvelopeError, Refusal, refusal_of
 from protocol.identity import Kind, read_signed
@@ -34,10 +34,11 @@ from runtime.retrying import retrying
 from runtime.service_directory import load_secrets
 from runtime.transport import TLS, Transport
 
-__all__ = ["Operator", "RoundSettings", "kept_result", "open_published", "published_result"]
+__all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
+_ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
 
 
@@ -128,11 +129,12 @@ class Operator:
         round is withdrawn from the others, unless its id was given: a caller with an id may open that round later.
 
         Raises:
-            Refusal: the terms cannot be, or a service does not accept them; nothing is open then.
+            ValueError: the terms cannot be.
+            Refusal: a service does not accept them; nothing is open then.
             grpc.aio.AioRpcError: a service is out of reach.
         """
         fresh = f"{settings.question.name}-{secrets.token_hex(6)}"
-        parse_terms(self._manifest(settings, round_id or fresh, _stand_ins(self.deployment.chain, round_id or fresh)))
+        check_settings(settings, self.deployment, round_id or fresh)
         if round_id:
             return await self._open_round(settings, round_id)
         try:
@@ -149,7 +151,8 @@ class Operator:
         for answer in made.values():
             if isinstance(answer, BaseException):
                 raise answer
-        payload = self._manifest(settings, round_id, {n: a for n, a in made.items() if isinstance(a, pb.RoundKeys)})
+        keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
+        payload = _manifest(settings, round_id, keys, self.deployment)
         parse_terms(payload)
         signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
         document = pb.Signed(payload=payload, signatures=signatures)
@@ -157,39 +160,6 @@ class Operator:
             control, request = self._control(name), rpc.OpenRequest(manifest=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
-
-    def _manifest(self, settings: RoundSettings, round_id: str, keys: Mapping[str, pb.RoundKeys]) -> bytes:
-        limit = self.deployment.privacy_limit
-        manifest = pb.Manifest(
-            protocol_version=PROTOCOL_VERSION,
-            deployment=self.deployment.name,
-            round_id=round_id,
-            question=settings.question.message(),
-            budget_grid=[
-                pb.LocalBudget(
-                    epsilon=epsilon,
-                    delta=settings.question.mechanism.budget_delta,
-                    epsilon_max=settings.epsilon_max_of.get(epsilon),
-                )
-                for epsilon in settings.budget_grid
-            ],
-            min_batch_size=settings.min_batch_size,
-            short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
-            close_deadline_unix_s=settings.close_deadline_unix_s,
-            dishonest=settings.dishonest,
-            delta=settings.delta,
-            epsilon_max=settings.epsilon_max,
-            hpke_suite=settings.hpke_suite,
-            hops=[keys[entry.name] for entry in self.deployment.shufflers],
-            accountant=keys[self.deployment.accountant.name],
-            analyzer=keys[self.deployment.analyzer.name],
-            max_batch_size=settings.max_batch_size,
-            min_tier_size=settings.min_tier_size,
-            merge_small_tiers=settings.small_tiers == "merge",
-            collector_public_key=settings.collector_public_key,
-            privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
-        )
-        return canonical(manifest)
 
     async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
@@ -304,9 +274,20 @@ class Operator:
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
-def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
-    """Returns keys that no service has made, in order to check terms before the services make theirs."""
-    return {
+def check_settings(settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked") -> None:
+    """Checks the terms of a round before any service makes keys for it, or before there is a service.
+
+    Args:
+        settings: to check.
+        deployment: whose round it is; without one, what depends on the deployment is not checked.
+        round_id: the round's name.
+
+    Raises:
+        ValueError: naming the term, its value and what it must be.
+    """
+    chain = deployment.chain if deployment else _ANY_CHAIN
+    # Keys that no service has made stand in for theirs.
+    keys = {
         name: pb.RoundKeys(
             round_id=round_id,
             service=name,
@@ -317,6 +298,47 @@ def _stand_ins(chain: Sequence[str], round_id: str) -> dict[str, pb.RoundKeys]:
         )
         for name in chain
     }
+    try:
+        parse_terms(_manifest(settings, round_id, keys, deployment))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def _manifest(
+    settings: RoundSettings, round_id: str, keys: Mapping[str, pb.RoundKeys], deployment: Deployment | None
+) -> bytes:
+    *hops, accountant, analyzer = deployment.chain if deployment else _ANY_CHAIN
+    limit = deployment.privacy_limit if deployment else None
+    manifest = pb.Manifest(
+        protocol_version=PROTOCOL_VERSION,
+        deployment=deployment.name if deployment else "any",
+        round_id=round_id,
+        question=settings.question.message(),
+        budget_grid=[
+            pb.LocalBudget(
+                epsilon=epsilon,
+                delta=settings.question.mechanism.budget_delta,
+                epsilon_max=settings.epsilon_max_of.get(epsilon),
+            )
+            for epsilon in settings.budget_grid
+        ],
+        min_batch_size=settings.min_batch_size,
+        short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
+        close_deadline_unix_s=settings.close_deadline_unix_s,
+        dishonest=settings.dishonest,
+        delta=settings.delta,
+        epsilon_max=settings.epsilon_max,
+        hpke_suite=settings.hpke_suite,
+        hops=[keys[name] for name in hops],
+        accountant=keys[accountant],
+        analyzer=keys[analyzer],
+        max_batch_size=settings.max_batch_size,
+        min_tier_size=settings.min_tier_size,
+        merge_small_tiers=settings.small_tiers == "merge",
+        collector_public_key=settings.collector_public_key,
+        privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
+    )
+    return canonical(manifest)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
@@ -352,13 +374,21 @@ def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publicat
     return read_publication(document, deployment, round_id)
 
 
-async def published_result(directory: Path, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
+async def published_result(
+    directory: Path, round_id: str, patience_s: float, transport: Transport = TLS
+) -> tuple[pb.Publication, pb.Certificate]:
     """Returns the verified publication and certificate of a round; needs the public deployment file only.
+
+    Args:
+        directory: of the deployment.
+        round_id: of the round.
+        patience_s: how long to wait for the result.
+        transport: how the analyzer is reached.
 
     Raises:
         Refusal: the round has no result after `patience_s`.
         SignatureError: publication or certificate are not signed as they must be.
     """
     deployment = read_deployment(directory)
-    async with TLS.public_channel(deployment.analyzer) as channel:
+    async with transport.public_channel(deployment.analyzer) as channel:
         return await fetch_publication(channel, deployment, round_id, patience_s)

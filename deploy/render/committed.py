@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
+from deploy.render.gateway import GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from deploy.render.grafana import dashboard
 from deploy.render.kubernetes import manifests
 from deploy.render.layout import Layout
@@ -20,8 +21,11 @@ def committed_files() -> dict[Path, str]:
     """Returns the content of every file that is rendered, by its path from the root of the repository."""
     found = {
         Path("systemd") / UNIT_FILE: unit(EXAMPLE.limits),
+        Path("systemd") / GATEWAY_UNIT_FILE: gateway_unit(EXAMPLE.limits),
         Path("compose") / "Containerfile": containerfile(EXAMPLE),
-        Path("compose") / COMPOSE_FILE: compose_file(EXAMPLE, EXAMPLE.places),
+        Path("compose") / COMPOSE_FILE: compose_file(
+            EXAMPLE, EXAMPLE.places, gateway_container(EXAMPLE, optional=True)
+        ),
         Path("grafana") / "croupier.json": dashboard(),
     }
     found |= {Path("kubernetes") / name: text for name, text in manifests(EXAMPLE).items()}

@@ -28,7 +28,8 @@ COPY accountant ./accountant
 COPY analyzer ./analyzer
 COPY deploy ./deploy
 RUN python -m venv /opt/croupier \\
- && /opt/croupier/bin/pip install --no-cache-dir --constraint constraints.txt '.[accountant,analyzer,postgresql]'
+ && /opt/croupier/bin/pip install --no-cache-dir --constraint constraints.txt \\
+    '.[accountant,analyzer,gateway,postgresql]'
 
 FROM python:3.11-slim
 COPY --from=build /opt/croupier /opt/croupier
@@ -92,10 +93,13 @@ def containerfile(layout: Layout) -> str:
     )
 
 
-def compose_file(layout: Layout, places: Sequence[Place]) -> str:
-    """Returns the compose file for the services of one host."""
+def compose_file(layout: Layout, places: Sequence[Place], gateway: str = "") -> str:
+    """Returns the compose file for the services of one host, and what `gateway_container` returns for a gateway."""
     lines = [_OPENING.substitute(user=layout.limits.user_id)]
     lines += [_service(place, layout.image, layout.limits) for place in places]
+    lines += [gateway]
+    if not places:
+        return "".join(lines)
     lines += ["networks:\n", *(f"  {place.service}: {{}}\n" for place in places)]
     lines += ["secrets:\n"]
     lines += [

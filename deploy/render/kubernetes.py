@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
+from deploy.render.gateway import GATEWAY_FILE, gateway_manifest
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
 from deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
 
@@ -142,6 +143,9 @@ kind: Kustomization
 namespace: croupier
 resources:
 """
+_OPTIONAL = """\
+  # - gateway.yaml # for clients that cannot speak gRPC: docs/gateway.md
+"""
 _NETWORK = Template("""\
 # The connections that may be made: predecessor → hop, hop 1 → all hops, accountant ↔ analyzer, hop 1 → accountant (in
 # sequential rounds), the operator → all services, clients → hop 1, accountant and analyzer. Everything else is denied,
@@ -236,7 +240,9 @@ def manifests(layout: Layout) -> dict[str, str]:
         "kustomization.yaml": _KUSTOMIZATION
         + "".join(
             f"  - {name}\n" for name in ("namespace.yaml", "settings.yaml", "network-policy.yaml", *files.values())
-        ),
+        )
+        + _OPTIONAL,
+        GATEWAY_FILE: gateway_manifest(layout),
         "namespace.yaml": _NAMESPACE,
         "settings.yaml": _SETTINGS
         + "".join(f"    {line}\n" for line in container_settings("kubernetes", layout.limits).splitlines()),

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-__all__ = ["FIRST_PORT", "HOME", "Layout", "Manager", "Place", "Resources", "called_by"]
+__all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by"]
 
 HOME = "/var/lib/croupier"
 """Where a service finds deployment.toml, and its own directory below."""
@@ -108,11 +108,29 @@ class Place(_Strict):
         return tuple(dict.fromkeys((self.host, self.public_host or self.host)))
 
 
+class GatewayPlace(_Strict):
+    """Where the gateway is: clients call it over HTTPS.
+
+    Attributes:
+        host: by the name that clients know, and that its certificate is for.
+        port: where they call it.
+    """
+
+    host: _Host
+    port: Annotated[int, Field(ge=1, le=65535)] = 443
+
+    @property
+    def url(self) -> str:
+        """What clients give as --gateway."""
+        return f"https://{self.host}" + (f":{self.port}" if self.port != 443 else "")
+
+
 class Layout(_Strict):
-    """A whole deployment. Shufflers are chained in the order in which they stand."""
+    """A whole deployment. Shufflers are chained in the order in which they stand. A gateway is optional."""
 
     name: _Name
     places: tuple[Place, ...]
+    gateway: GatewayPlace | None = None
     limits: Resources = Resources()
     image: str = Field(default_factory=lambda: f"croupier:{version('croupier')}")
 
@@ -124,7 +142,7 @@ class Layout(_Strict):
         return self
 
     @staticmethod
-    def of(name: str, shufflers: Sequence[str], accountant: str, analyzer: str) -> Layout:
+    def of(name: str, shufflers: Sequence[str], accountant: str, analyzer: str, gateway: str = "") -> Layout:
         """Returns a deployment on the given hosts; services that share one have ports of their own.
 
         Args:
@@ -133,6 +151,7 @@ class Layout(_Strict):
                 know the host by another name.
             accountant: such a host.
             analyzer: such a host.
+            gateway: "HOST" or "HOST:PORT" of a gateway, as clients know it; none if empty.
 
         Raises:
             ValueError: a name or a host that cannot be one, or a public host where clients do not call.
@@ -163,18 +182,21 @@ class Layout(_Strict):
                     }
                 )
             )
-        return Layout(name=name, places=tuple(places))
+        return Layout(name=name, places=tuple(places), gateway=_gateway(gateway) if gateway else None)
 
     @property
     def hosts(self) -> dict[str, tuple[Place, ...]]:
-        """The services of every host."""
-        names = dict.fromkeys(place.host for place in self.places)
+        """The services of every host; there may be none on that of the gateway."""
+        reached = [place.host for place in self.places] + ([self.gateway.host] if self.gateway else [])
+        names = dict.fromkeys(reached)
         return {name: tuple(place for place in self.places if place.host == name) for name in names}
 
     def shared(self) -> list[str]:
         """Returns a sentence for every host whose administrator would learn what two services keep from each other."""
         found = []
         for host, places in self.hosts.items():
+            if len(places) < 2:
+                continue
             *others, last = (place.service for place in places)
             names = f"{', '.join(others)} and {last}" if others else last
             roles = {place.role for place in places}
@@ -182,11 +204,22 @@ class Layout(_Strict):
                 found.append(f"{names} share {host}: shufflers with one administrator are one shuffler")
             elif roles >= {"accountant", "analyzer"}:
                 found.append(f"{names} share {host}: its administrator can read reports before they are certified")
-            elif len(places) > 1:
+            else:
                 found.append(
                     f"{names} share {host}: its administrator sees what {'both' if len(places) == 2 else 'all'} see"
                 )
         return found
+
+
+def _gateway(where: str) -> GatewayPlace:
+    host, _, port = where.partition(":")
+    if (
+        not re.fullmatch(_HOST, host)
+        or not re.fullmatch("[0-9]{1,5}", port or "443")
+        or not 0 < int(port or 443) < 2**16
+    ):
+        raise ValueError(f"gateway is {where!r}; it must be HOST or HOST:PORT, as clients know it")
+    return GatewayPlace(host=host, port=int(port or 443))
 
 
 def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnyService, ...]:

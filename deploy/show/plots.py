@@ -7,6 +7,8 @@ dashes or markers, too, so that they can be told apart in grey.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from accountant.results import round_up
 
 __all__ = [
+    "check_plot_file",
     "plot_answers",
     "plot_comparison",
     "plot_experiment",
@@ -30,6 +33,7 @@ _REFUTED = {"ls": ":", "lw": 1.6, "color": "black"}
 _MARKERS = ("s", "D", "^", "P", "X", "*")
 _LETTERS_BELOW = 48
 """So many letters can stand below one plot of a demonstration."""
+_ENDINGS = (".png", ".svg", ".pdf")
 _STYLE = {
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -44,6 +48,24 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "croupier",  # the same numbers make the same file
 }
+
+
+def check_plot_file(path: Path) -> None:
+    """Checks that a plot can be drawn in a file, before anything is computed for it.
+
+    Raises:
+        ValueError: its name has another ending than a plot's.
+        OSError: the file, or what stands in the place of its directory, is of another kind, or cannot be written.
+    """
+    if path.suffix.lower() not in _ENDINGS:
+        raise ValueError(f"{path} cannot be drawn; its name must end in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
+    if not os.access(written := path if path.exists() else above, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(written))
 
 
 @contextmanager

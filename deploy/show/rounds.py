@@ -162,10 +162,11 @@ def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
     ]
 
 
-def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
+def terms_text(terms: dict[str, Any], now: float, directory: str = "", gateway: str = "") -> Text:
     """Returns `terms_sections`, and how to answer.
 
     directory: of the deployment, if the command line needs it.
+    gateway: that they came through, and the answer has to go through.
     """
     sections, opened = terms_sections(terms, now), terms["state"] == "OPEN"
     if opened and "model" in terms["parameters"]:
@@ -173,6 +174,7 @@ def terms_text(terms: dict[str, Any], now: float, directory: str = "") -> Text:
     elif opened:
         lines = ["croupier submit --value-file FILE --epsilon BUDGET", f"  --round {terms['round_id']}"]
         lines += [f"  --dir {directory}"] if directory else []
+        lines += [f"  --gateway {gateway}"] if gateway else []
         sections.append(_section("To answer") | {"lines": [" \\\n".join(lines)]})
     return sections_text(sections)
 

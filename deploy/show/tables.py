@@ -329,7 +329,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
         for line in (*question["notes"], *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _MOST_COLUMNS else 0
-    return [f"{'every round' if len(names) == every else ', '.join(names)}: {line}" for line, names in about.items()]
+    return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
 
 
 def spent_table(document: dict[str, Any]) -> Table:

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from deploy.directory import read_deployment
+from deploy.gateway.app import make_app
 from deploy.operator.doctor import CheckResult, examine
-from deploy.operator.keys import write_deployment, write_keys
+from deploy.operator.keys import make_deployment, write_deployment, write_keys
 from runtime.clock import Clock, SystemClock
-from tests.support import InProcess, in_memory, in_process
+from tests.support import InProcess, in_memory, in_process, settings
 from tests.support.command_line import answer, croupier
+from tests.support.gateways import URL, reached_at
 
 DAY_S = 86400.0
 EVERYWHERE = {"certificate", "names", "key files", "own files", "reaches", "port", "version", "disk", "clock"}
@@ -31,7 +33,7 @@ def test_every_check_is_described() -> None:
     (section,) = re.findall(r"^## Examine\n(.*?)^## ", OPERATIONS.read_text(), re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
     described = {name for row in rows for name in row.split(", ")} - {"check"}
-    assert described == EVERYWHERE | {"public port", "keys apart"}
+    assert described == EVERYWHERE | {"public port", "keys apart", "gateway"}
 
 
 @dataclass
@@ -113,6 +115,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         assert {("port", "analyzer"), ("public port", "analyzer"), ("reaches", "shuffler-2")} <= set(found)
         assert "does not answer" in found["port", "analyzer"].says
         assert "croupier@analyzer" in found["port", "analyzer"].remedy
+        assert "'croupier up'" in found["port", "analyzer"].remedy  # it is on loopback
 
         monkeypatch.setattr("deploy.operator.doctor.version", lambda _: "9.9")
         versions = [one for one in await wrong(inside) if one.check == "version"]
@@ -158,6 +161,36 @@ async def test_files_are_examined(tmp_path: Path) -> None:
             late = [one for one in await wrong(inside, here, clock) if one.check == "certificate"]
             assert len(late) == 5
             assert all(one.says.startswith(says) for one in late)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tmp_path: Path) -> None:
+    async with healthy(tmp_path) as inside:
+        assert "gateway" not in {one.check for one in await examine(inside.directory, inside.transport, inside.clock)}
+        deployment = read_deployment(inside.directory)
+        named = deployment.model_copy(update={"gateway": URL})
+        write_deployment(inside.directory, named)
+        with reached_at(make_app(deployment, inside.transport)):
+            found = await examine(inside.directory, inside.transport, inside.clock)
+            assert [one.says for one in found if one.check == "gateway"] == [f"{URL} passes a client's call on"]
+            async with inside.operator() as operator:
+                await operator.open_round(settings())
+            assert await wrong(inside) == []
+            other = make_deployment(tmp_path / "other", "local", 1)
+            write_deployment(tmp_path / "other", other.model_copy(update={"gateway": URL}))
+            found = await examine(tmp_path / "other", inside.transport, inside.clock)
+            (strange,) = [one for one in found if one.check == "gateway"]
+            assert strange.says.startswith(f"{URL} shows a round that is not ours: ")
+            await inside.stop("shuffler-1")
+            (cut_off,) = [one for one in await wrong(inside) if one.check == "gateway"]
+            assert "the shuffler is out of reach" in cut_off.says
+            assert "can its machine reach what clients call?" in cut_off.remedy
+            await inside.start("shuffler-1")
+        write_deployment(inside.directory, deployment.model_copy(update={"gateway": "http://127.0.0.1:1"}))
+        (down,) = await wrong(inside)
+        assert (down.check, down.says) == ("gateway", "http://127.0.0.1:1 does not answer (connection refused)")
+        assert "croupier-gateway" in down.remedy
 
 
 def _made(certificate: str) -> float:

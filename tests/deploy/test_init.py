@@ -125,6 +125,44 @@ async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
     await inside.stop(*MACHINES.values())
 
 
+@pytest.mark.parametrize(("where", "url"), [("gw.example:8443", "https://gw.example:8443"), ("d.example", "")])
+@pytest.mark.parametrize("run_with", ["systemd", "compose"])
+def test_a_gateway_is_laid_out_where_it_is_asked_for(run_with: str, where: str, url: str, tmp_path: Path) -> None:
+    place, host = tmp_path / "clinic", where.partition(":")[0]
+    said = answer("init", "--dir", place, "--run-with", run_with, *HOSTS, "--gateway", where)
+    deployment = read_deployment(place)
+    assert deployment.gateway == (url or "https://d.example")
+    machine = place / "machines" / host
+    assert said["machines"][str(machine)] == ([] if url else ["analyzer"]) + ["gateway"]
+    assert read_deployment(machine / "gateway") == deployment
+    assert [file.name for file in (machine / "gateway").iterdir()] == ["deployment.toml"]  # no key
+    assert (machine / "storage-keys").exists() == (not url)
+    (block,) = re.findall(
+        rf"## {host}: [a-z, ]*gateway\n.*?```sh\n(.*?)```", (place / "NEXT.md").read_text(), re.DOTALL
+    )
+    for word in shlex.split(block, comments=True):
+        if word.startswith(("gateway", "croupier-gateway.", "croupier@.", "storage-keys/a")):
+            assert (machine / word).exists(), word
+    if run_with == "systemd":
+        assert "enable --now croupier-gateway" in block
+        assert (machine / "croupier-gateway.service").exists()
+        assert (machine / "croupier@.service").exists() == (not url)
+    else:
+        one = yaml.safe_load((machine / "compose.yaml").read_text())["services"]["gateway"]
+        assert "profiles" not in one
+        assert one["healthcheck"]["test"][-1] == f"http://{one['command'][-1]}"
+        assert one["network_mode"] == "host"
+
+
+def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:
+    croupier("init", "--dir", tmp_path / "d", *HOSTS)
+    assert not [file for file in (tmp_path / "d").rglob("*") if "gateway" in file.name]
+    assert "gateway" not in (tmp_path / "d" / "deployment.toml").read_text()
+    for bad in ("https://gw.example", "gw.example:0", "gw.example:x", "gw.example:65536", ":80"):
+        said = croupier("init", "--dir", tmp_path / "e", *HOSTS, "--gateway", bad, expect=2).stderr
+        assert f"gateway is '{bad}'; it must be HOST or HOST:PORT, as clients know it" in " ".join(said.split())
+
+
 def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Path) -> None:
     hosts = ("--shuffler", "a.example", "--accountant", "c.example", "--analyzer", "c.example")
     said = croupier("init", "--dir", tmp_path / "d", *hosts)

@@ -37,7 +37,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     assert refused("audit", missing) == f"croupier: {missing} does not exist"
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1,100\n")
-    assert refused("curve", budgets, "--out", budgets / "curve.png").endswith(f"{budgets}: File exists")
+    assert refused("curve", budgets, "--out", budgets / "curve.png").endswith(f"{budgets}: Not a directory")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,80 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
         (("--value-column", "x:0"), "has no column 'x:0'; its columns are x; a mean is COLUMN:LOW:HIGH"),
         (("--value-column", "x", "--users", "-1"), "the number of rows to use is -1; it must be at least 1"),
         (("--value-column", "x", "--budgets", "much"), "it must be epsilon:share, such as 0.5:54"),
+        # Reproductions: all services were started, and asked, before these were refused, or their plot was.
+        (("--value-column", "x", "--hops", "0"), "croupier: hops is 0; it must be in 1..32"),
+        (("--value-column", "x", "--hops", "-1"), "croupier: hops is -1; it must be in 1..32"),
+        (("--value-column", "x", "--delta", "5"), "croupier: delta is 5.0; it must be 0 < delta ≤ 0.1"),
+        (("--value-column", "x", "--budgets", "1e9:1"), "croupier: a budget's epsilon is 1000000000.0; it must be"),
+        (("--value-column", "x", "--users", "1", "--low", "0", "--high", "1"), "1 rows of "),
+        (("--value-column", "x", "--group-by", "y"), "has no column 'y'; its columns are x"),
+        (("--value-column", "x", "--plot", "x.foo"), "x.foo cannot be drawn; its name must end in .png, .svg or .pdf"),
     ],
 )
-def test_a_demonstration_that_cannot_be_is_not_begun(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_a_demonstration_that_cannot_be_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setattr("deploy.local.processes.temporary_deployment", lambda *_: pytest.fail("it was begun"))
     people = tmp_path / "people.csv"
     people.write_text("x\n0\n1\n7\n")
-    assert message in refused("demo", "--csv", people, *arguments)
+    said = refused("demo", "--csv", people, *arguments)
+    assert message in said
+    assert "starting" not in said
+
+
+def test_the_terms_of_a_round_that_cannot_be_are_bad_input(tmp_path: Path) -> None:
+    """Reproduction: they ended with 3, which is a service's refusal; none was asked, or is there."""
+    croupier("keygen", "--dir", tmp_path, "--hops", "1")
+    here = ("round", "open", "x", "--dir", tmp_path)
+    assert refused(*here, "--delta", "5") == "croupier: delta is 5.0; it must be 0 < delta ≤ 0.1"
+    assert "a budget's epsilon is 50.0; it must be" in refused(*here, "--grid", "1,50")
+
+
+def test_a_deployment_that_cannot_be_is_not_started(tmp_path: Path) -> None:
+    for arguments in (("up",), ("keygen",), ("bench", "--users", "10", "--out", tmp_path), ("train", "--epochs", "1")):
+        where = ("--dir", tmp_path / "d") if arguments[0] in ("up", "keygen") else ()
+        assert refused(*arguments, *where, "--hops", "33") == "croupier: hops is 33; it must be in 1..32"
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_it_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: the curve was computed first."""
+    monkeypatch.setattr("accountant.privacy_profile", lambda *_, **__: pytest.fail("it was computed"))
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n1,100\n")
+    for name in ("curve.foo", "curve"):
+        said = refused("curve", budgets, "--out", tmp_path / name)
+        assert said == f"croupier: {tmp_path / name} cannot be drawn; its name must end in .png, .svg or .pdf"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda file, _: Path(file) != tmp_path)
+        assert refused("curve", budgets, "--out", tmp_path / "x.png") == f"croupier: {tmp_path}: Permission denied"
+    (tmp_path / "curve.png").mkdir()
+    assert refused("curve", budgets, "--out", tmp_path / "curve.png").endswith("curve.png: Is a directory")
+
+
+def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
+    """Reproductions: a randomizer was named that could not be written so, and a column that the file had not."""
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n1,100\n")
+    said = refused("certify", budgets, "--delta", "1e-6", "--randomizer", "foo")
+    kinds = said.partition("it must be one of ")[2].split(", ")
+    assert said.startswith("croupier: randomizer is 'foo'; it must be one of gaussian, gaussian_vector(")
+    assert {"rr", "krr(k=5)", "laplace"} < set(kinds)
+    said = refused("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector")
+    assert said.endswith("gaussian_vector needs it, as in 'gaussian_vector(d=10, records=10)'")
+    for command in (("certify", "--delta", "1e-6"), ("curve",), ("audit",), ("plan", "--budgets")):
+        said = refused(*command, budgets, "--randomizer", "gaussian")
+        assert "a local_delta is 0; gaussian spends one, so that the first line must be epsilon,delta,count" in said
+    # Reproductions: options were called by the library's names, and a file that was not given had a delta of 0.
+    assert refused("plan") == "croupier: neither --users nor --budgets is given; one of them is needed"
+    assert refused("plan", "--users", "9").startswith("croupier: --epsilon is not given; state a target, or --budgets")
+    said = refused("plan", "--users", "9000", "--epsilon", "0.1", "--randomizer", "gaussian")
+    assert said.endswith("give --budgets FILE, whose first line is epsilon,delta,count")
+    budgets.write_text("epsilon,delta,count\n0.5,1e-8,9000\n")
+    croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian")
+    croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector(d=10, records=10)")
 
 
 def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
@@ -92,6 +160,18 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     for command in ("console", "gateway"):
         said = refused(command, "--tls-certificate", tmp_path / "tls.crt", *here)
         assert said == "croupier: 127.0.0.1 is served without TLS; leave out --tls-certificate and --tls-key"
+    # Reproductions: --value beside --csv, and options of a fleet without it, were ignored.
+    for one in ("--value=1", "--epsilon=1", "--enrol", "--gateway=https://gateway.example"):
+        said = refused("submit", "--csv", tmp_path / "people.csv", "--value-column", "x", one, *here)
+        assert said == f"croupier: {one.partition('=')[0]} is for one user, and --csv a fleet; give one of them"
+    for one in ("--value-column=x", "--budgets=1:1", "--limit=3", "--clamp"):
+        said = refused("submit", "--value", "1", "--epsilon", "1", one, *here)
+        assert said == f"croupier: {one.partition('=')[0]} is for a fleet, which needs --csv"
+    (tmp_path / "value").write_text("1")
+    said = refused("submit", "--value", "1", "--value-file", tmp_path / "value", "--epsilon", "1", *here)
+    assert said == "croupier: --value and --value-file are both given; at most one of them can be"
+    said = refused("submit", "--csv", "x", "--value-column", "x", "--budgets", "1:1", "--epsilon-column", "e", *here)
+    assert said == "croupier: --budgets and --epsilon-column are both given; at most one of them can be"
     # Reproduction: a cost was shown as CERTIFIED at delta = 5.
     assert refused("ledger", "--delta", "5", *here) == "croupier: delta is 5; it must be 0 < delta < 1"
 
@@ -108,7 +188,10 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     assert refused("submit", "--value", "1", "--epsilon", "1", "--enrol", "--dir", mine) == said
     assert answer("limits", "--dir", mine)["spent"] == {"local_epsilon": 0.0, "rounds": 0}
     missing = refused("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path / "none")
-    assert "none/deployment.toml does not exist; participants get it from the operator" in missing
+    assert "none/deployment.toml does not exist (at the command line --dir says where it lies)" in missing
+    assert "participants get it from the operator, 'croupier init' makes a deployment for several machines" in missing
+    assert "none/deployment.toml does not exist" in refused("canary", "x", "--dir", tmp_path / "none")
+    assert not (tmp_path / "none").exists()  # reproduction: canaries had a file there
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,12 @@ import grpc.aio
 import pytest
 
 import croupier
+from deploy.directory import read_deployment
 from deploy.gateway.app import make_app
 from deploy.gateway.server import make_gateway
 from deploy.listening import WebAddress
-from deploy.operator.keys import make_deployment
+from deploy.node.probe import is_ready
+from deploy.operator.keys import make_deployment, write_deployment
 from protocol.deployment import Deployment
 from protocol.errors import Code, Refusal
 from protocol.v1 import services_pb2 as rpc
@@ -31,6 +33,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.http_channel import HTTP_STATUS, HttpChannel
 from runtime.limits import MESSAGE_BYTES, ROOM_BYTES
 from tests.support import settings
+from tests.support.command_line import Said
 from tests.support.command_line import croupier as command
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
@@ -75,6 +78,49 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
         with croupier.connect(here.inside.directory, gateway=url) as waiting:
             found = await asyncio.to_thread(waiting.round, terms.round_id)
             assert found.terms.hash == terms.hash
+
+
+@pytest.mark.asyncio
+async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_path: Path) -> None:
+    """Submit, verify, round show and round result call nothing else: the services' own ports are not where it says."""
+
+    async def run(*arguments: str | Path, expect: int = 0) -> Said:
+        return await asyncio.to_thread(command, *arguments, "--dir", device, "--gateway", url, expect=expect)
+
+    async with table(tmp_path, 2) as here, gateway_of(here) as url:
+        terms = await here.operator.open_round(settings())
+        await here.submit(terms, people(QUESTIONS[0], 25, seed=6))
+        device = tmp_path / "device"
+        device.mkdir()
+        deployment = read_deployment(here.inside.directory)
+        nowhere = (one.model_copy(update={"public_address": "127.0.0.1:1"}) for one in deployment.services)
+        write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere)}))
+        shown = (await run("round", "show")).stdout
+        assert terms.round_id in shown
+        assert shown.rstrip().endswith(f"  --gateway {url}")  # of the command to answer with
+        key = await asyncio.to_thread(command, "keygen", "--client", tmp_path / "me.key", "--json")
+        answer = ("submit", "--value", "1", "--epsilon", "1")
+        refused = await run(*answer, "--key", tmp_path / "me.key", expect=6)
+        assert "send the operator the public key" in " ".join(refused.stderr.split())
+        await here.operator.enrol([bytes.fromhex(json.loads(key.stdout)["client_key"])])
+        said = await run(*answer, "--key", tmp_path / "me.key")
+        assert said.stdout.startswith(f"ACCEPTED in round {terms.round_id}, local ε 1")
+        said = await run(*answer, "--token", "00" * 32, expect=2)
+        assert "a gateway could use a one-use token itself" in " ".join(said.stderr.split())
+        await here.finish(terms)
+        assert (await run("round", "result", terms.round_id, "--json")).stdout.startswith("{")
+        found = (await run("verify", terms.round_id)).stdout
+        assert found.splitlines() == ["shuffler-1: 0 of 1 missing", "shuffler-2: 0 of 1 missing"]
+
+
+@pytest.mark.asyncio
+async def test_a_container_asks_the_gateway_whether_hop_1_can_be_reached(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as here, gateway_of(here) as url:
+        assert await asyncio.to_thread(is_ready, url.rstrip("/"))
+        await here.inside.stop("shuffler-1")
+        assert not await asyncio.to_thread(is_ready, url.rstrip("/"))
+        await here.inside.start("shuffler-1")
+    assert not is_ready(url.rstrip("/"))
 
 
 def http(url: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -34,7 +34,7 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
             answers = [one for one in await operator.status() if isinstance(one, rpc.StatusResponse)]
             return [[pb.RoundState.Name(row.state) for row in one.rounds] for one in answers]
 
-        with pytest.raises(Refusal, match="a budget's epsilon is 50"):
+        with pytest.raises(ValueError, match="a budget's epsilon is 50"):
             await operator.open_round(replace(settings(), budget_grid=(1.0, 50.0)))
         assert await states() == [[], [], []]
         # What only a service can refuse, or whether it is there at all, shows when others have prepared already.

@@ -158,7 +158,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (3, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
         (2, "grid is 'x'", ("round", "open", "q", "--grid", "x")),
         (2, "randomizer is 'exact'", ("round", "open", "q", "--randomizer", "exact")),
-        (3, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),
+        (2, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),
         (2, "nothing was submitted", ("verify", "none")),
     ]
     for code, message, arguments in cases:

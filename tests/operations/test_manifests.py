@@ -27,6 +27,7 @@ from runtime.service_directory import ServiceSettings
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
+GATEWAY_UNIT = DEPLOY / "systemd" / "croupier-gateway.service"
 OPERATIONS = DEPLOY.parent / "docs" / "operations.md"
 CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
@@ -60,12 +61,13 @@ def of_kind(kind: str) -> dict[str, dict[str, Any]]:
 
 def test_the_kustomization_names_every_manifest() -> None:
     names = documents(KUBERNETES / "kustomization.yaml")[0]["resources"]
-    assert {*names, "kustomization.yaml"} == {file.name for file in KUBERNETES.glob("*.yaml")}
+    assert {*names, "kustomization.yaml", "gateway.yaml"} == {file.name for file in KUBERNETES.glob("*.yaml")}
+    assert "  # - gateway.yaml" in (KUBERNETES / "kustomization.yaml").read_text()  # only where it is asked for
 
 
 @pytest.mark.parametrize("version", kubernetes_schemas.all_versions()[-4:])
 def test_every_manifest_meets_the_schema_of_kubernetes(version: str) -> None:
-    for document in resources():
+    for document in (*resources(), *documents(KUBERNETES / "gateway.yaml")):
         kubernetes_schemas.validate(document, version, strict=True)
 
 
@@ -120,6 +122,25 @@ def test_pods_are_hardened_and_probed_on_the_health_port() -> None:
         assert own | {f"/var/lib/croupier/{name}", "/var/lib/croupier/deployment.toml"} <= mounted
         secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
         assert secrets == {f"{name}-keys", f"{name}-storage-key"}
+
+
+def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
+    service, gateway, policy = documents(KUBERNETES / "gateway.yaml")
+    pod = gateway["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    ((listens, secured, key),) = ([one for one in container["command"] if "=" in one][1:],)
+    assert listens == "--listen=0.0.0.0:8443"
+    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert all(mounted[Path(one.partition("=")[2]).parent.as_posix()] == "tls" for one in (secured, key))
+    assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == ["gateway-tls"]
+    assert container["command"][:3] == ["croupier", "gateway", "--dir=/var/lib/croupier"]
+    assert "/var/lib/croupier/deployment.toml" in mounted
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8443, "scheme": "HTTPS"}
+    assert "httpGet" not in container["livenessProbe"]  # it is not started anew because hop 1 is down
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert service["spec"]["externalTrafficPolicy"] == "Local"
+    assert policy["spec"]["egress"] == [{"ports": [{"port": PUBLIC, "protocol": "TCP"}]}]
 
 
 def test_the_settings_of_the_pods_are_settings() -> None:
@@ -237,6 +258,23 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("ProtectHome", "ProtectHouse"))
     done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
     assert "ProtectHouse" in done.stderr
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit_of_the_gateway(tmp_path: Path) -> None:
+    """Where systemd is installed; what it runs is the gateway, on loopback, with the deployment file and no key."""
+    text = GATEWAY_UNIT.read_text()
+    assert "ExecStart=/opt/croupier/bin/croupier gateway --dir %d --listen 127.0.0.1:8790\n" in text
+    assert "LoadCredential=deployment.toml:/etc/croupier-gateway/deployment.toml\n" in text
+    assert "DynamicUser=yes\n" in text
+    assert "storage-key" not in text
+    if shutil.which("systemd-analyze") is None:
+        return
+    file = tmp_path / GATEWAY_UNIT.name
+    file.write_text(text.replace("/opt/croupier/bin/croupier", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
+    subprocess.run(exposure, capture_output=True, check=True)
 
 
 # ------------------------------------------------------------- Prometheus

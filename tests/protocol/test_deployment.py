@@ -45,6 +45,7 @@ def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, messa
         ("public_address", "# public_address", "need a public_address"),
         ('address = "127.0.0.1:', 'address = "127.0.0.1-', "address"),
         ('name = "local"', "name = ", "not a valid deployment file"),
+        ('name = "local"', 'name = "local"\ngateway = "http://gateway.example"', "gateway"),
     ],
 )
 def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -56,7 +57,9 @@ def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, mess
 
 
 def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not exist; participants get it from the operator, 'croupier keygen'"):
+    with pytest.raises(
+        ValueError, match=r"does not exist \(at the command line --dir says where .* 'croupier init' makes"
+    ):
         load_deployment(tmp_path / "none.toml")
     with pytest.raises(ValueError, match=r"storage.key is missing; 'croupier keygen'"):
         load_secrets(tmp_path)

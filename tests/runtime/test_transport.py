@@ -15,7 +15,7 @@ from protocol.errors import Code, Refusal, refusal_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retry_after_s, retrying
+from runtime.retrying import retry_after_s, retrying, why_unreachable
 from runtime.transport import make_server
 
 
@@ -35,6 +35,20 @@ def test_a_refusal_survives_the_wire(code: Code) -> None:
 def test_other_failures_are_not_refusals() -> None:
     assert refusal_of(failure(grpc.StatusCode.UNAVAILABLE, "connection refused")) is None
     assert refusal_of(grpc.RpcError()) is None
+
+
+def test_a_name_that_does_not_exist_is_told_from_a_service_that_is_down() -> None:
+    """Reproduction: `croupier doctor` said UNAVAILABLE of a host whose name was wrong. Texts are gRPC's and ours."""
+    for details in (
+        "errors resolving a.example:7101: [field:hostname lookup error:address lookup failed for a.example:7101: "
+        "Domain name not found]",
+        "https://a.example/croupier.protocol.v1.Shuffler/GetRound: [Errno -2] Name or service not known",
+        "https://a.example/croupier.protocol.v1.Shuffler/GetRound: [Errno -3] Temporary failure in name resolution",
+    ):
+        why = why_unreachable(failure(grpc.StatusCode.UNAVAILABLE, details))
+        assert why == "there is no address for the name of its host"
+    refused = "failed to connect to all addresses; last error: ipv4:127.0.0.1:1: Connection refused"
+    assert why_unreachable(failure(grpc.StatusCode.UNAVAILABLE, refused)) == "connection refused at 127.0.0.1:1"
 
 
 class Flaky:
