@@ -234,8 +234,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
         label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
         work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
-        async for page in self._accepted(terms):
-            yield await (self.cluster or self.pool).map_chunks(work, [sealed for _, sealed in page])
+        under_way: asyncio.Task[tuple[list[bytes | None], float]] | None = None
+        async for page in self._accepted(terms):  # one is read while the one before it is opened
+            before, job = under_way, (self.cluster or self.pool).map_chunks(work, [sealed for _, sealed in page])
+            under_way = asyncio.create_task(job)
+            if before is not None:
+                yield await before
+        if under_way is not None:
+            yield await under_way
 
     # ------------------------------------------------------------- sequential rounds
 

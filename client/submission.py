@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import grpc.aio
+from nacl.signing import SigningKey
 
 from client.randomizers import randomize
 from protocol.identity import public_key_of, sign_answer, sign_submission
@@ -83,21 +84,21 @@ class Prepared(NamedTuple):
     Attributes:
         sealed: the report under the release key; in a sequential round, the key that will sign the answer.
         record: the local budget, with random bytes.
-        private_key: Ed25519, 32 bytes: signs the submission.
+        key: signs the submission.
         token: a one-use token, 32 bytes; empty for a registered key.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
     sealed: bytes
     record: BudgetRecord
-    private_key: bytes
+    key: SigningKey
     token: bytes
     answer_key: bytes
 
     @property
     def client_key(self) -> bytes:
         """The public half of the key that signs the submission."""
-        return public_key_of(self.private_key)
+        return bytes(self.key.verify_key)
 
     def __repr__(self) -> str:
         return "Prepared()"
@@ -134,14 +135,14 @@ def prepare_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Pr
     answer_key = new_client_key() if terms.question.sequential else b""
     report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon)
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), SystemRandom().block(16))
-    private_key = participant.private_key or new_client_key()
-    return Prepared(onion.seal_report(report), record, private_key, participant.token, answer_key)
+    key = SigningKey(participant.private_key or new_client_key())
+    return Prepared(onion.seal_report(report), record, key, participant.token, answer_key)
 
 
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
-    submission = sign_submission(terms.round_id, envelope, prepared.private_key, prepared.token)
+    submission = sign_submission(terms.round_id, envelope, prepared.key, prepared.token)
     epsilon, _ = decode_budget(prepared.record.budget)
     return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key)
 

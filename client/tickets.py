@@ -100,7 +100,7 @@ async def _ask(
     request = pb.GetTicketsRequest(
         round_id=terms.round_id,
         requests=[
-            sign_submission(terms.round_id, report.blinded + parameter.blinded, user.private_key, user.token, "tickets")
+            sign_submission(terms.round_id, report.blinded + parameter.blinded, user.key, user.token, "tickets")
             for user, (report, parameter) in zip(users.values(), blinded, strict=True)
         ],
     )

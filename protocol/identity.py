@@ -166,10 +166,13 @@ def _submission_bytes(purpose: Purpose, round_id: str, envelope: bytes, token: b
 
 
 def sign_submission(
-    round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
+    round_id: str, envelope: bytes, private_key: bytes | SigningKey, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
-    """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token."""
-    key = SigningKey(private_key)
+    """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token.
+
+    A `SigningKey` knows its public half, which costs as much to derive as a signature.
+    """
+    key = private_key if isinstance(private_key, SigningKey) else SigningKey(private_key)
     return Submission(
         client_key=bytes(key.verify_key),
         envelope=envelope,

@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 250, 1000
 """So many are one job: 10 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
-_PAGES_ON_A_CLUSTER = 16
-"""So many pages of chunks are opened side by side there; one keeps the processes of this machine busy."""
+_PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
+"""So many pages of chunks are opened side by side: here the processes have work while the outcome of one is kept."""
 
 
 class _Shelf:
@@ -62,7 +62,7 @@ class Opening(RoundDriver):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self._pages_at_once = 1 if setup.cluster is None else _PAGES_ON_A_CLUSTER
+        self._pages_at_once = _PAGES_AT_ONCE if setup.cluster is None else _PAGES_ON_A_CLUSTER
         self._opened_until = 0.0
         self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
 

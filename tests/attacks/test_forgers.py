@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nacl.signing import SigningKey
 
 from accountant.service.service import AccountantService
 from client.submission import Participant, new_client_key, prepare_one, seal_one
@@ -125,9 +126,9 @@ async def test_a_ticket_of_one_lane_or_message_is_none_of_another(tmp_path: Path
         (report, budget), second, third = await tickets_of(deployment.operator, terms, three)
         bad = [
             seal_one(terms, onion, three[0], (budget, report)),
-            seal_one(terms, onion, crafted(terms, 0, 0.5, key=three[1].private_key), second),
-            seal_one(terms, onion, three[0]._replace(private_key=three[2].private_key), (report, budget)),
-            seal_one(terms, onion, three[0]._replace(private_key=new_client_key()), (report, budget)),
+            seal_one(terms, onion, crafted(terms, 0, 0.5, key=bytes(three[1].key)), second),
+            seal_one(terms, onion, three[0]._replace(key=three[2].key), (report, budget)),
+            seal_one(terms, onion, three[0]._replace(key=SigningKey.generate()), (report, budget)),
         ]
         await deployment.admit(terms, [*people, *submissions_of(bad)])
         _, certificate = await deployment.finish(terms)
@@ -152,7 +153,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
         requests = [
             pb.GetTicketsRequest(
                 round_id=terms.round_id,
-                requests=[sign_submission(terms.round_id, b"".join(pair), user.private_key, purpose="tickets")],
+                requests=[sign_submission(terms.round_id, b"".join(pair), user.key, purpose="tickets")],
             )
             for pair in pairs
         ]

@@ -338,7 +338,7 @@ async def test_what_is_not_blinded_gets_its_own_answer_and_no_entry(tmp_path: Pa
 
         async def asked(*blinded: bytes) -> pb.GetTicketsResponse:
             signed = [
-                sign_submission(terms.round_id, one, user.private_key, purpose="tickets")
+                sign_submission(terms.round_id, one, user.key, purpose="tickets")
                 for one, user in zip(blinded, users, strict=True)
             ]
             request = pb.GetTicketsRequest(round_id=terms.round_id, requests=signed)
