@@ -19,6 +19,8 @@ __all__ = ["LaplaceMechanism"]
 
 LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
+FEW_HOSTS = 50_000
+"""Of more hosts the exchange bound is not followed further out: that would take twice the time, and win nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class LaplaceMechanism(NoisyValue):
         found = exchange_laplace_profile(victim, others, delta)
         if not isinstance(found, ExchangeLaplaceProfile):
             return found
-        return in_parts(replace(found, followed=found.count.size <= FEW_TIERS), delta)
+        few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
+        return in_parts(replace(found, followed=few), delta)
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).

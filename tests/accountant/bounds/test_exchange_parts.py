@@ -25,6 +25,7 @@ from accountant.bounds.exchange_laplace import (
 from accountant.bounds.exchange_parts import LEAST_APART, ExchangePartsProfile, in_parts
 from accountant.bounds.laplace_laws import Pair
 from accountant.bounds.profile import Others, Victim, smallest_epsilon
+from accountant.mechanisms.laplace import LaplaceMechanism
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
@@ -416,3 +417,11 @@ def test_an_epsilon_is_found_though_the_bound_is_of_no_use_far_above_it() -> Non
     assert curve.delta(3.0).value > 0.5
     found = smallest_epsilon(curve, 1e-6, 5.0, 1e-6)
     assert 0.87 < found.epsilon < 0.89
+
+
+def test_few_hosts_only_are_followed_by_the_mechanism() -> None:
+    for users, followed in ((10_000, True), (1_000_000, False)):
+        others = Others(np.array([1.0]), np.zeros(1), np.array([users]), 0)
+        found = LaplaceMechanism().exchange_profile(Victim(1.0), others, 1e-6)
+        assert isinstance(found, ExchangeLaplaceProfile)
+        assert found.followed == followed
