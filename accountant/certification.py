@@ -17,8 +17,7 @@ import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.bounds.exchange_laplace import ExchangeSpanProfile
-from accountant.bounds.exchange_parts import ExchangePartsProfile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
 from accountant.bounds.split_search import SplitSearchProfile
@@ -350,7 +349,7 @@ def _to_compose(
         return LeastProfile(curve, delta, most, None if isinstance(other, NoAmplification) else other)
     if isinstance(other, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
         return curve
-    return LeastProfile(other.plain if isinstance(other, ExchangePartsProfile) else other, delta, most, curve)
+    return LeastProfile(other.plain if isinstance(other, ExchangeLaplaceProfile) else other, delta, most, curve)
 
 
 def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:

@@ -24,7 +24,7 @@ from accountant.numerics.poisson_binomial import SUM_ERROR
 from accountant.numerics.roots import root_between
 from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["ScoreTest", "best_scores", "scores_of_cells"]
+__all__ = ["MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
 
 MAX_ROWS = 64
 """Of more laws neighbours are taken together where scores are chosen."""

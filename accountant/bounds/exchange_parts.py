@@ -19,11 +19,11 @@ import numpy as np
 from accountant.bounds.exchange import TUNING_DELTA, StagedProduct, exchange_bound, horizon, stages
 from accountant.bounds.exchange_laplace import (
     FEW_TIERS,
+    MORE_TERMS,
     MOST_SPENT,
     ExchangeLaplaceProfile,
-    NoiseProduct,
+    FollowedProduct,
     left_of_host,
-    log_squared,
     spread,
 )
 from accountant.bounds.laplace_laws import Family, Pair, family_of, members, pair_family, second_moments
@@ -32,9 +32,9 @@ from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["ExchangePartsProfile", "in_parts"]
 
-LEAST_APART = 0.9
+LEAST_APART = 0.86
 """Two values of the victim that are nearer to each other have the bound of section 5, which is smaller there."""
-FASTER = (1.35, 1.5, 1.65)
+FASTER = (1.35, 1.45, 1.55, 1.65)
 """Rates of the first part that are tried, in units of the victim's."""
 SHARES = tuple(0.02 * k for k in range(1, 23))
 """Chances of the first part that are tried."""
@@ -46,54 +46,12 @@ WINDOW = 30.0
 """Parts are tried where the plain bound is within this factor of the target."""
 MOST_LOST = 1e-3
 """The most that may be lost because no clock has rung, as a part of delta."""
-TERMS = 70
-"""Of the power series of phi."""
 STEP, STAGES, POWER = 0.02, (12, 8), 3
 """Of the integrals; of the clocks of either group."""
 KNOTS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.6, -0.3, *(0.2 * k for k in range(26)), 5.5, 6.0, 6.5, 7.0)
 """Corners of the chords: ln of the first group's E, in units of its standard deviation."""
 NEGLIGIBLE = 1e-4
 """A corner that cannot count for more than this part of what has been found is not evaluated."""
-
-
-@dataclass(frozen=True, eq=False)
-class _FarProduct(NoiseProduct):
-    """A `NoiseProduct` that is followed further out along u, where hosts are few."""
-
-    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
-        """See `HostProduct`. The mean, `drift`, is good to a few ulp of 1."""
-        value, error = super().over(theta, edges, bulk)
-        return value, error + 16 * UNIT * theta
-
-    def _falling(self, laws: Family, w: Floats, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
-        """See `NoiseProduct`. Where |phi|^2 need not fall: |d^2/dr^2| <= E e^{w(X+X')} (w (X-X'))^2 = `curvature`."""
-        reach = int(np.searchsorted(edges, TERMS / 5 / max(float((w * laws.scale).min(initial=math.inf)), 1e-300)))
-        marks = edges[: max(bulk, min(reach, edges.size)) : stride]
-        squared = log_squared(laws, w[:, None] * (1 + 1j * marks), self.drift)
-        left = np.arange(edges.size - 1) // stride
-        inside = left + 1 < marks.size
-        left = np.minimum(left, marks.size - 2)
-        last = math.pi / (2 * np.maximum(w, 1e-300) * laws.scale) * (1 - 1e-9)
-        change = np.expm1(squared)
-        room = np.diff(marks) ** 2 / 8 * self._curvature(laws, w)[:, None]
-        ends = np.maximum(change[:, :-1], change[:, 1:])
-        ends = ends + room + 8 * UNIT * (np.abs(ends) + room)
-        steep = np.log1p(ends)[:, left]
-        falls = edges[None, 1:] <= last[:, None]
-        found = np.where(falls, squared[:, left], steep)
-        return np.where(inside, np.minimum(found, at_rest), at_rest)
-
-    def _curvature(self, laws: Family, w: Floats) -> Floats:
-        """2 w^2 phi(w) phi''(w), rounded up; (F,)."""
-        size = w * laws.scale
-        total = np.zeros_like(size)
-        for k in range(laws.moments.shape[1] - 1, -1, -1):
-            total = total * size / (k + 1) + np.abs(laws.moments[:, k])
-        terms = laws.moments.shape[1]
-        total += laws.moments[:, 0] * size**terms * np.exp(size) / math.factorial(terms)
-        phi = np.exp(log_squared(laws, w[:, None].astype(np.complex128), self.drift)[:, 0] / 2)
-        curvature: Floats = 2 * size**2 * phi * total * (1 + 1e-9)
-        return curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +62,9 @@ class _Group:
     """About the rate of the noise that it hides."""
     rates: Floats
     count: Floats
-    fast: float
+    blanket: Floats
+    """Gamma, (T,): R_i >= gamma times what a report is drawn from when its clock has rung; rounded down."""
     horizon: float
-
-    @property
-    def blanket(self) -> Floats:
-        """Gamma, (T,): R_i >= gamma omega, which is half of the first part at each of two values; rounded down."""
-        gamma: Floats = 2 * self.rates * np.exp(-self.rates) / (self.fast * (1 + math.exp(-self.fast * LEAST_APART)))
-        return gamma * (1 - 64 * UNIT)
 
     @cached_property
     def weights(self) -> Floats:
@@ -126,7 +79,7 @@ class _Group:
         for end in ends.tolist():
             thin = left_of_host(self.weights, self.blanket, end)
             left = tuple(family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True))
-            products.append(_FarProduct(left, self.count, self.weights, drift))
+            products.append(FollowedProduct(left, self.count, self.weights, drift))
         return exchange_bound(StagedProduct(tuple(products), log_mass), STEP)
 
 
@@ -145,7 +98,8 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     @property
     def plain(self) -> ExchangeLaplaceProfile:
         """That of section 5 alone, a point of which takes a tenth of the time: for curves of many points."""
-        return ExchangeLaplaceProfile(**{at.name: getattr(self, at.name) for at in fields(ExchangeLaplaceProfile)})
+        own = {at.name: getattr(self, at.name) for at in fields(ExchangeLaplaceProfile)}
+        return ExchangeLaplaceProfile(**{**own, "followed": False})
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -166,16 +120,20 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     @cached_property
     def _close(self) -> ExchangeLaplaceProfile:
         """For two values of the victim that are less than LEAST_APART from each other."""
-        return ExchangeLaplaceProfile(
-            self.local_epsilon, self.horizon, self.rates, self.kept, self.count, widest=LEAST_APART
-        )
+        own = (self.local_epsilon, self.horizon, self.rates, self.kept, self.count)
+        return ExchangeLaplaceProfile(*own, widest=LEAST_APART, followed=self.followed)
 
     @cached_property
     def _groups(self) -> tuple[_Group, _Group]:
         """That of the first part, and that of the rest."""
+        near, far = slice(self.split, None), slice(None, self.split)
+        others = ExchangeLaplaceProfile(self.local_epsilon, 1.0, self.rates[far], self.kept[far], self.count[far])
         groups = []
-        for hidden, tiers in ((self.fast, slice(self.split, None)), (self.local_epsilon, slice(None, self.split))):
-            group = _Group(hidden, self.rates[tiers], self.count[tiers], self.fast, 1.0)
+        for hidden, tiers, blanket in (
+            (self.fast, near, _blanket(self.rates[near], self.fast)),
+            (self.local_epsilon, far, others.blanket),
+        ):
+            group = _Group(hidden, self.rates[tiers], self.count[tiers], blanket, 1.0)
             most = float(group.blanket @ group.count) * MOST_SPENT * (1 - 1e-6)
             groups.append(replace(group, horizon=horizon(self.target, most)))
         return groups[0], groups[1]
@@ -197,7 +155,7 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
         return sorted(found.items())
 
     def _near(self, epsilon: float, rate: float) -> Family:
-        return family_of(self.fast, epsilon, rate, apart=(LEAST_APART, 1.0), terms=TERMS)
+        return family_of(self.fast, epsilon, rate, apart=(LEAST_APART, 1.0), terms=MORE_TERMS)
 
     def _in_parts(self, epsilon: float) -> Bounded:
         """The bound of section 6, or 1 where it is not proved."""
@@ -255,12 +213,18 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
             if not pair.proper(rate, LEAST_APART):
                 return None
             found = members(self.local_epsilon, epsilon, rate, apart=(LEAST_APART, 1.0))
-            family = pair_family(pair, rate, found, TERMS)
+            family = pair_family(pair, rate, found, MORE_TERMS)
             if family is None:
                 return None
             families.append(family)
         drift = (1 - self.share) * math.expm1(epsilon) + place
         return group.bound(tuple(families), drift, STAGES[1])
+
+
+def _blanket(rates: Floats, fast: float) -> Floats:
+    """Gamma, (T,): R_i >= gamma omega, which is half of the first part at each of two values; rounded down."""
+    gamma: Floats = 2 * rates * np.exp(-rates) / (fast * (1 + math.exp(-fast * LEAST_APART)))
+    return gamma * (1 - 64 * UNIT)
 
 
 def _bends_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
@@ -310,6 +274,7 @@ def _limits(curve: ExchangeLaplaceProfile, epsilon: float, split: int, fast: flo
             if family is None:
                 return
             seconds[tier, :, k] = family.scale**2 * family.moments[:, 0]
+    near *= max(1 - 1 / float(count[split:] @ _blanket(curve.rates[split:], fast)), 1e-3)  # what the clock takes, about
     to_parabola = np.linalg.inv(np.vander(tried, 3))
     for share in SHARES:
         far = (seconds @ to_parabola.T @ np.array([share**2, share, 1.0])).max(1)

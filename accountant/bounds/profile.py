@@ -176,10 +176,13 @@ def smallest_epsilon(profile: PrivacyProfile, delta: float, ceiling: float, tole
             break
         if low_height < 0:
             point = 0.0
+        elif best is None:
+            most = high * (1 - tolerance / 2)
+            point = _further(profile, low, bound.value, most, aim)
+            if evaluations > 3:  # coming near from below: ever longer steps, as far above a bound may be of no use
+                point = min(max(point, low * (1 + tolerance * 10.0 ** (evaluations - 4))), most)
         elif evaluations > 6 and high - low > width / 2:
             point = (low + high) / 2
-        elif best is None:
-            point = _further(profile, low, bound.value, high * (1 - tolerance / 2), aim)
         else:
             point = _between(low, low_height, high, high_height, _height(aim))
     return Inverse(high, best, evaluations)

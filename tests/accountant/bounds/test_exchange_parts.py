@@ -16,15 +16,22 @@ from numpy.typing import NDArray
 
 from accountant.bounds import exchange_parts, laplace_laws
 from accountant.bounds.exchange import tilt
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_laplace import (
+    MORE_TERMS,
+    ExchangeLaplaceProfile,
+    FollowedProduct,
+    exchange_laplace_profile,
+)
 from accountant.bounds.exchange_parts import LEAST_APART, ExchangePartsProfile, in_parts
 from accountant.bounds.laplace_laws import Pair
-from accountant.bounds.profile import Others, Victim
+from accountant.bounds.profile import Others, Victim, smallest_epsilon
+from accountant.mechanisms.laplace import LaplaceMechanism
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]
 APART = (LEAST_APART, 1.0)
+AS_USED = {name: getattr(exchange_parts, name) for name in ("KNOTS", "STAGES", "STEP")}
 
 
 def plain_curve(tiers: Tiers, victim: float, delta: float | None, dishonest: int = 0) -> ExchangeLaplaceProfile:
@@ -148,24 +155,23 @@ def test_what_a_host_gives_away_is_below_its_density(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fast = float(rng.uniform(0.5, 6))
     rates = fast * rng.uniform(0.02, 1, 3)
-    group = exchange_parts._Group(fast, rates, np.ones(3), fast, 1.0)
     low = float(rng.uniform(0, 1 - LEAST_APART))
     high = float(rng.uniform(low + LEAST_APART, 1))
     z = np.sort(np.append(np.linspace(-5, 6, 2_001), [low, high]))
     omega = (density(fast, low, z) + density(fast, high, z)) / 2
-    for rate, gamma in zip(rates.tolist(), group.blanket.tolist(), strict=True):
+    for rate, gamma in zip(rates.tolist(), exchange_parts._blanket(rates, fast).tolist(), strict=True):
         for host in (0.0, 1.0, low, high, float(rng.uniform())):
             assert (gamma * omega <= density(rate, host, z)).all()
-    apart = replace(group, rates=np.array([0.5]))
+    gamma = exchange_parts._blanket(np.array([0.5]), fast)
     least = float(density(0.5, 0.0, np.array([1.0]))[0] / (fast / 4 * (1 + math.exp(-fast))))
-    assert least * 0.8 <= float(apart.blanket[0]) <= least
+    assert least * 0.8 <= float(gamma[0]) <= least
 
 
 def test_the_slotted_reports_are_the_shuffled_ones() -> None:
-    """Three letters, two hosts near and two far, by enumeration of every slot; some clocks have rung."""
+    """Three letters, two hosts near and two far, by enumeration of every slot; each group has its own blanket."""
     rng = np.random.default_rng(5)
     share, gain = 0.3, 1.4
-    omega, *rest = rng.dirichlet(np.ones(3), 9)
+    flat, *rest = rng.dirichlet(np.ones(3), 9)
     near, far = rest[:2], rest[2:4]
     first, other = np.array(rest[4:6]), np.array(rest[6:8])
     omega = first.mean(0)  # half of the first part at each of the two values
@@ -178,7 +184,7 @@ def test_the_slotted_reports_are_the_shuffled_ones() -> None:
             for at, group in ((0, near), (2, far))
         ]
         here, there = np.array(own[:2]), np.array(own[2:])
-        whole = omega[extra] * ratio[0].prod() * ratio[1].prod()
+        whole = flat[extra] * ratio[0].prod() * ratio[1].prod()
         u = [float(alpha @ (first[b, here] / ratio[0])) for b in (0, 1)]
         w = [float(beta @ ((1 - share) * other[b, there] / ratio[1])) for b in (0, 1)]
         a = float(beta @ (omega[there] / ratio[1]))
@@ -193,7 +199,7 @@ def test_the_slotted_reports_are_the_shuffled_ones() -> None:
     for b in (0, 1):
         own_law = share * first[b] + (1 - share) * other[b]
         for i, j in itertools.product(range(2), repeat=2):
-            laws = [own_law, omega, omega, near[1 - i], far[1 - j]]
+            laws = [own_law, omega, flat, near[1 - i], far[1 - j]]
             for letters in itertools.product(range(3), repeat=5):
                 chance = math.prod(float(law[k]) for law, k in zip(laws, letters, strict=True))
                 truth[b][tuple(np.bincount(letters, minlength=3)[:2])] += alpha[i] * beta[j] * chance
@@ -207,10 +213,10 @@ def test_cells_far_out_are_above_the_law_itself(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rate = float(rng.uniform(0.3, 3))
     victim, epsilon, hosts = rate * float(rng.uniform(1.2, 2)), float(rng.uniform(0, 0.1)), float(rng.integers(20, 400))
-    family = laplace_laws.family_of(victim, epsilon, rate, apart=APART, terms=exchange_parts.TERMS)
+    family = laplace_laws.family_of(victim, epsilon, rate, apart=APART, terms=MORE_TERMS)
     found = laplace_laws.members(victim, epsilon, rate, apart=APART)
     values, mass = laplace_laws.ratio_atoms(victim, epsilon, rate, [place for place, _ in found])
-    product = exchange_parts._FarProduct((family,), np.array([hosts]), np.array([1 / hosts]), math.expm1(epsilon))
+    product = FollowedProduct((family,), np.array([hosts]), np.array([1 / hosts]), math.expm1(epsilon))
     theta = tilt(product)
     edges = np.concatenate([np.linspace(0, 7, 60), 7 * 1.1 ** np.arange(1, 30)]) / (theta * product.deviation)
     bounds, error = product.over(theta, edges, 60)
@@ -223,8 +229,8 @@ def test_cells_far_out_are_above_the_law_itself(seed: int) -> None:
 
 def test_few_hosts_are_followed_far_out() -> None:
     """Where the value at rest would stand from about 3 standard deviations on."""
-    family = laplace_laws.family_of(4.5, 0.1, 3.0, apart=APART, terms=exchange_parts.TERMS)
-    product = exchange_parts._FarProduct((family,), np.array([999.0]), np.array([1 / 999]), math.expm1(0.1))
+    family = laplace_laws.family_of(4.5, 0.1, 3.0, apart=APART, terms=MORE_TERMS)
+    product = FollowedProduct((family,), np.array([999.0]), np.array([1 / 999]), math.expm1(0.1))
     theta = tilt(product)
     edges = np.concatenate([np.linspace(0, 7, 200), 7 * 1.1 ** np.arange(1, 30)]) / (theta * product.deviation)
     bounds, _ = product.over(theta, edges, 200)
@@ -334,13 +340,13 @@ def test_a_group_of_two_tiers_has_the_same_weights_everywhere(monkeypatch: pytes
     """The theorem is about one set of clocks: for every knot and every corner."""
     seen: list[tuple[float, ...]] = []
 
-    class Seen(exchange_parts._FarProduct):
+    class Seen(FollowedProduct):
         def __init__(self, families: Any, count: Floats, weights: Floats, drift: float) -> None:
             seen.append(tuple(weights))
             super().__init__(families, count, weights, drift)
 
     curve = plain_curve([(0.1, 6_000), (0.5, 3_000), (3.0, 1_000)], 3.0, 1e-6)
-    monkeypatch.setattr(exchange_parts, "_FarProduct", Seen)
+    monkeypatch.setattr(exchange_parts, "FollowedProduct", Seen)
     assert parts_of(curve, 1e-6, 4.9, 0.14, 2)._in_parts(0.2).value < 1
     assert len(seen) > 20
     assert {len(weights) for weights in seen} == {1, 2}
@@ -369,3 +375,53 @@ def test_where_few_hosts_can_hide_the_first_part() -> None:
     curve = parts_of(plain_curve([(0.1, 9_000), (3.0, 100)], 3.0, 1e-6), 1e-6, 4.9, 0.14)
     assert curve._in_parts(0.2).value == 1
     assert curve._in_parts(1.9).value == 1
+
+
+def test_the_bound_of_few_hosts_is_followed_far_out() -> None:
+    """Where the value at rest served for most of the integral, 1,000 users at 4 had 0.762."""
+    for tiers, delta, at, least, most in (
+        ([(4.0, 1_000)], 1e-4, 0.744, 0.685, 0.763),
+        ([(0.01, 9_000), (5.0, 1_000)], 1e-6, 0.882, 0.7336, 0.93),
+    ):
+        quick = plain_curve(tiers, tiers[-1][0], delta)
+        followed = replace(quick, followed=True)
+        assert followed.delta(at).value <= delta < followed.delta(least).value
+        assert delta < quick.delta(at).value
+        assert quick.delta(most).value <= delta
+        assert followed.plain.delta(at) == quick.delta(at)
+    # Where hosts are many it is the same but for the cells beyond the bulk.
+    many = plain_curve([(1.0, 1_000_000)], 1.0, 1e-6)
+    assert replace(many, followed=True).delta(0.003).value == pytest.approx(many.delta(0.003).value, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "most"),
+    [
+        ([(0.05, 9_000), (3.0, 1_000)], 0.2394),
+        ([(0.1, 3_300_000), (0.3, 3_300_000), (3.0, 3_400_000)], 0.00313),
+    ],
+)
+def test_far_hosts_give_away_a_flat_blanket_and_close_pairs_are_closer(
+    tiers: Tiers, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the near group's blanket for both, and pairs from 0.9 apart as far ones, they had 0.24005 and 0.00314."""
+    for name, value in AS_USED.items():
+        monkeypatch.setattr(exchange_parts, name, value)
+    curve = in_parts(plain_curve(tiers, 3.0, 1e-6), 1e-6)
+    assert curve.delta(most).value <= 1e-6
+
+
+def test_an_epsilon_is_found_though_the_bound_is_of_no_use_far_above_it() -> None:
+    """Steps that came near from below gave way to a bisection of what the bound cannot do: 5, the local budget."""
+    curve = replace(plain_curve([(0.01, 9_000), (5.0, 1_000)], 5.0, 1e-6), followed=True)
+    assert curve.delta(3.0).value > 0.5
+    found = smallest_epsilon(curve, 1e-6, 5.0, 1e-6)
+    assert 0.87 < found.epsilon < 0.89
+
+
+def test_few_hosts_only_are_followed_by_the_mechanism() -> None:
+    for users, followed in ((10_000, True), (1_000_000, False)):
+        others = Others(np.array([1.0]), np.zeros(1), np.array([users]), 0)
+        found = LaplaceMechanism().exchange_profile(Victim(1.0), others, 1e-6)
+        assert isinstance(found, ExchangeLaplaceProfile)
+        assert found.followed == followed
