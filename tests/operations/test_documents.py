@@ -19,6 +19,7 @@ from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_setti
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
+COMMAND: Any = typer.main.get_command(app)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 
@@ -60,7 +61,7 @@ def commands(page: Path) -> list[str]:
 def test_every_command_that_is_written_down_exists_with_its_options(page: Path) -> None:
     for line in commands(page):
         words = shlex.split(line)[1:]
-        here: Any = typer.main.get_command(app)
+        here = COMMAND
         while words and hasattr(here, "commands"):
             name = words.pop(0)
             assert name in here.commands, line
