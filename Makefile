@@ -47,7 +47,7 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-report
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 5 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev
