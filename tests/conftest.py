@@ -53,8 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     keys._PORTS = keys._PORTS[part * size :][:size]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest tests first."""
+    """Puts the longest tests first, and those that need a PostgreSQL server together: a worker has its own."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))
+        if "postgresql" in needs and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("postgresql"))
 
     def place(item: pytest.Item) -> int:
         return next((at for at, name in enumerate(_LONGEST) if item.nodeid.startswith(name)), len(_LONGEST))
