@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -114,9 +114,9 @@ async def run_fleet(
             await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = [asyncio.create_task(seal_part(part)) for part in _parts(fresh, chunk)]
-        for job in jobs:
-            made = await job
+        jobs = deque(asyncio.create_task(seal_part(part)) for part in _parts(fresh, chunk))
+        while jobs:
+            made = await jobs.popleft()  # a list would keep what all of them have made
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
             if made:
                 await sealed.put({user: one.submission for user, one in made.items()})
