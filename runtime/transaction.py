@@ -509,7 +509,7 @@ class Transaction:
     def forget_piece(self, after: Place | None = None) -> Place | None:
         """Takes out of the tables a piece of what is forgotten; returns behind what the next one is, None after all.
 
-        A large round in one transaction would keep all others waiting. Whoever is interrupted begins again with None.
+        A large round in one transaction would keep all others waiting. After an interruption None begins again.
         """
         after = after or self._first_forgotten()
         if after is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from string import Template
 
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Resources
+from deploy.render.systemd import SANDBOX
 
 __all__ = ["GATEWAY", "GATEWAY_FILE", "GATEWAY_UNIT_FILE", "gateway_container", "gateway_manifest", "gateway_unit"]
 
@@ -41,30 +42,7 @@ Restart=on-failure
 RestartSec=2
 TimeoutStopSec=$stop_s
 
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged
-SystemCallErrorNumber=EPERM
-LimitNOFILE=$open_files
+${sandbox}LimitNOFILE=$open_files
 
 [Install]
 WantedBy=multi-user.target
@@ -186,7 +164,7 @@ spec:
 
 def gateway_unit(limits: Resources) -> str:
     """Returns the systemd unit."""
-    return _UNIT.substitute(listen=_LISTEN, stop_s=limits.stop_s, open_files=limits.open_files)
+    return _UNIT.substitute(listen=_LISTEN, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=SANDBOX)
 
 
 def gateway_container(layout: Layout, *, optional: bool = False) -> str:

@@ -6,9 +6,35 @@ from string import Template
 
 from deploy.render.layout import HOME, Resources
 
-__all__ = ["UNIT_FILE", "unit"]
+__all__ = ["SANDBOX", "UNIT_FILE", "unit"]
 
 UNIT_FILE = "croupier@.service"
+SANDBOX = """\
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
+"""
+"""What a unit of ours may not do, whatever it runs."""
 _UNIT = Template("""\
 # One service of a deployment on one machine: systemctl enable --now croupier@shuffler-1
 #
@@ -47,30 +73,7 @@ TimeoutStopSec=$stop_s
 LimitCORE=0
 MemorySwapMax=0
 
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged
-SystemCallErrorNumber=EPERM
-LimitNOFILE=$open_files
+${sandbox}LimitNOFILE=$open_files
 
 [Install]
 WantedBy=multi-user.target
@@ -79,4 +82,6 @@ WantedBy=multi-user.target
 
 def unit(limits: Resources) -> str:
     """Returns the unit."""
-    return _UNIT.substitute(home=HOME, start_s=limits.start_s, stop_s=limits.stop_s, open_files=limits.open_files)
+    return _UNIT.substitute(
+        home=HOME, start_s=limits.start_s, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=SANDBOX
+    )
