@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ __all__ = ["FleetReport", "run_fleet"]
 
 Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
 Progress = Callable[[int], None]
-_CHUNK = 200
+_CHUNK, _FEWEST = 500, 50
 T = TypeVar("T")
 
 
@@ -110,11 +110,11 @@ async def run_fleet(
 
     async def seal_everyone() -> None:
         known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
-        for part in _parts({user: raw for user, raw in pending.items() if user in users}, chunk):
+        for part in _parts({user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk):
             await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = deque(asyncio.create_task(seal_part(part)) for part in _parts(fresh, chunk))
+        jobs = deque(asyncio.create_task(seal_part(part)) for part in _parts(fresh, pool.processes, chunk))
         while jobs:
             made = await jobs.popleft()  # a list would keep what all of them have made
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
@@ -146,6 +146,10 @@ async def run_fleet(
     return report
 
 
-def _parts(items: Mapping[str, T], size: int) -> list[dict[str, T]]:
+def _parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:
+    """Yields items in parts that get smaller towards the end, so that the processes end at about the same time."""
     pairs = list(items.items())
-    return [dict(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+    while pairs:
+        size = min(most, max(_FEWEST, len(pairs) // (4 * processes)))
+        yield dict(pairs[:size])
+        del pairs[:size]

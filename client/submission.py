@@ -22,7 +22,7 @@ from protocol.identity import public_key_of, sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
 from protocol.questions import Question, choose_budget
-from protocol.randomness import SystemRandom
+from protocol.randomness import RandomSource, SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.retrying import retrying
@@ -125,16 +125,25 @@ class Sealed(NamedTuple):
     answer_key: bytes = b""
 
 
-def prepare_one(terms: RoundTerms, onion: Onion, participant: Participant) -> Prepared:
+def prepare_one(
+    terms: RoundTerms, onion: Onion, participant: Participant, source: RandomSource | None = None
+) -> Prepared:
     """Returns one user's randomized report, ready for its tickets; every call spends the user's budget once.
+
+    Args:
+        terms: the round's, verified.
+        onion: of the same round.
+        participant: the user.
+        source: the operating system's generator, which keeps a block of what it has drawn; one of its own if not given.
 
     Raises:
         ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
     answer_key = new_client_key() if terms.question.sequential else b""
-    report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon)
-    record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), SystemRandom().block(16))
+    source = source or SystemRandom()
+    report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
+    record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
     key = SigningKey(participant.private_key or new_client_key())
     return Prepared(onion.seal_report(report), record, key, participant.token, answer_key)
 
@@ -155,12 +164,12 @@ def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: 
     Raises:
         ValueError: the value is not a vector of the round's dimension.
     """
-    report = _report(terms.question, value, choose_budget(max_local_epsilon, terms.budget_grid))
+    report = _report(terms.question, value, choose_budget(max_local_epsilon, terms.budget_grid), SystemRandom())
     return onion.wrap_answer(sign_answer(terms.hash, report, answer_key))
 
 
-def _report(question: Question, value: Any, epsilon: float) -> bytes:
-    return question.mechanism.encode_report(randomize(question, value, epsilon, SystemRandom()))
+def _report(question: Question, value: Any, epsilon: float, source: RandomSource) -> bytes:
+    return question.mechanism.encode_report(randomize(question, value, epsilon, source))
 
 
 @lru_cache(maxsize=4)
@@ -172,7 +181,8 @@ def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
 def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
     """Returns prepared reports, in order; the work of one chunk of a fleet, made for a worker process."""
     terms, onion = _round(manifest)
-    return [prepare_one(terms, onion, participant) for participant in participants]
+    source = SystemRandom()
+    return [prepare_one(terms, onion, participant, source) for participant in participants]
 
 
 def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, bytes]]]) -> list[Sealed]:

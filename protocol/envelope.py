@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -69,6 +69,7 @@ class Label:
     lane: Lane.ValueType
     hop: int
     key_id: bytes
+    _info: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.round_id:
@@ -80,11 +81,13 @@ class Label:
         if not (1 <= self.hop <= MAX_HOPS or self.hop in _BEHIND_THE_CHAIN):
             raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the four places behind the chain")
 
+        parts = (self.round_id.encode(), self.manifest_hash, self.key_id)
+        head = b"croupier" + struct.pack(">HBB", PROTOCOL_VERSION, self.lane, self.hop)
+        object.__setattr__(self, "_info", head + b"".join(struct.pack(">H", len(part)) + part for part in parts))
+
     def info(self) -> bytes:
         """Returns the canonical encoding: version, lane and hop as bytes, then length-prefixed fields."""
-        fields = (self.round_id.encode(), self.manifest_hash, self.key_id)
-        head = b"croupier" + struct.pack(">HBB", PROTOCOL_VERSION, self.lane, self.hop)
-        return head + b"".join(struct.pack(">H", len(field)) + field for field in fields)
+        return self._info
 
 
 @dataclass(frozen=True, slots=True)

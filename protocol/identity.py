@@ -41,7 +41,8 @@ __all__ = [
 
 
 _PRIME = 2**255 - 19
-_D = -121665 * pow(121666, -1, _PRIME)
+_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDERS = frozenset((0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8))
 M = TypeVar("M", bound=Message)
 Pinned = Mapping[str, Collection[bytes]]
 """The Ed25519 public keys that are trusted, by name."""
@@ -114,10 +115,11 @@ def has_small_order(public_key: bytes) -> bool:
     """Returns whether an Ed25519 public key is a point of order 1, 2, 4 or 8: then one signature fits many messages.
 
     Points of order 1 and 2 have y = 1 and -1, those of order 4 have y = 0, and those of order 8 double to y = 0. That
-    is x^2 = -y^2, and with it the curve's equation -x^2 + y^2 = 1 + d x^2 y^2 says d y^4 + 2 y^2 = 1.
+    is x^2 = -y^2, and with it the curve's equation -x^2 + y^2 = 1 + d x^2 y^2 says d y^4 + 2 y^2 = 1, for y = _ORDER_8
+    and its negative.
     """
     y = int.from_bytes(public_key, "little") % 2**255  # the last bit is the sign of x
-    return y * (y**2 - 1) * (_D * y**4 + 2 * y**2 - 1) % _PRIME == 0
+    return y % _PRIME in _SMALL_ORDERS
 
 
 def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:

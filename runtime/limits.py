@@ -218,12 +218,12 @@ class Room:
 
 def check_fields(message: bytes) -> None:
     """Raises Refusal BAD_REQUEST for bytes with more than MAX_FIELDS fields, before anything is made of them."""
-    at, count = 0, 0
-    while at < len(message):
+    at, count, end = 0, 0, len(message)
+    while at < end:
         count += 1
         if count > MAX_FIELDS:
             raise Refusal(Code.BAD_REQUEST, f"more than {MAX_FIELDS} fields in one request")
-        tag, at = _varint(message, at)
+        tag, at = (message[at], at + 1) if message[at] < 128 else _varint(message, at)
         if tag & 7 == 2:
             length, at = _varint(message, at)
             at += length

@@ -5,6 +5,7 @@ Labels are codes, reasons, lanes, states and stages, from fixed sets; none of th
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
@@ -84,8 +85,8 @@ class PrometheusMetrics(Metrics):
     # ------------------------------------------------------------- counted by the roles
 
     def submissions(self, codes: Iterable[pb.SubmissionCode.ValueType]) -> None:
-        for code in codes:
-            self._submissions.labels(_submission(code)).inc()
+        for code, count in collections.Counter(codes).items():
+            self._submissions.labels(_submission(code)).inc(count)
 
     def refusal(self, code: Code) -> None:
         self._refusals.labels(code.name).inc()

@@ -8,6 +8,7 @@ however it ended, and a pool that lost a worker (out of memory, killed) is repla
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["WorkerPool", "peak_memory_bytes"]
+__all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 
 T = TypeVar("T")
 _CHUNK = 500
@@ -33,6 +34,17 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
+
+    collect_rarely()
+
+
+def collect_rarely() -> None:
+    """Has the garbage collector leave alone what exists now, imported code above all, and look less often at the rest.
+
+    What is made for a report is freed without it. Called once a process has started.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _end_with_the_service() -> None:

@@ -74,20 +74,22 @@ class OrderWindow:
         order: of `draw_orders`: the place of each item that is kept.
         start: the first place.
         stop: the place behind the last.
+        part: of what each item holds.
     """
 
-    def __init__(self, kept: bytearray, order: Sequence[int], start: int, stop: int) -> None:
-        self._kept, self._order, self._start, self._stop = kept, order, start, stop
+    def __init__(self, kept: bytearray, order: Sequence[int], start: int, stop: int, part: slice = slice(None)) -> None:
+        self._kept, self._order, self._start, self._stop, self._part = kept, order, start, stop, part
         self._item = self._next = 0
         self.items = [b""] * (stop - start)
 
     def add(self, records: Sequence[Record]) -> None:
         """Goes on with the next records, and takes from them what has a place here."""
-        kept, order, start, stop = self._kept, self._order, self._start, self._stop
-        for record in records:
-            if kept[self._item]:
-                place = order[self._next]
-                self._next += 1
+        kept, order, start, stop, part = self._kept, self._order, self._start, self._stop, self._part
+        following, items = self._next, self.items
+        for is_kept, record in zip(kept[self._item : self._item + len(records)], records, strict=True):
+            if is_kept:
+                place = order[following]
+                following += 1
                 if start <= place < stop:
-                    self.items[place - start] = record.content
-            self._item += 1
+                    items[place - start] = record.content[part]
+        self._item, self._next = self._item + len(records), following

@@ -218,17 +218,16 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         """Stores a lane in its new order, and returns the sorted hashes of what it consists of."""
         onion, hop, which = Onion(terms), self.hop(terms), _LANES.index(lane)
         source = pb.LANE_JOINT if hop == 1 else lane
-        size = onion.layer(source, hop).plain_size
+        size, part = onion.layer(source, hop).plain_size, slice(None)
         if source == pb.LANE_JOINT:
-            size = len(onion.split(bytes(size))[which])
+            sizes = [len(one) for one in onion.split(bytes(size))]
+            size, part = sizes[which], (slice(sizes[0]), slice(sizes[0], None))[which]
         per_chunk = self.items_per_chunk(size)
         per_window = per_chunk * max(1, _WINDOW_BYTES // (per_chunk * size))
         hashes: list[bytes] = []
         for start in range(0, len(order), per_window):
-            window = OrderWindow(kept, order, start, min(start + per_window, len(order)))
+            window = OrderWindow(kept, order, start, min(start + per_window, len(order)), part)
             async for records in self.records(terms, source):
-                if source == pb.LANE_JOINT:
-                    records = [one._replace(content=onion.split(one.content)[which]) for one in records]
                 await asyncio.to_thread(window.add, records)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             await self.store.run(

@@ -36,7 +36,7 @@ from runtime.service_directory import CLUSTER_DIRECTORY, Secrets, ServiceSetting
 from runtime.store import Store
 from runtime.tls import ServerTls
 from runtime.transport import TLS, Transport
-from runtime.workers import WorkerPool
+from runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]
 
@@ -206,6 +206,7 @@ async def _serve(name: str, directory: Path, workers: int | None, until_end_of_i
     _log.info("starting")
     running = RunningService(name, directory, workers=workers)
     await running.start()
+    collect_rarely()
     sys.stdout.write(json.dumps({"ready": name}) + "\n")
     sys.stdout.flush()
     _log.info("serving")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -52,6 +53,16 @@ def alive(pid: int) -> bool:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+@pytest.mark.asyncio
+async def test_imported_code_is_no_garbage_to_look_for() -> None:
+    pool = WorkerPool(1)
+    frozen, _ = await pool.run(gc.get_freeze_count)
+    left, _ = await pool.run(gc.get_count)
+    pool.close()
+    assert frozen > 10_000
+    assert sum(left) < 10_000
 
 
 def test_workers_end_when_their_service_is_killed(tmp_path: Path) -> None:

@@ -65,6 +65,14 @@ def test_windows_and_pages_make_no_difference_to_the_order() -> None:
         assert mixed(letters, kept, order, per_window, per_page) == [b"c", b"g", b"e", b"a", b"d"]
 
 
+def test_a_window_takes_the_part_of_each_item_that_its_lane_is() -> None:
+    batch = [Record(b"", OPENED, content) for content in (b"ab1", b"cd2", b"ef3")]
+    for part, expected in ((slice(2), [b"ef", b"ab"]), (slice(2, None), [b"3", b"1"])):
+        window = OrderWindow(bytearray(b"\1\0\1"), [1, 0], 0, 2, part)
+        window.add(batch)
+        assert window.items == expected
+
+
 def placed(count: int) -> list[int]:
     """Returns which of so many items is at each place of a drawn order, made in two windows."""
     order, batch = draw_orders({Lane.LANE_REPORT: count})[Lane.LANE_REPORT], [bytes([item]) for item in range(count)]
