@@ -14,7 +14,7 @@ from protocol.randomness import SystemRandom, uniform_permutation
 from protocol.v1 import messages_pb2 as pb
 from runtime.tasks import OPENED, Record
 
-__all__ = ["OrderWindow", "Survey", "draw_orders"]
+__all__ = ["OrderWindow", "SecondLook", "Survey", "draw_orders"]
 
 DOES_NOT_OPEN = "does-not-open"
 REPEATED = "repeated"
@@ -59,6 +59,26 @@ class Survey:
         self._hashes.sort()
         self.digest = digest_of_hashes(self._hashes)
         self._hashes = []
+
+
+class SecondLook:
+    """The pages of a lane, kept for a second look while all of them fit into so many bytes.
+
+    Attributes:
+        pages: in their order; None if they do not fit.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.pages: list[list[Record]] | None = []
+        self._left = most_bytes
+
+    def add(self, records: list[Record]) -> None:
+        """Goes on with the next page."""
+        if self.pages is not None:
+            self.pages.append(records)
+            self._left -= sum(len(record.content) for record in records)
+            if self._left < 0:
+                self.pages = None
 
 
 def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, Sequence[int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
 import grpc.aio
@@ -30,11 +30,11 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.tasks import LaneWork, open_layer
+from runtime.tasks import LaneWork, Record, open_layer
 from runtime.tls import Context
 from runtime.transaction import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
-from shuffler.mixing import OrderWindow, Survey, draw_orders
+from shuffler.mixing import OrderWindow, SecondLook, Survey, draw_orders
 from shuffler.sequential import SequentialHop
 from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 
@@ -45,8 +45,10 @@ _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STA
 _LISTS_AT_ONCE = 4
 _GATHER_S = 0.1
 """So long the first of several submissions waits for the others, to be opened and stored with them."""
+_HELD_BYTES = 128 * 1024 * 1024
+"""A batch of at most so many bytes is read from the store once."""
 _WINDOW_BYTES = 64 * 1024 * 1024
-"""So much of a lane is in memory at once; for a larger one what has been opened is read several times."""
+"""So much of a lane is put in order at once; for a larger one what has been opened is read several times."""
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
@@ -161,7 +163,9 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         Nothing of an order that is drawn here is sent before the state is MIXED, so a second attempt may draw another.
         """
         watch = Stopwatch()
-        surveys = await self._survey(terms)
+        lanes = self._opened_lanes(terms)
+        held = {lane: SecondLook(_HELD_BYTES // len(lanes)) for lane in lanes}
+        surveys = await self._survey(terms, held)
         counts = {lane: survey.kept.count(1) for lane, survey in surveys.items()}
         num_in = len(surveys[pb.LANE_REPORT].kept)
 
@@ -175,8 +179,9 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         self._check_enough(terms, counts)
         orders = await asyncio.to_thread(draw_orders, counts)
         hashes = {
-            lane: await self._put_lane(terms, lane, survey.kept, orders[lane]) for lane, survey in surveys.items()
+            lane: await self._put_lane(terms, lane, survey.kept, orders[lane], held) for lane, survey in surveys.items()
         }
+        held.clear()
         commitments = await asyncio.to_thread(self._commit, terms, surveys, hashes)
         earlier = await self._earlier_commitments(terms)
         handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
@@ -201,19 +206,38 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     def _opened_lanes(self, terms: RoundTerms) -> tuple[pb.Lane.ValueType, ...]:
         return (pb.LANE_JOINT,) if self.hop(terms) == 1 else _LANES
 
-    async def _survey(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, Survey]:
+    async def _survey(
+        self, terms: RoundTerms, held: Mapping[pb.Lane.ValueType, SecondLook]
+    ) -> dict[pb.Lane.ValueType, Survey]:
         """Opens what is left, and returns what has come for each lane; at hop 1 both come from the same envelopes."""
         surveys = {}
-        for lane in self._opened_lanes(terms):
+        for lane, second_look in held.items():
             await self.open_all(terms, lane)
             surveys[lane] = Survey()
             async for records in self.records(terms, lane):
                 surveys[lane].add(records)
+                second_look.add(records)
             await asyncio.to_thread(surveys[lane].close)
         return surveys if pb.LANE_JOINT not in surveys else dict.fromkeys(_LANES, surveys[pb.LANE_JOINT])
 
+    async def _pages(
+        self, terms: RoundTerms, lane: pb.Lane.ValueType, held: SecondLook
+    ) -> AsyncIterator[Sequence[Record]]:
+        """Yields the records of a lane once more."""
+        if held.pages is None:
+            async for records in self.records(terms, lane):
+                yield records
+        else:
+            for page in held.pages:
+                yield page
+
     async def _put_lane(
-        self, terms: RoundTerms, lane: pb.Lane.ValueType, kept: bytearray, order: Sequence[int]
+        self,
+        terms: RoundTerms,
+        lane: pb.Lane.ValueType,
+        kept: bytearray,
+        order: Sequence[int],
+        held: Mapping[pb.Lane.ValueType, SecondLook],
     ) -> list[bytes]:
         """Stores a lane in its new order, and returns the sorted hashes of what it consists of."""
         onion, hop, which = Onion(terms), self.hop(terms), _LANES.index(lane)
@@ -227,7 +251,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         hashes: list[bytes] = []
         for start in range(0, len(order), per_window):
             window = OrderWindow(kept, order, start, min(start + per_window, len(order)), part)
-            async for records in self.records(terms, source):
+            async for records in self._pages(terms, source, held[source]):
                 await asyncio.to_thread(window.add, records)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             await self.store.run(

@@ -97,6 +97,23 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
+@pytest.mark.parametrize("held", [0, 40_000, 10**9])
+async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr("shuffler.service._HELD_BYTES", held)
+    monkeypatch.setattr("shuffler.service._WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 2_000)
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, [Participant(1, 2.0)] * 30 + [Participant(0, 1.0)] * 20)
+        publication, certificate = await at.finish(terms)
+        assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(1.0, 20), (2.0, 30)]
+        assert publication.num_reports == 50
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
