@@ -17,7 +17,7 @@ _CONTAINERFILE = Template("""\
 # It holds no key and no deployment, and runs as a user without a name that owns nothing in it.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY croupier ./croupier
 COPY proto ./proto
 COPY protocol ./protocol
