@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import HERE, OPERATE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
+from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show
 from deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
@@ -203,7 +203,7 @@ def status(
         seen = asyncio.run(ask())
     show(as_json, seen, *_state(seen))
     if any(service.get("problem") for service in seen["services"]):
-        raise typer.Exit(UNREACHABLE)
+        raise typer.Exit(NOT_NOW)
 
 
 def _state(seen: dict[str, Any]) -> tuple[Any, ...]:

@@ -13,9 +13,9 @@ import typer
 from deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
+    NOT_NOW,
     OPERATE,
     REFUSED,
-    UNREACHABLE,
     Directory,
     Gateway,
     Json,
@@ -174,7 +174,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
     show(as_json, {"rounds": seen["rounds"]}, text)
     missing = [service["service"] for service in seen["services"] if service.get("problem")]
     if missing:
-        raise fail(UNREACHABLE, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
+        raise fail(NOT_NOW, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
 
 
 def round_show(
@@ -256,7 +256,7 @@ def round_result(
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Print a published result with its certificate, both verified."""
+    """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
     with plain_errors():
         import asyncio
 

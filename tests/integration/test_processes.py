@@ -155,7 +155,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (3, "no such round", ("submit", "--round", "none", "--value", "a", "--epsilon", "1")),
         (3, "no such round", ("round", "close", "none")),
         (3, "no such round", ("round", "result", "none")),
-        (3, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
+        (4, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
         (2, "grid is 'x'", ("round", "open", "q", "--grid", "x")),
         (2, "randomizer is 'exact'", ("round", "open", "q", "--randomizer", "exact")),
         (2, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),
