@@ -58,10 +58,14 @@ def services_text(services: Sequence[dict[str, Any]]) -> Text:
     width = max(len(service["service"]) for service in services)
     lines = []
     for service in services:
-        more = [service["problem"]] if service.get("problem") else []
+        problem = service.get("problem", "")
+        if service["health"] == "UNREACHABLE":
+            said = [f"out of reach: {problem}" if problem else "out of reach"]
+        else:
+            said = [service["health"], *([problem] if problem else [])]
         if service.get("revoked"):
-            more.append(f"revoked keys and tokens: {service['revoked']}")
-        lines.append(f"{service['service']:{width}}  {service['health']}{''.join(f'  {one}' for one in more)}")
+            said.append(f"revoked keys and tokens: {service['revoked']}")
+        lines.append("  ".join([f"{service['service']:{width}}", *said]))
     return Text("\n".join(lines))
 
 

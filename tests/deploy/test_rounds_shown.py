@@ -190,11 +190,14 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 def test_services_are_shown_with_what_is_wrong() -> None:
     services: list[dict[str, Any]] = [
         {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
-        {"service": "analyzer", "health": "UNREACHABLE", "problem": "UNAVAILABLE"},
+        {"service": "accountant", "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "analyzer", "health": "UNREACHABLE", "problem": "connection refused at 127.0.0.1:7120"},
     ]
-    assert services_text(services).plain == (
-        "shuffler-1  SERVING  revoked keys and tokens: 3\nanalyzer    UNREACHABLE  UNAVAILABLE"
-    )
+    assert services_text(services).plain.splitlines() == [
+        "shuffler-1  SERVING  revoked keys and tokens: 3",
+        "accountant  SERVING  this call is not open to you",
+        "analyzer    out of reach: connection refused at 127.0.0.1:7120",
+    ]
 
 
 @pytest.mark.asyncio

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from deploy.directory import read_deployment
 from deploy.local.processes import LocalDeployment
 from tests.support.command_line import answer, as_process, croupier, stopped_with_us
 
@@ -126,7 +128,11 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         os.kill(local.pids()[name], signal.SIGKILL)
         while name in local.pids():
             pass
-        assert any(s.get("problem") == "UNAVAILABLE" for s in answer("status", "--dir", up, expect=4)["services"])
+        address = read_deployment(up).service(name).address
+        (problem,) = (one["problem"] for one in answer("status", "--dir", up, expect=4)["services"] if "problem" in one)
+        assert problem == f"connection refused at {address}"
+        shown = croupier("status", "--dir", up, expect=4).stdout
+        assert f"{name}  out of reach: {problem}\n" in re.sub("  +", "  ", shown)
         assert name in answer("up", "--dir", up, run=as_process)["pids"]
         croupier("round", "close", round_id, "--dir", up)
         result = answer("round", "result", round_id, "--dir", up)
