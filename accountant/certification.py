@@ -133,6 +133,7 @@ def certify(
     """
     budgets = as_budgets(budgets)
     randomizer = as_randomizer(randomizer)
+    _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
     if bounds not in BOUNDS:
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
@@ -210,6 +211,16 @@ def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
         raise ValueError(
             f"adaptive_order is true for {randomizer.name}; it must be false: the bound is proved for bits and half "
             "spheres only"
+        )
+
+
+def _check_local_deltas(budgets: Budgets, randomizer: Randomizer) -> None:
+    without = np.flatnonzero(budgets.local_delta == 0)
+    if randomizer.spends_local_delta and without.size:
+        epsilon, count = float(budgets.local_epsilon[without[0]]), int(budgets.count[without[0]])
+        raise ValueError(
+            f"local_delta is 0 where local_epsilon is {epsilon:g}; {randomizer.kind} spends one, 0 < local_delta < 1: "
+            f"give budgets=Budgets.from_tiers([({epsilon:g}, {count}, 1e-8)]), each (local_epsilon, users, local_delta)"
         )
 
 

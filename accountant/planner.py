@@ -19,7 +19,7 @@ from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import check_count, is_number, outside
+from accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
 from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -75,7 +75,7 @@ class Plan:
 def plan(
     randomizer: Randomizer | str,
     *,
-    delta: float,
+    delta: float = DEFAULT_DELTA,
     epsilon: float | None = None,
     num_users: int | None = None,
     budgets: AnyBudgets | None = None,

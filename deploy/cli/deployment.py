@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.ranges import DEFAULT_DELTA
 from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show
 from deploy.cli.web import serve_page
 
@@ -249,7 +250,7 @@ async def ticks() -> AsyncIterator[None]:
 
 def ledger(
     directory: Directory = HERE,
-    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = DEFAULT_DELTA,
     backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
     restore: Annotated[
         Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")

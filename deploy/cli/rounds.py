@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from accountant.ranges import DEFAULT_DELTA
 from deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
@@ -68,7 +69,7 @@ def round_open(
             "clients with 4."
         ),
     ] = "0.1,0.25,0.5,1,2,4",
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     epsilon_max: Annotated[
         float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
     ] = 1.0,
