@@ -279,18 +279,19 @@ def _about_one_person(
 def _if_everyone_else_colludes(
     certificate: Certificate, document: Mapping[str, Any], left: Statement, randomizer: Randomizer | None
 ) -> Section:
-    allowed = " that was allowed" if "round_id" in document else ""
+    allowed, less = (" that was allowed", "; whoever used a smaller one has less") if "round_id" in document else ("", "")
     added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
     paragraphs = [
         "If all servers and all other people worked together against one person, the noise that the person's own "
         f"device added would still be there. They would be right at most {percent(left.right_at_most)} of the time "
-        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up})."
+        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up}{less})."
     ]
     if certificate.epsilon >= left.epsilon:
         paragraphs.append("That is no more than above: the shuffle adds nothing that could be proved.")
     points: tuple[str, ...] = ()
-    if randomizer is not None and len(certificate.tiers) > 1 and certificate.rounds == 1:
+    several = len(certificate.tiers) > 1 or certificate.tiers[0].local_epsilon < left.epsilon
+    if randomizer is not None and several and certificate.rounds == 1:
         paragraphs.append("By the budget of the person's own noise:")
         points = _listed(
             [

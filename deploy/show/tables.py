@@ -162,7 +162,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'])}" if alone["delta"] else ""
-    table.add_row(f"everyone else colludes{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
+    # Which budgets a round's people have really used, the accountant says, who may collude, too.
+    allowed = " (largest budget allowed)" if "round_id" in certificate else ""
+    table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
         table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")

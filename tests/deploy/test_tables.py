@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> Non
     assert [tier["up_to"] for tier in many["tiers"]] == [True] * 4
     assert "25 users of local ε up to 0.109" in shown(many)
     assert "100 users of local ε 1 " in shown(certify({1.0: 100}, "rr", delta=1e-3).to_json())
+
+
+def test_what_colluders_leave_in_a_round_is_for_the_largest_budget_allowed() -> None:
+    """Reproduction: "everyone else colludes: 4", where nobody had used more than 1."""
+    alone = certify({1.0: 100}, "rr", delta=1e-3).to_json()
+    of_a_round = alone | {"round_id": "smokes", "everyone_else_colludes": {"epsilon": 4.0, "delta": 0.0}}
+    assert re.search(r"everyone else colludes \(largest budget allowed\) +│ +4 │ CERTIFIED", shown(of_a_round))
+    assert re.search(r"everyone else colludes +│ +1 │ CERTIFIED", shown(alone))
 
 
 def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
