@@ -108,7 +108,7 @@ def tokens(
 
         asyncio.run(issue_token_file(directory, count, out, canaries))
         document = {"count": count, "file": str(out)}
-        show(as_json, document, f"{count} tokens in {out}; hand each to one participant")
+        show(as_json, document, f"{count:,} tokens in {out}; hand each to one participant")
 
 
 def revoke(
@@ -129,7 +129,7 @@ def revoke(
         from deploy.operator.tokens import revoke as revoke_them
 
         new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
-        lines = [f"{name}: {count} revoked that were not before" for name, count in new.items()]
+        lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
         show(as_json, {"revoked": new}, "\n".join(lines))
 
 

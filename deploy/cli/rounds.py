@@ -218,7 +218,7 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients} clients")
+    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients:,} clients")
 
 
 def round_withdraw(

@@ -41,8 +41,8 @@ _MOST_TIERS, _MOST_COLUMNS = 20, 4
 
 
 def counted(count: int, thing: str) -> str:
-    """Returns "1 epoch", or "2 epochs"."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    """Returns "1 epoch", or "2,000 epochs"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -93,7 +93,7 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
             ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
             f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
             f"{_epsilon(other)} {other['grade']}" if other else "",
-            f"{question['users_per_s']:.0f}",
+            f"{question['users_per_s']:,.0f}",
         )
     return table
 
@@ -106,14 +106,15 @@ def together_lines(result: dict[str, Any]) -> list[str]:
         return []
     if grouped is None:
         return [
-            f"One person in all {rounds} rounds, in each with the budget that costs most: {_total(together['person'])}."
+            f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
+            f"{_total(together['person'])}."
         ]
     return [
         f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
         f"{_total(together['person'])}.",
         f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
         "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
-        f"The ledger knows no groups. For one person in all {everything} rounds it has {_total(together['ledger'])}.",
+        f"The ledger knows no groups. For one person in all {everything:,} rounds it has {_total(together['ledger'])}.",
     ]
 
 
@@ -128,7 +129,7 @@ def stage_seconds_table(result: dict[str, Any]) -> Table:
     table.add_column("stage")
     questions = result["questions"]
     in_all = len(questions) > _MOST_COLUMNS
-    for heading in [f"{len(questions)} rounds"] if in_all else [question["name"] for question in questions]:
+    for heading in [counted(len(questions), "round")] if in_all else [question["name"] for question in questions]:
         table.add_column(heading, justify="right")
     for stage in questions[0]["stages"]:
         costs = [(question["stages"][stage]["wall_s"], question["stages"][stage]["cpu_s"]) for question in questions]
@@ -154,7 +155,7 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
-        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
+        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "")
     if certificate.get("unknown_budget_epsilon") is not None:
         clients = counted(certificate["unknown_budgets"], "client")
         table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
@@ -308,7 +309,7 @@ def clamping_line(result: dict[str, Any]) -> str:
     if clamping is None:
         return ""
     return (
-        f"{clamping['num_clamped']} of {result['num_reports']} reports were outside [{clamping['low']:.5g}, "
+        f"{clamping['num_clamped']:,} of {result['num_reports']:,} reports were outside [{clamping['low']:.5g}, "
         f"{clamping['high']:.5g}] and count as its ends; this moves the mean by at most {clamping['bias']:.2g}, "
         f"and one false report by at most {clamping['influence']:.2g}"
     )
@@ -319,7 +320,7 @@ def merging_line(result: dict[str, Any]) -> str:
     if not result["merging_bias"]:
         return ""
     return (
-        f"budgets used by fewer than {result['certificate']['merged_below']} clients are counted with larger ones; "
+        f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
         f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
     )
 
@@ -341,7 +342,7 @@ def spent_table(document: dict[str, Any]) -> Table:
         cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
         if one["enough_delta"] is not None:
             cost += f"; --delta {round_up(one['enough_delta'], 3)} gives one"
-        table.add_row(one["tier"], str(one["rounds"]), cost)
+        table.add_row(one["tier"], f"{one['rounds']:,}", cost)
     return table
 
 
