@@ -256,7 +256,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     assert explained.certified.epsilon == document["epsilon"]
 
 
-def test_what_is_left_of_a_budget_that_is_smaller_than_was_allowed_is_said() -> None:
+def test_what_is_left_is_also_said_of_the_budgets_that_were_used() -> None:
     """Reproduction: where all had a budget of 1, only that of 4, which nobody had, was spoken of."""
     document = of_a_round()
     (*_, largest) = document["tiers"]

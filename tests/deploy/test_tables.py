@@ -74,7 +74,7 @@ def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
     )
 
 
-def test_what_colluders_leave_in_a_round_is_for_the_largest_budget_allowed() -> None:
+def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
     """Reproduction: "everyone else colludes: 4", where nobody had used more than 1."""
     alone = certify({1.0: 100}, "rr", delta=1e-3).to_json()
     of_a_round = alone | {"round_id": "smokes", "everyone_else_colludes": {"epsilon": 4.0, "delta": 0.0}}
