@@ -24,7 +24,7 @@ from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta, outside
+from accountant.ranges import DEFAULT_DELTA, check_count, check_epsilon, check_linkage, check_target_delta, outside
 from accountant.results import (
     Certificate,
     Comparison,
@@ -226,7 +226,7 @@ def _check_local_deltas(budgets: Budgets, randomizer: Randomizer) -> None:
 
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if delta is None and epsilon is None:
-        raise ValueError("neither delta nor epsilon is given; give exactly one")
+        raise ValueError(f"neither delta nor epsilon is given; give exactly one, such as delta {DEFAULT_DELTA:.0e}")
     if delta is not None and epsilon is not None:
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
     if delta is not None:

@@ -199,8 +199,6 @@ def _submit_fleet(
     with plain_errors():
         import asyncio
 
-        from rich.progress import MofNCompleteColumn
-
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.fleet import submit_file
         from deploy.local.population import Rows
@@ -209,7 +207,7 @@ def _submit_fleet(
         if value_column is None:
             raise ValueError("value_column is missing; a fleet needs --value-column")
         groups = parse_budget_groups(budgets)
-        with progress_bar(MofNCompleteColumn()) as move:
+        with progress_bar() as move:
             sent = asyncio.run(
                 submit_file(
                     directory,
@@ -222,7 +220,7 @@ def _submit_fleet(
                     clamp=clamp,
                     limit=limit,
                     where=Rows.parse(where) if where else None,
-                    progress=lambda done, total: move(done, total, value_column),
+                    progress=lambda done, total: move(done, total, f"{value_column}: {done:,} of {total:,}"),
                 )
             )
     for reason in list(sent.rejected.values())[:_MOST_REASONS]:

@@ -127,7 +127,7 @@ def note(line: str) -> None:
 
 
 @contextmanager
-def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
+def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
     """Shows a bar on standard error, and yields what moves it: called with done, total and a description.
 
     A transient one is shown on a terminal only.
@@ -139,7 +139,7 @@ def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[f
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     description = TextColumn("{task.description}", markup=False)
-    shown = (description, BarColumn(), *columns, TimeRemainingColumn())
+    shown = (description, BarColumn(), TimeRemainingColumn())
     with Progress(*shown, console=Console(stderr=True), transient=transient) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)

@@ -187,7 +187,9 @@ def _trust(certificate: dict[str, Any]) -> str:
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
-    return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
+    dishonest = certificate["dishonest"]
+    cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
+    return f"{order}{genuine}, {cheats}"
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:

@@ -44,6 +44,7 @@ def shown(certificate: dict[str, Any]) -> str:
 def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:
     users = Budgets.from_tiers([(1.0, 100)])
     certificate = certify(users, HemisphereMechanism(dimension=3), delta=1e-3, dishonest=3).to_json()
+    assert "one shuffler's order secret, no dishonest client " in shown(certificate | {"dishonest": 0})
     if replaced:
         certificate["assumptions"].append(replaced)
     assert expected in shown(certificate)

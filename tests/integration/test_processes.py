@@ -142,7 +142,9 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "strict", "--dir", up, "--epsilon-max", "0.01")["round_id"]
     arguments = ("--csv", survey, "--value-column", "smokes", "--limit", "150")
-    assert "of 150 rows 150 ACCEPTED" in croupier("submit", "--dir", up, "--round", round_id, *arguments).stdout
+    said = croupier("submit", "--dir", up, "--round", round_id, *arguments)
+    assert "of 150 rows 150 ACCEPTED" in said.stdout
+    assert "smokes: 150 of 150 " in said.stderr
     croupier("round", "close", round_id, "--dir", up)
     assert "the accountant refused" in croupier("round", "result", round_id, "--dir", up, expect=5).stderr
 
