@@ -71,6 +71,14 @@ class Plan:
     standard_error: float | None
     target_epsilon: float | None
 
+    def __str__(self) -> str:
+        """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
+        low, high = (round_down(float(self.budgets.local_epsilon[end]), 4) for end in (0, -1))
+        spread = low if low == high else f"{low} to {high}"
+        error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
+        users = f"{self.budgets.num_users:,} users with local ε {spread}"
+        return f"{self.goal}: {users}; standard error from the noise {error}"
+
 
 def plan(
     randomizer: Randomizer | str,

@@ -248,7 +248,7 @@ def plan(
     with plain_errors():
         import accountant
         from deploy.show.documents import plan_json
-        from deploy.show.tables import certificate_table, plan_line
+        from deploy.show.tables import certificate_table
 
         family = randomizer_of(randomizer, k, lattice, dimension)
         if budgets is None and users is None:
@@ -270,4 +270,4 @@ def plan(
             linkage=linkage,
         )
         document = plan_json(found)
-        show(as_json, document, plan_line(found), certificate_table(document["certificate"]))
+        show(as_json, document, str(found), certificate_table(document["certificate"]))

@@ -78,9 +78,10 @@ class _AnsweredQuestion:
         notes = []
         if self.population.clamped:
             (whole,) = self.truth(as_stated=True)
+            clamped = len(self.population.clamped)
             notes.append(
-                f"{len(self.population.clamped):,} of {used:,} values ({len(self.population.clamped) / used:.1%}) are "
-                f"outside the interval and count as its nearer end; as the file has them their mean is {whole:.4f}"
+                f"{clamped:,} of {used:,} values ({100 * clamped / used:.1f} %) are outside the interval and count "
+                f"as its nearer end; as the file has them their mean is {whole:.4f}"
             )
         if left:
             why = next(iter(left.values()))

@@ -11,7 +11,7 @@ from rich.text import Text
 from accountant.results import round_down, round_up
 
 if TYPE_CHECKING:
-    from accountant import Comparison, Plan
+    from accountant import Comparison
 
 __all__ = [
     "answers_table",
@@ -23,7 +23,6 @@ __all__ = [
     "estimates_table",
     "experiments_table",
     "findings_table",
-    "plan_line",
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
@@ -195,16 +194,6 @@ def _trust(certificate: dict[str, Any]) -> str:
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
     """Returns a line on each published bound: what it assumes or lacks, and where it stands."""
     return [Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim")) for bound in bounds]
-
-
-def plan_line(plan: Plan) -> str:
-    """Returns the answer of a plan in one line."""
-    low, high = float(plan.budgets.local_epsilon[0]), float(plan.budgets.local_epsilon[-1])
-    spread = (
-        f"local ε {round_down(high, 4)}" if low == high else f"local ε {round_down(low, 4)} to {round_down(high, 4)}"
-    )
-    error = "unknown" if plan.standard_error is None else f"{plan.standard_error:.3g} of the range"
-    return f"{plan.goal}: {plan.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
 
 
 def steps_table(steps: Sequence[str]) -> Table:
