@@ -24,7 +24,7 @@ from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import check_count, check_epsilon, check_linkage, check_target_delta, outside
+from accountant.ranges import DEFAULT_DELTA, check_count, check_epsilon, check_linkage, check_target_delta, outside
 from accountant.results import (
     Certificate,
     Comparison,
@@ -133,6 +133,7 @@ def certify(
     """
     budgets = as_budgets(budgets)
     randomizer = as_randomizer(randomizer)
+    _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
     if bounds not in BOUNDS:
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
@@ -213,9 +214,19 @@ def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
         )
 
 
+def _check_local_deltas(budgets: Budgets, randomizer: Randomizer) -> None:
+    without = np.flatnonzero(budgets.local_delta == 0)
+    if randomizer.spends_local_delta and without.size:
+        epsilon, count = float(budgets.local_epsilon[without[0]]), int(budgets.count[without[0]])
+        raise ValueError(
+            f"local_delta is 0 where local_epsilon is {epsilon:g}; {randomizer.kind} spends one, 0 < local_delta < 1: "
+            f"give budgets=Budgets.from_tiers([({epsilon:g}, {count}, 1e-8)]), each (local_epsilon, users, local_delta)"
+        )
+
+
 def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
     if delta is None and epsilon is None:
-        raise ValueError("neither delta nor epsilon is given; give exactly one")
+        raise ValueError(f"neither delta nor epsilon is given; give exactly one, such as delta {DEFAULT_DELTA:.0e}")
     if delta is not None and epsilon is not None:
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
     if delta is not None:

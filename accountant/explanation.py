@@ -247,7 +247,7 @@ def _people(tier: TierCertificate, rounds: int) -> str:
 def _listed(statements: list[Statement]) -> tuple[str, ...]:
     lines = [*map(str, statements[:_MOST_LINES])]
     if len(statements) > _MOST_LINES:
-        lines.append(f"{len(statements) - _MOST_LINES} more local budgets are in the certificate")
+        lines.append(f"{len(statements) - _MOST_LINES:,} more local budgets are in the certificate")
     return tuple(lines)
 
 
@@ -268,7 +268,7 @@ def _about_one_person(
     ]
     merged = document.get("merged_below")
     if merged:
-        paragraphs.append(f"Budgets that fewer than {merged} people have are counted with the next larger one.")
+        paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")
     if len(tiers) > 1:
         paragraphs.append("By the budget of the person's own noise (local ε; smaller is more noise):")
     return Section(
@@ -279,18 +279,21 @@ def _about_one_person(
 def _if_everyone_else_colludes(
     certificate: Certificate, document: Mapping[str, Any], left: Statement, randomizer: Randomizer | None
 ) -> Section:
-    allowed = " that was allowed" if "round_id" in document else ""
+    allowed = less = ""
+    if "round_id" in document:
+        allowed, less = " that was allowed", "; whoever used a smaller one has less"
     added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
     paragraphs = [
         "If all servers and all other people worked together against one person, the noise that the person's own "
         f"device added would still be there. They would be right at most {percent(left.right_at_most)} of the time "
-        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up})."
+        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up}{less})."
     ]
     if certificate.epsilon >= left.epsilon:
         paragraphs.append("That is no more than above: the shuffle adds nothing that could be proved.")
     points: tuple[str, ...] = ()
-    if randomizer is not None and len(certificate.tiers) > 1 and certificate.rounds == 1:
+    several = len(certificate.tiers) > 1 or certificate.tiers[0].local_epsilon < left.epsilon
+    if randomizer is not None and several and certificate.rounds == 1:
         paragraphs.append("By the budget of the person's own noise:")
         points = _listed(
             [

@@ -63,8 +63,13 @@ def plain(assumption: str) -> str:
     """Returns one assumption in a plain sentence; one that is not known here as it is."""
     for stated, sentence in _SENTENCES:
         if match := re.match(stated, assumption):
-            return sentence.format(**match.groupdict(), whose="the person's")
+            found = {name: re.sub(r"\d+", _grouped, text) for name, text in match.groupdict().items() if text}
+            return sentence.format(**found, whose="the person's")
     return assumption
+
+
+def _grouped(number: re.Match[str]) -> str:
+    return f"{int(number[0]):,}"
 
 
 _NUMBERS = "which of two numbers a person gave, however far apart they are"

@@ -19,7 +19,7 @@ from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import check_count, is_number, outside
+from accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
 from accountant.results import Certificate, round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -71,11 +71,19 @@ class Plan:
     standard_error: float | None
     target_epsilon: float | None
 
+    def __str__(self) -> str:
+        """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
+        low, high = (round_down(float(self.budgets.local_epsilon[end]), 4) for end in (0, -1))
+        spread = low if low == high else f"{low} to {high}"
+        error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
+        users = f"{self.budgets.num_users:,} users with local ε {spread}"
+        return f"{self.goal}: {users}; standard error from the noise {error}"
+
 
 def plan(
     randomizer: Randomizer | str,
     *,
-    delta: float,
+    delta: float = DEFAULT_DELTA,
     epsilon: float | None = None,
     num_users: int | None = None,
     budgets: AnyBudgets | None = None,

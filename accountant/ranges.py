@@ -9,6 +9,7 @@ import math
 from numbers import Integral, Real
 
 __all__ = [
+    "DEFAULT_DELTA",
     "LINKAGES",
     "MAX_LOCAL_EPSILON",
     "MAX_USERS",
@@ -28,6 +29,8 @@ MIN_LOCAL_EPSILON = 1e-100
 """Below it squares and quotients of the budget leave the range of floats; no report made with it shows anything."""
 MAX_USERS = 2**53
 """Counts are added as float64 in places; above this they would no longer be exact."""
+DEFAULT_DELTA = 1e-6
+"""The central delta of a round, a plan or an audit that is given none."""
 LINKAGES = ("separate", "stratified")
 """Whether the observer sees which tier a report was made with (stratified) or not (separate)."""
 

@@ -175,7 +175,7 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
         raise ValueError(f"{num_reports} reports and {total} budgets; at least one of each is needed")
     if num_reports == total:
         return [(epsilon, float(count)) for epsilon, count in tiers], ()
-    note = f"{num_reports} reports stand beside {total} budgets; the tier counts are scaled to the reports"
+    note = f"{num_reports:,} reports stand beside {total:,} budgets; the tier counts are scaled to the reports"
     return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
 
 

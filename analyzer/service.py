@@ -311,7 +311,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         if model.num_answers != certificate.num_answers:
             raise Refusal(
                 Code.BAD_BATCH,
-                f"{model.num_answers} answers were learnt from, but {certificate.num_answers} are certified",
+                f"{model.num_answers:,} answers were learnt from, but {certificate.num_answers:,} are certified",
             )
         publication.num_reports = model.num_answers
         publication.vector = model.parameters
@@ -390,7 +390,7 @@ def _answer(
     needed = terms.manifest.min_batch_size
     publication.num_reports = len(reports)
     if len(reports) < needed:
-        publication.notes.append(f"{len(reports)} reports could be read; the round needs {needed} for an estimate")
+        publication.notes.append(f"{len(reports):,} reports could be read; the round needs {needed:,} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.manifest.min_tier_size) if terms.manifest.merge_small_tiers else None

@@ -75,7 +75,7 @@ def check_person(outbox: Outbox, round_id: str, user: str) -> None:
     known = outbox.users(round_id)
     if known and user not in known:
         raise OtherPersonError(
-            f"{len(known)} answers for round {round_id!r} have been sealed here under other keys or tokens; "
+            f"{len(known):,} answers for round {round_id!r} have been sealed here under other keys or tokens; "
             "a person answers once, also with a new key"
         )
 

@@ -60,5 +60,5 @@ def nearest(budgets: Budgets, limits: Sequence[float], terms: RoundTerms, dishon
     sizes = [] if sequential else [int(budgets.num_users * 1.25**step) for step in range(1, _MOST_GROWTH)]
     enough = bisect_left(sizes, True, key=lambda users: granted(resized(budgets, users)))
     if enough < len(sizes):
-        found.append(f"{sizes[enough]} users with these budgets in the same proportions")
+        found.append(f"{sizes[enough]:,} users with these budgets in the same proportions")
     return f"this would be granted: {' or '.join(found) or 'only a larger epsilon_max'}"

@@ -73,7 +73,7 @@ def certify_round(
     last = chain[pb.LANE_REPORT][-1]
     num_users, off_grid = budgets.counts.total(), budgets.off_grid
     if reports.num_items != last.num_out:
-        raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items} of {last.num_out} reports")
+        raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
     if max(num_reports, num_users + off_grid) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     released = num_reports
@@ -96,11 +96,11 @@ def certify_round(
     )
     if num_reports < manifest.min_batch_size:
         message.refusals.append(
-            f"{num_reports} reports have a ticket; it must be at least {manifest.min_batch_size} of them"
+            f"{num_reports:,} reports have a ticket; it must be at least {manifest.min_batch_size:,} of them"
         )
     if len(reports.rejected) > _MAX_REJECTED:
         message.refusals.append(
-            f"{len(reports.rejected)} reports have no ticket; it must be at most {_MAX_REJECTED} of them"
+            f"{len(reports.rejected):,} reports have no ticket; it must be at most {_MAX_REJECTED:,} of them"
         )
     if not num_users:
         message.epsilon = math.inf
@@ -161,8 +161,8 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     if min(count for _, count in budgets) < manifest.min_tier_size:
         withhold(
             message,
-            f"a budget was used by fewer than {manifest.min_tier_size} clients, the smallest number that may be shown; "
-            "which one, and how many they are, is not said",
+            f"a budget was used by fewer than {manifest.min_tier_size:,} clients, the smallest number that may be "
+            "shown; which one, and how many they are, is not said",
         )
         return []
     multiset = Budgets.from_tiers(
@@ -212,7 +212,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         if len(set(terms.epsilon_max_of.values())) > 1:
             whose = f"certified epsilon of clients with local epsilon {local_epsilon:g}"
         if message.unknown_budgets:
-            advice = f"the budgets of {message.unknown_budgets} clients that were given tickets have not arrived"
+            advice = f"the budgets of {message.unknown_budgets:,} clients that were given tickets have not arrived"
         else:
             advice = nearest(multiset, limits, terms, dishonest)
         message.refusals.append(

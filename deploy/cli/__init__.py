@@ -1,9 +1,9 @@
 """The `croupier` command line: each command parses its options, calls another room, and shows what that returns.
 
 Each command also prints one JSON object with `--json`. Exit codes: 0 done; 1 `doctor` has found
-something wrong; 2 an input that cannot be used; 3 a service refused; 4 a service is out of reach; 5 the accountant
-refused the round, so there is no result; 6 some submissions were not accepted or are
-missing; 130 cut short by Ctrl-C. Messages go to standard error.
+something wrong; 2 an input that cannot be used; 3 a service refused; 4 not now: a service is out of reach, or what is
+asked for is not there yet; 5 the accountant refused the round, so there is no result; 6 some submissions were not
+accepted or are missing; 130 cut short by Ctrl-C. Messages go to standard error.
 
 Commands import what they need when they run, so that `croupier --help` and a client stay light.
 """
@@ -51,6 +51,8 @@ def _options(
     """Statistics from private data, certified, through a shuffle.
 
     Begin with 'croupier demo'; --help after any command lists its options.
+
+    Exit codes: 0 done; 2 bad input; 3 refused; 4 not now, try again later; 5 not certified; 6 not all accepted.
     """
 
 

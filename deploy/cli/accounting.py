@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accountant.ranges import DEFAULT_DELTA
 from accountant.results import round_down, round_up
 from deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
@@ -201,7 +202,7 @@ def audit(
     k: Categories = None,
     lattice: Lattice = None,
     dimension: Dimension = None,
-    delta: Annotated[float, typer.Option(help="The central delta of the attack, 0 < delta < 1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta of the attack, 0 < delta < 1.")] = DEFAULT_DELTA,
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
     seconds: Annotated[float, typer.Option(help="How many seconds to search for better attacks.")] = 20.0,
@@ -237,7 +238,7 @@ def plan(
     dimension: Dimension = None,
     users: Annotated[int | None, typer.Option(help="How many users will take part.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
-    delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
@@ -247,7 +248,7 @@ def plan(
     with plain_errors():
         import accountant
         from deploy.show.documents import plan_json
-        from deploy.show.tables import certificate_table, plan_line
+        from deploy.show.tables import certificate_table
 
         family = randomizer_of(randomizer, k, lattice, dimension)
         if budgets is None and users is None:
@@ -269,4 +270,4 @@ def plan(
             linkage=linkage,
         )
         document = plan_json(found)
-        show(as_json, document, plan_line(found), certificate_table(document["certificate"]))
+        show(as_json, document, str(found), certificate_table(document["certificate"]))

@@ -199,8 +199,6 @@ def _submit_fleet(
     with plain_errors():
         import asyncio
 
-        from rich.progress import MofNCompleteColumn
-
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.fleet import submit_file
         from deploy.local.population import Rows
@@ -209,7 +207,7 @@ def _submit_fleet(
         if value_column is None:
             raise ValueError("value_column is missing; a fleet needs --value-column")
         groups = parse_budget_groups(budgets)
-        with progress_bar(MofNCompleteColumn()) as move:
+        with progress_bar() as move:
             sent = asyncio.run(
                 submit_file(
                     directory,
@@ -222,13 +220,13 @@ def _submit_fleet(
                     clamp=clamp,
                     limit=limit,
                     where=Rows.parse(where) if where else None,
-                    progress=lambda done, total: move(done, total, value_column),
+                    progress=lambda done, total: move(done, total, f"{value_column}: {done:,} of {total:,}"),
                 )
             )
     for reason in list(sent.rejected.values())[:_MOST_REASONS]:
         note(f"left out: {reason}")
     if len(sent.rejected) > _MOST_REASONS:
-        note(f"left out: {len(sent.rejected) - _MOST_REASONS} more")
+        note(f"left out: {len(sent.rejected) - _MOST_REASONS:,} more")
     show(as_json, sent.document(), sent.summary())
     if not sent.all_counted:
         raise typer.Exit(NOT_ACCEPTED)
@@ -250,6 +248,7 @@ def limits(
     """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
     with plain_errors():
         from deploy.local.one_user import own_limits
+        from deploy.show.tables import counted
 
         kept, spent = own_limits(
             directory,
@@ -260,7 +259,7 @@ def limits(
             min_batch_size=min_batch_size,
         )
     lines = [f"{name}: {'none' if value is None else f'{value:g}'}" for name, value in kept.model_dump().items()]
-    so_far = f"so far: local ε {spent.local_epsilon:g}, the sum over {spent.rounds} rounds"
+    so_far = f"so far: local ε {spent.local_epsilon:g}, the sum over {counted(spent.rounds, 'round')}"
     document = {"limits": kept.model_dump(), "spent": {"local_epsilon": spent.local_epsilon, "rounds": spent.rounds}}
     show(as_json, document, *lines, so_far)
 
@@ -279,7 +278,7 @@ def verify(
         from deploy.local.one_user import verify_inclusion
 
         submitted, missing = asyncio.run(verify_inclusion(directory, round_id, client_transport(gateway)))
-    lines = [f"{name}: {len(users)} of {submitted} missing" for name, users in missing.items()]
+    lines = [f"{name}: {len(users):,} of {submitted:,} missing" for name, users in missing.items()]
     show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
     if any(missing.values()):
         raise typer.Exit(NOT_ACCEPTED)
@@ -303,10 +302,10 @@ def canary(
 
         if not check:
             sent = asyncio.run(send_canaries(directory, round_id, count, over_s=over))
-            show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent}")
+            show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent:,}")
             return
         report = asyncio.run(check_canaries(directory, round_id))
-    lines = [f"{name}: {count} of {report.sent} canaries missing" for name, count in report.missing.items()]
+    lines = [f"{name}: {count:,} of {report.sent:,} canaries missing" for name, count in report.missing.items()]
     show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
     if any(report.missing.values()):
         raise typer.Exit(NOT_ACCEPTED)

@@ -19,10 +19,10 @@ __all__ = [
     "MEASURE",
     "NOT_ACCEPTED",
     "NOT_CERTIFIED",
+    "NOT_NOW",
     "OPERATE",
     "REFUSED",
     "TAKE_PART",
-    "UNREACHABLE",
     "BudgetGroups",
     "Directory",
     "Gateway",
@@ -35,7 +35,7 @@ __all__ = [
     "show",
 ]
 
-BAD_INPUT, REFUSED, UNREACHABLE, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
+BAD_INPUT, REFUSED, NOT_NOW, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
 
 DEMONSTRATE = "Try it"
 MATHEMATICS = "Only the mathematics: no deployment needed"
@@ -96,14 +96,15 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     except Exception as error:  # what comes over the network, which not every command loads
         import grpc
 
-        from protocol.errors import CroupierError, SignatureError
+        from protocol.errors import CroupierError, Refusal, SignatureError
 
         if isinstance(error, SignatureError):
             raise fail(REFUSED, f"{error}; {_NEWEST}") from error
         if isinstance(error, CroupierError):
-            raise fail(REFUSED, str(error)) from error
+            later = isinstance(error, Refusal) and error.code.may_pass
+            raise fail(NOT_NOW if later else REFUSED, str(error)) from error
         if isinstance(error, grpc.aio.AioRpcError):
-            raise fail(UNREACHABLE, _out_of_reach(error)) from error
+            raise fail(NOT_NOW, _out_of_reach(error)) from error
         raise
 
 
@@ -126,7 +127,7 @@ def note(line: str) -> None:
 
 
 @contextmanager
-def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
+def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
     """Shows a bar on standard error, and yields what moves it: called with done, total and a description.
 
     A transient one is shown on a terminal only.
@@ -138,7 +139,7 @@ def progress_bar(*columns: Any, transient: bool = False) -> Iterator[Callable[[f
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     description = TextColumn("{task.description}", markup=False)
-    shown = (description, BarColumn(), *columns, TimeRemainingColumn())
+    shown = (description, BarColumn(), TimeRemainingColumn())
     with Progress(*shown, console=Console(stderr=True), transient=transient) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)

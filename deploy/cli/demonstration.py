@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.ranges import DEFAULT_DELTA
 from deploy.cli.console import DEMONSTRATE, BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
 from deploy.cli.web import serve_page
 from deploy.local.budget_groups import GSPA_BUDGETS
@@ -41,7 +42,7 @@ def demo(
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None,
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF).")] = Path("out/demo.png"),
     open_page: Annotated[
         bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.console import HERE, OPERATE, UNREACHABLE, Directory, Hops, Json, plain_errors, show
+from accountant.ranges import DEFAULT_DELTA
+from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show
 from deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
@@ -107,7 +108,7 @@ def tokens(
 
         asyncio.run(issue_token_file(directory, count, out, canaries))
         document = {"count": count, "file": str(out)}
-        show(as_json, document, f"{count} tokens in {out}; hand each to one participant")
+        show(as_json, document, f"{count:,} tokens in {out}; hand each to one participant")
 
 
 def revoke(
@@ -128,7 +129,7 @@ def revoke(
         from deploy.operator.tokens import revoke as revoke_them
 
         new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
-        lines = [f"{name}: {count} revoked that were not before" for name, count in new.items()]
+        lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
         show(as_json, {"revoked": new}, "\n".join(lines))
 
 
@@ -203,7 +204,7 @@ def status(
         seen = asyncio.run(ask())
     show(as_json, seen, *_state(seen))
     if any(service.get("problem") for service in seen["services"]):
-        raise typer.Exit(UNREACHABLE)
+        raise typer.Exit(NOT_NOW)
 
 
 def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
@@ -249,7 +250,7 @@ async def ticks() -> AsyncIterator[None]:
 
 def ledger(
     directory: Directory = HERE,
-    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = DEFAULT_DELTA,
     backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
     restore: Annotated[
         Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from accountant.ranges import DEFAULT_DELTA
 from deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
+    NOT_NOW,
     OPERATE,
     REFUSED,
-    UNREACHABLE,
     Directory,
     Gateway,
     Json,
@@ -68,7 +69,7 @@ def round_open(
             "clients with 4."
         ),
     ] = "0.1,0.25,0.5,1,2,4",
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     epsilon_max: Annotated[
         float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
     ] = 1.0,
@@ -174,7 +175,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
     show(as_json, {"rounds": seen["rounds"]}, text)
     missing = [service["service"] for service in seen["services"] if service.get("problem")]
     if missing:
-        raise fail(UNREACHABLE, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
+        raise fail(NOT_NOW, f"out of reach: {', '.join(missing)}; 'croupier status' has more")
 
 
 def round_show(
@@ -217,7 +218,7 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients} clients")
+    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients:,} clients")
 
 
 def round_withdraw(
@@ -256,7 +257,7 @@ def round_result(
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Print a published result with its certificate, both verified."""
+    """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
     with plain_errors():
         import asyncio
 

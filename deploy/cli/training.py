@@ -157,7 +157,7 @@ def train(
             outcome = run_training(
                 config,
                 progress=_note_epoch,
-                within=lambda done, clients: move(done, clients, f"{done} of {clients} clients"),
+                within=lambda done, clients: move(done, clients, f"{done:,} of {clients:,} clients"),
                 note=note,
             )
         result = outcome.document()

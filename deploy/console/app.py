@@ -107,7 +107,7 @@ class _Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"up": round_up, "down": round_down}
+        self._templates.filters |= {"up": round_up, "down": round_down, "grouped": "{:,}".format}
         self._templates.globals |= {
             "version": version("croupier"),
             "counted": counted,

@@ -78,14 +78,14 @@ class _AnsweredQuestion:
         notes = []
         if self.population.clamped:
             (whole,) = self.truth(as_stated=True)
+            clamped = len(self.population.clamped)
             notes.append(
-                f"{len(self.population.clamped)} of {used} values ({len(self.population.clamped) / used:.1%}) are "
-                f"outside the interval and count as its nearer end; as the file has them their mean is {whole:.4f}"
+                f"{clamped:,} of {used:,} values ({100 * clamped / used:.1f} %) are outside the interval and count "
+                f"as its nearer end; as the file has them their mean is {whole:.4f}"
             )
         if left:
-            notes.append(
-                f"{len(left)} of {used + len(left)} rows were left out, also of the truth; {next(iter(left.values()))}"
-            )
+            why = next(iter(left.values()))
+            notes.append(f"{len(left):,} of {used + len(left):,} rows were left out, also of the truth; {why}")
         return notes
 
 

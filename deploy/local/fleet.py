@@ -59,14 +59,14 @@ class FleetOutcome:
         """Returns the same in one line."""
         codes = self.report.codes
         rows = codes.total() + self.report.answered_before + len(self.rejected)
-        parts = [f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in codes.items()]
+        parts = [f"{count:,} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in codes.items()]
         if self.report.answered_before:
             counts = "their first answers count, not these rows" if self.known_by_id else "they are counted once"
-            parts.append(f"{self.report.answered_before} answered before ({counts})")
+            parts.append(f"{self.report.answered_before:,} answered before ({counts})")
         if self.rejected:
-            parts.append(f"{len(self.rejected)} left out")
-        clamped = f"; {self.clamped} values clamped to the interval" if self.clamped else ""
-        return f"round {self.round_id}: of {rows} rows {', '.join(parts)}{clamped}"
+            parts.append(f"{len(self.rejected):,} left out")
+        clamped = f"; {self.clamped:,} values clamped to the interval" if self.clamped else ""
+        return f"round {self.round_id}: of {rows:,} rows {', '.join(parts)}{clamped}"
 
 
 async def submit_file(

@@ -217,6 +217,6 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         raise ValueError(f"{column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{column!r} has {len(texts)} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
+            f"{column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
     return Question(name, KaryResponse(len(texts), tuple(texts)))

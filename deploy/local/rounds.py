@@ -136,7 +136,8 @@ async def play_round(
     if answer.state != pb.ROUND_STATE_CLOSED:
         state = pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
         raise RuntimeError(
-            f"the round is {state} with {answer.num_clients} clients; it must have at least {settings.min_batch_size}"
+            f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
+            f"{settings.min_batch_size:,}"
         )
     publication, certificate = await operator.result(terms.round_id, patience_s)
     published = time.perf_counter()

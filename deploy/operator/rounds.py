@@ -18,6 +18,7 @@ from typing import Any, Literal
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from accountant.ranges import DEFAULT_DELTA
 from client.rounds import accept_manifest, fetch_publication, read_publication
 from deploy.directory import read_deployment
 from protocol.collector import open_result, read_collector_key
@@ -68,7 +69,7 @@ class RoundSettings:
 
     question: Question
     budget_grid: tuple[float, ...]
-    delta: float = 1e-6
+    delta: float = DEFAULT_DELTA
     epsilon_max: float = 1.0
     epsilon_max_of: Mapping[float, float] = field(default_factory=dict)
     dishonest: int = 0

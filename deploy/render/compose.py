@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import Template
 
+from deploy.render.confinement import CONTAINER
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
 from deploy.render.settings import MOUNTED_STORAGE_KEY
 
@@ -17,7 +18,7 @@ _CONTAINERFILE = Template("""\
 # It holds no key and no deployment, and runs as a user without a name that owns nothing in it.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY croupier ./croupier
 COPY proto ./proto
 COPY protocol ./protocol
@@ -47,21 +48,14 @@ _OPENING = Template("""\
 #   storage-keys/NAME.storage-key    opens those keys: belongs to user $user, mode 0400
 services:
 """)
-_SERVICE = Template("""\
+_SERVICE = Template(
+    """\
   $name:
     image: $image
     command: [croupier, serve, $name, --dir, $home]
-    user: "$user:$user"
-    read_only: true
-    cap_drop: [ALL]
-    security_opt: ["no-new-privileges:true"]
-    restart: unless-stopped
-    stop_grace_period: ${stop_s}s
-    mem_limit: ${memory_mib}m
-    memswap_limit: ${memory_mib}m # no more than the memory: keys and ciphertexts are never swapped to a disk
-    ulimits:
-      core: 0
-      nofile: $open_files
+"""
+    + CONTAINER
+    + """\
     networks: [$name] # of its own: services reach each other at their addresses, as if on other machines
     ports:
       - "$first:$peers" # peers and the operator
@@ -76,7 +70,8 @@ $public_port      - "127.0.0.1:$metrics:$metrics_inside" # Prometheus, on this m
       - {type: bind, source: ./$name, target: $home}
     secrets:
       - {source: $name-storage-key, target: $storage_key}
-""")
+"""
+)
 
 
 def containerfile(layout: Layout) -> str:
@@ -124,4 +119,5 @@ def _service(place: Place, image: str, limits: Resources) -> str:
         metrics_inside=FIRST_PORT + 3,
         admin=_ADMIN,
         storage_key=MOUNTED_STORAGE_KEY,
+        why_no_swap=" # no more than the memory: keys and ciphertexts are never swapped to a disk",
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
+from deploy.render.confinement import CONTAINER, CONTAINER_OF_POD, POD, POLICY, UNIT
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Resources
-from deploy.render.systemd import SANDBOX
 
 __all__ = ["GATEWAY", "GATEWAY_FILE", "GATEWAY_UNIT_FILE", "gateway_container", "gateway_manifest", "gateway_unit"]
 
@@ -47,21 +47,14 @@ ${sandbox}LimitNOFILE=$open_files
 [Install]
 WantedBy=multi-user.target
 """)
-_CONTAINER = Template("""\
+_CONTAINER = Template(
+    """\
   $name:
     image: $image
 ${profiles}    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
-    user: "$user:$user"
-    read_only: true
-    cap_drop: [ALL]
-    security_opt: ["no-new-privileges:true"]
-    restart: unless-stopped
-    stop_grace_period: ${stop_s}s
-    mem_limit: ${memory_mib}m
-    memswap_limit: ${memory_mib}m
-    ulimits:
-      core: 0
-      nofile: $open_files
+"""
+    + CONTAINER
+    + """\
     network_mode: host # it listens on loopback of this machine, where the reverse proxy is
     healthcheck:
       test: [CMD, python, -m, deploy.node.probe, "http://$listen"]
@@ -71,8 +64,10 @@ ${profiles}    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
     tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777"]
     volumes:
       - {type: bind, source: ./$name, target: $home, read_only: true}
-""")
-_MANIFEST = Template("""\
+"""
+)
+_MANIFEST = Template(
+    """\
 # The gateway, for clients that cannot speak gRPC (docs/gateway.md). Optional: kustomization.yaml leaves it out.
 # gateway-tls is a secret of the type kubernetes.io/tls, with a certificate that clients trust by themselves.
 apiVersion: v1
@@ -100,18 +95,9 @@ spec:
     metadata:
       labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
     spec:
-      automountServiceAccountToken: false
-      enableServiceLinks: false
-      terminationGracePeriodSeconds: $stop_s
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: $user
-        runAsGroup: $user
-        fsGroup: $user
-        seccompProfile: {type: RuntimeDefault}
-      containers:
-        - name: croupier
-          image: $image
+"""
+    + POD
+    + """\
           command:
             - croupier
             - gateway
@@ -129,10 +115,9 @@ spec:
             httpGet: {path: /health, port: $port, scheme: HTTPS}
             periodSeconds: 10
             timeoutSeconds: 8
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
+"""
+    + CONTAINER_OF_POD
+    + """\
           resources:
             requests: {cpu: 100m, memory: 256Mi}
             limits: {memory: ${memory_mib}Mi}
@@ -146,25 +131,21 @@ spec:
         - {name: tmp, emptyDir: {medium: Memory, sizeLimit: ${tmp_mib}Mi}}
 ---
 # Clients come from anywhere; it calls what clients call, wherever deployment.toml says that is.
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: $name
-spec:
-  podSelector: {matchLabels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}}
-  policyTypes: [Ingress, Egress]
-  ingress:
+"""
+    + POLICY
+    + """\
     - ports:
         - {port: $port, protocol: TCP}
   egress:
     - ports:
         - {port: $public, protocol: TCP}
-""")
+"""
+)
 
 
 def gateway_unit(limits: Resources) -> str:
     """Returns the systemd unit."""
-    return _UNIT.substitute(listen=_LISTEN, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=SANDBOX)
+    return _UNIT.substitute(listen=_LISTEN, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=UNIT)
 
 
 def gateway_container(layout: Layout, *, optional: bool = False) -> str:
@@ -179,6 +160,7 @@ def gateway_container(layout: Layout, *, optional: bool = False) -> str:
         home=HOME,
         user=layout.limits.user_id,
         listen=_LISTEN,
+        why_no_swap="",
     )
 
 
@@ -193,4 +175,5 @@ def gateway_manifest(layout: Layout) -> str:
         port=_TLS_PORT,
         outside=443,
         public=FIRST_PORT + 1,
+        group_of_store="",
     )

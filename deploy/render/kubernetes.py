@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
+from deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
 from deploy.render.gateway import GATEWAY_FILE, gateway_manifest
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
 from deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
@@ -38,7 +39,8 @@ spec:
   ports:
     - {name: public, port: $public, targetPort: public}
 """)
-_STATEFUL_SET = Template("""\
+_STATEFUL_SET = Template(
+    """\
 ---
 apiVersion: apps/v1
 kind: StatefulSet
@@ -55,19 +57,9 @@ spec:
       labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
       annotations: {prometheus.io/scrape: "true", prometheus.io/port: "$metrics"}
     spec:
-      automountServiceAccountToken: false
-      enableServiceLinks: false
-      terminationGracePeriodSeconds: $stop_s
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: $user
-        runAsGroup: $user
-        fsGroup: $user
-        fsGroupChangePolicy: OnRootMismatch
-        seccompProfile: {type: RuntimeDefault}
-      containers:
-        - name: croupier
-          image: $image
+"""
+    + POD
+    + """\
           command: [croupier, serve, $name, --dir, $home]
           ports:
             - {name: peers, containerPort: $peers}
@@ -87,10 +79,9 @@ $public_port            - {name: admin, containerPort: $admin}
             periodSeconds: 5
             timeoutSeconds: 5
             failureThreshold: 1
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
+"""
+    + CONTAINER_OF_POD
+    + """\
           resources:
             requests: {cpu: "1", memory: 512Mi}
             limits: {memory: ${memory_mib}Mi}
@@ -116,7 +107,8 @@ $public_port            - {name: admin, containerPort: $admin}
         accessModes: [ReadWriteOncePod]
         resources:
           requests: {storage: ${store_gib}Gi}
-""")
+"""
+)
 _NAMESPACE = """\
 apiVersion: v1
 kind: Namespace
@@ -200,16 +192,12 @@ spec:
         - {port: $peers, protocol: TCP}
         - {port: $public, protocol: TCP}
 """)
-_OF_PEERS = Template("""\
+_OF_PEERS = Template(
+    """\
 ---
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: $name
-spec:
-  podSelector: {matchLabels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}}
-  policyTypes: [Ingress, Egress]
-  ingress:
+"""
+    + POLICY
+    + """\
     - from:
 $callers      ports:
         - {port: $peers, protocol: TCP}
@@ -217,7 +205,8 @@ $clients  egress:
     - to:
 $called      ports:
         - {port: $peers, protocol: TCP}
-""")
+"""
+)
 _PEER = Template("""\
         - podSelector: {matchLabels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}}
 """)
@@ -256,6 +245,7 @@ def _service(layout: Layout, place: Place) -> str:
     values = {
         **_PORTS,
         "name": name,
+        "group_of_store": "        fsGroupChangePolicy: OnRootMismatch\n",
         "home": HOME,
         "image": layout.image,
         "memory_mib": limits.memory_mib,

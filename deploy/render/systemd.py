@@ -4,37 +4,12 @@ from __future__ import annotations
 
 from string import Template
 
+from deploy.render.confinement import UNIT
 from deploy.render.layout import HOME, Resources
 
-__all__ = ["SANDBOX", "UNIT_FILE", "unit"]
+__all__ = ["UNIT_FILE", "unit"]
 
 UNIT_FILE = "croupier@.service"
-SANDBOX = """\
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged
-SystemCallErrorNumber=EPERM
-"""
-"""What a unit of ours may not do, whatever it runs."""
 _UNIT = Template("""\
 # One service of a deployment on one machine: systemctl enable --now croupier@shuffler-1
 #
@@ -83,5 +58,5 @@ WantedBy=multi-user.target
 def unit(limits: Resources) -> str:
     """Returns the unit."""
     return _UNIT.substitute(
-        home=HOME, start_s=limits.start_s, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=SANDBOX
+        home=HOME, start_s=limits.start_s, stop_s=limits.stop_s, open_files=limits.open_files, sandbox=UNIT
     )

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from accountant.results import right_at_most
+from protocol.errors import refusal_of
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
+from runtime.retrying import why_unreachable
 
 if TYPE_CHECKING:
     from accountant import Plan
@@ -66,7 +68,7 @@ def services_json(
     return [
         {
             **(
-                {"service": name, "problem": answer.code().name, "rounds": []}
+                {"service": name, "problem": str(refusal_of(answer) or why_unreachable(answer)), "rounds": []}
                 if isinstance(answer, grpc.aio.AioRpcError)
                 else status_json(answer)
             ),

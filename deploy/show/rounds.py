@@ -58,10 +58,14 @@ def services_text(services: Sequence[dict[str, Any]]) -> Text:
     width = max(len(service["service"]) for service in services)
     lines = []
     for service in services:
-        more = [service["problem"]] if service.get("problem") else []
+        problem = service.get("problem", "")
+        if service["health"] == "UNREACHABLE":
+            said = [f"out of reach: {problem}" if problem else "out of reach"]
+        else:
+            said = [service["health"], *([problem] if problem else [])]
         if service.get("revoked"):
-            more.append(f"revoked keys and tokens: {service['revoked']}")
-        lines.append(f"{service['service']:{width}}  {service['health']}{''.join(f'  {one}' for one in more)}")
+            said.append(f"revoked keys and tokens: {service['revoked']:,}")
+        lines.append("  ".join([f"{service['service']:{width}}", *said]))
     return Text("\n".join(lines))
 
 
@@ -98,7 +102,7 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
         count, least = one["num_reports"], terms["min_batch_size"]
         done = min(_BAR, _BAR * count // least)
         bar = f"{'━' * done}{'─' * (_BAR - done)} " if stage == "OPEN" else ""
-        lines.append(f"{bar}{counted(count, 'report')}, {least} needed")
+        lines.append(f"{bar}{counted(count, 'report')}, {least:,} needed")
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
     if stage == "REFUSED":
@@ -200,7 +204,7 @@ def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     points = []
     points += [f"local ε {one['epsilon']:g}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
     if len(budgets) > _MOST_BUDGETS:
-        points.append(f"{len(budgets) - _MOST_BUDGETS} more, all in --json")
+        points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
     return _section(
         "Your budget",
@@ -216,8 +220,8 @@ def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
 def _conditions(terms: dict[str, Any], now: float) -> list[str]:
     """Until when one can answer, and what must be so before anything is read."""
     least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
-    most = f" (and at most {terms['max_batch_size']})" if terms["max_batch_size"] else ""
-    points = [f"Nothing is read before at least {least} people{most} have answered."]
+    most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
+    points = [f"Nothing is read before at least {least:,} people{most} have answered."]
     if terms["state"] == "OPEN":
         closing = deadline(terms["close_deadline_unix_s"], now)
         short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
@@ -228,14 +232,14 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         else f"{round_down(limits[0])} to {round_down(limits[-1])}"
     )
     above = above if len(limits) == 1 else f"the limit of a budget, {above}"
-    count = terms["dishonest"] or "none"
+    count = f"{terms['dishonest']:,}" if terms["dishonest"] else "none"
     points.append(
         f"Nothing is read, ever, if the accountant certifies an ε above {above}, at δ = {round_up(terms['delta'])}. Of "
         f"the other people it takes {count} to be dishonest."
     )
     if terms["min_tier_size"] > 1:
         then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
-        points.append(f"A budget that fewer than {terms['min_tier_size']} people use is {then}.")
+        points.append(f"A budget that fewer than {terms['min_tier_size']:,} people use is {then}.")
     limit = terms["privacy_limit"]
     if limit is None:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")
@@ -252,7 +256,7 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
 def _sights(terms: dict[str, Any]) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
-    rare = f", if at least {terms['min_tier_size']} do" if terms["min_tier_size"] > 1 else ""
+    rare = f", if at least {terms['min_tier_size']:,} do" if terms["min_tier_size"] > 1 else ""
     result = (
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )

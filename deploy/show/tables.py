@@ -11,7 +11,7 @@ from rich.text import Text
 from accountant.results import round_down, round_up
 
 if TYPE_CHECKING:
-    from accountant import Comparison, Plan
+    from accountant import Comparison
 
 __all__ = [
     "answers_table",
@@ -23,7 +23,6 @@ __all__ = [
     "estimates_table",
     "experiments_table",
     "findings_table",
-    "plan_line",
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
@@ -41,8 +40,8 @@ _MOST_TIERS, _MOST_COLUMNS = 20, 4
 
 
 def counted(count: int, thing: str) -> str:
-    """Returns "1 epoch", or "2 epochs"."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    """Returns "1 epoch", or "2,000 epochs"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -93,7 +92,7 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
             ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
             f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
             f"{_epsilon(other)} {other['grade']}" if other else "",
-            f"{question['users_per_s']:.0f}",
+            f"{question['users_per_s']:,.0f}",
         )
     return table
 
@@ -106,14 +105,15 @@ def together_lines(result: dict[str, Any]) -> list[str]:
         return []
     if grouped is None:
         return [
-            f"One person in all {rounds} rounds, in each with the budget that costs most: {_total(together['person'])}."
+            f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
+            f"{_total(together['person'])}."
         ]
     return [
         f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
         f"{_total(together['person'])}.",
         f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
         "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
-        f"The ledger knows no groups. For one person in all {everything} rounds it has {_total(together['ledger'])}.",
+        f"The ledger knows no groups. For one person in all {everything:,} rounds it has {_total(together['ledger'])}.",
     ]
 
 
@@ -128,7 +128,7 @@ def stage_seconds_table(result: dict[str, Any]) -> Table:
     table.add_column("stage")
     questions = result["questions"]
     in_all = len(questions) > _MOST_COLUMNS
-    for heading in [f"{len(questions)} rounds"] if in_all else [question["name"] for question in questions]:
+    for heading in [counted(len(questions), "round")] if in_all else [question["name"] for question in questions]:
         table.add_column(heading, justify="right")
     for stage in questions[0]["stages"]:
         costs = [(question["stages"][stage]["wall_s"], question["stages"][stage]["cpu_s"]) for question in questions]
@@ -154,7 +154,7 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
-        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS} more tiers, all in --json", "", "")
+        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "")
     if certificate.get("unknown_budget_epsilon") is not None:
         clients = counted(certificate["unknown_budgets"], "client")
         table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
@@ -162,7 +162,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'])}" if alone["delta"] else ""
-    table.add_row(f"everyone else colludes{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
+    # Which budgets a round's people have really used, the accountant says, who may collude, too.
+    allowed = " (largest budget allowed)" if "round_id" in certificate else ""
+    table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
         table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")
@@ -184,22 +186,14 @@ def _trust(certificate: dict[str, Any]) -> str:
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
-    return f"{order}{genuine}, at most {counted(certificate['dishonest'], 'dishonest client')}"
+    dishonest = certificate["dishonest"]
+    cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
+    return f"{order}{genuine}, {cheats}"
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
     """Returns a line on each published bound: what it assumes or lacks, and where it stands."""
     return [Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim")) for bound in bounds]
-
-
-def plan_line(plan: Plan) -> str:
-    """Returns the answer of a plan in one line."""
-    low, high = float(plan.budgets.local_epsilon[0]), float(plan.budgets.local_epsilon[-1])
-    spread = (
-        f"local ε {round_down(high, 4)}" if low == high else f"local ε {round_down(low, 4)} to {round_down(high, 4)}"
-    )
-    error = "unknown" if plan.standard_error is None else f"{plan.standard_error:.3g} of the range"
-    return f"{plan.goal}: {plan.budgets.num_users:,} users with {spread}; standard error from the noise {error}"
 
 
 def steps_table(steps: Sequence[str]) -> Table:
@@ -306,7 +300,7 @@ def clamping_line(result: dict[str, Any]) -> str:
     if clamping is None:
         return ""
     return (
-        f"{clamping['num_clamped']} of {result['num_reports']} reports were outside [{clamping['low']:.5g}, "
+        f"{clamping['num_clamped']:,} of {result['num_reports']:,} reports were outside [{clamping['low']:.5g}, "
         f"{clamping['high']:.5g}] and count as its ends; this moves the mean by at most {clamping['bias']:.2g}, "
         f"and one false report by at most {clamping['influence']:.2g}"
     )
@@ -317,7 +311,7 @@ def merging_line(result: dict[str, Any]) -> str:
     if not result["merging_bias"]:
         return ""
     return (
-        f"budgets used by fewer than {result['certificate']['merged_below']} clients are counted with larger ones; "
+        f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
         f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
     )
 
@@ -339,7 +333,7 @@ def spent_table(document: dict[str, Any]) -> Table:
         cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
         if one["enough_delta"] is not None:
             cost += f"; --delta {round_up(one['enough_delta'], 3)} gives one"
-        table.add_row(one["tier"], str(one["rounds"]), cost)
+        table.add_row(one["tier"], f"{one['rounds']:,}", cost)
     return table
 
 

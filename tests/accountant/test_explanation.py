@@ -247,12 +247,21 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     explained = explain(document)
     assert explain({"estimate": 0.5, "certificate": document}) == explained
     assert "which of two answers a person gave" in words(explained)
-    assert "(ε = 2 CERTIFIED: the largest local budget that was allowed)" in words(explained)
+    said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; whoever used a smaller one has less)"
+    assert said in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3
     assert "has checked who signed it" in words(explained, "worth")
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
+
+
+def test_what_is_left_is_also_said_of_the_budgets_that_were_used() -> None:
+    """Reproduction: where all had a budget of 1, only that of 4, which nobody had, was spoken of."""
+    document = of_a_round()
+    (*_, largest) = document["tiers"]
+    said = words(explain({**document, "tiers": [{**largest, "count": 60}]}), "colludes")
+    assert "60 people with local ε 1: right at most 73.11 % (ε = 1 CERTIFIED)" in said
 
 
 def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:

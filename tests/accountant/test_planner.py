@@ -6,11 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.planner import Goal, resized, standard_error
+from accountant.results import round_down
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
+from deploy.cli import app
 from tests.support.accounting import certify_without_attack as certify
 
 FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]
@@ -24,6 +27,21 @@ def test_the_largest_local_budgets(randomizer: Randomizer) -> None:
     (tier,) = found.budgets.tiers
     more = certify([tier.local_epsilon * 1.005] * 2000, randomizer, delta=1e-6)
     assert more.epsilon > 0.4
+
+
+def test_delta_is_the_one_of_the_command_if_none_is_given() -> None:
+    found = plan("rr", epsilon=0.4, num_users=200)
+    (command,) = (one for one in get_command(app).commands["plan"].params if one.name == "delta")  # type: ignore[attr-defined]
+    assert found.certificate.delta == command.default == 1e-6
+
+
+def test_a_plan_is_printed_in_one_line() -> None:
+    """Reproduction: print(plan(…)) was 2,000 characters."""
+    found = plan("rr", epsilon=0.4, num_users=2000)
+    local, error = round_down(found.budgets.tiers[0].local_epsilon, 4), f"{found.standard_error:.3g} of the range"
+    assert str(found) == f"local budgets: 2,000 users with local ε {local}; standard error from the noise {error}"
+    some = plan("rr", budgets=[(0.5, 900), (2.0, 100)])
+    assert str(some).startswith("accuracy: 1,000 users with local ε 0.5 to 2; ")
 
 
 def test_budgets_keep_their_proportions() -> None:

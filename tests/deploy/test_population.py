@@ -32,7 +32,7 @@ def test_a_demonstration_clamps_and_names_the_truth_of_the_whole_column(tmp_path
     assert clamped.truth() == ((1 + 3 + 5 + 0) / 4,)
     assert clamped.truth(as_stated=True) == ((1 + 3 + 8 - 2) / 4,)
     first, second = clamped.notes()
-    assert first.startswith("2 of 4 values (50.0%) are outside the interval and count as its nearer end")
+    assert first.startswith("2 of 4 values (50.0 %) are outside the interval and count as its nearer end")
     assert first.endswith("their mean is 2.5000")
     assert second.startswith("2 of 6 rows were left out, also of the truth; line 6: value is 'inf'")
     assert dropped.truth() == dropped.truth(as_stated=True) == (2.0,)

@@ -85,6 +85,9 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         said = await say("round", "show", "never", expect=3)
         assert said.stderr == "croupier: no such round here: 'never'\n"
 
+        said = await say("round", "result", terms, "--wait-s", "0", expect=4)
+        assert said.stderr == f"croupier: not there yet; ask again later: round '{terms}' is not published yet\n"
+
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)
         public_result = await ask("round", "result", terms)

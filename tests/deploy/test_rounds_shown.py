@@ -85,7 +85,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     strict = terms_of(
         many,
         1,
-        max_batch_size=50,
+        max_batch_size=5000,
         close_deadline_unix_s=int(NOW) + 5400,
         short_batch_policy=pb.SHORT_BATCH_POLICY_DISPOSE,
         dishonest=3,
@@ -97,7 +97,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     said = flat(read(strict, directory="here"))
     for line in (
         "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
-        "at least 2 people (and at most 50) have answered",
+        "at least 2 people (and at most 5,000) have answered",
         "Closes 2023-11-14 23:43 UTC, in 1 h 30 min. With fewer people by then, the round is deleted.",
         "Of the other people it takes 3 to be dishonest.",
         "A budget that fewer than 5 people use is counted with the next larger one.",
@@ -190,11 +190,14 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 def test_services_are_shown_with_what_is_wrong() -> None:
     services: list[dict[str, Any]] = [
         {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
-        {"service": "analyzer", "health": "UNREACHABLE", "problem": "UNAVAILABLE"},
+        {"service": "accountant", "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "analyzer", "health": "UNREACHABLE", "problem": "connection refused at 127.0.0.1:7120"},
     ]
-    assert services_text(services).plain == (
-        "shuffler-1  SERVING  revoked keys and tokens: 3\nanalyzer    UNREACHABLE  UNAVAILABLE"
-    )
+    assert services_text(services).plain.splitlines() == [
+        "shuffler-1  SERVING  revoked keys and tokens: 3",
+        "accountant  SERVING  this call is not open to you",
+        "analyzer    out of reach: connection refused at 127.0.0.1:7120",
+    ]
 
 
 @pytest.mark.asyncio

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,13 +12,16 @@ from rich.console import Console
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.plain_words import plain
 from accountant.results import Grade, Guarantee, round_up
 from accountant.service.ledger import Spent
 from accountant.service.round_certificate import genuine_roster
+from client.fleet import FleetReport
 from client.published import publication_json
 from croupier import Budgets, certify
+from deploy.local.fleet import FleetOutcome
 from deploy.show.documents import spent_json
-from deploy.show.tables import certificate_table, merging_line, spent_table, together_lines
+from deploy.show.tables import certificate_table, counted, merging_line, spent_table, together_lines
 from protocol.v1 import messages_pb2 as pb
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
@@ -39,6 +44,7 @@ def shown(certificate: dict[str, Any]) -> str:
 def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:
     users = Budgets.from_tiers([(1.0, 100)])
     certificate = certify(users, HemisphereMechanism(dimension=3), delta=1e-3, dishonest=3).to_json()
+    assert "one shuffler's order secret, no dishonest client " in shown(certificate | {"dishonest": 0})
     if replaced:
         certificate["assumptions"].append(replaced)
     assert expected in shown(certificate)
@@ -50,6 +56,31 @@ def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> Non
     assert [tier["up_to"] for tier in many["tiers"]] == [True] * 4
     assert "25 users of local ε up to 0.109" in shown(many)
     assert "100 users of local ε 1 " in shown(certify({1.0: 100}, "rr", delta=1e-3).to_json())
+
+
+def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
+    """Reproduction: "10000 users" in tables, and 10,000 in sentences."""
+    certificate = certify({0.5: 9000, 2.0: 1000}, "rr", delta=1e-6, dishonest=1000).to_json()
+    text = " ".join(shown(certificate).split())
+    for expected in ("9,000 users of local ε 0.5", "1,000 users of local ε 2", "at most 1,000 dishonest clients"):
+        assert expected in text
+    assert (counted(1, "round"), counted(12345, "round")) == ("1 round", "12,345 rounds")
+    assert "At most 1,000 of the other people" in plain(
+        "at most 1000 of the other clients are dishonest, lie or collude"
+    )
+    assert "Of 12,000 people at least 10,000 answer" in plain("at least 10000 of 12000 clients answer, each once")
+    report = FleetReport(codes=Counter({"SUBMISSION_CODE_ACCEPTED": 10_000}))
+    assert FleetOutcome("r", report, {}, 2000).summary() == (
+        "round r: of 10,000 rows 10,000 ACCEPTED; 2,000 values clamped to the interval"
+    )
+
+
+def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
+    """Reproduction: "everyone else colludes: 4", where nobody had used more than 1."""
+    alone = certify({1.0: 100}, "rr", delta=1e-3).to_json()
+    of_a_round = alone | {"round_id": "smokes", "everyone_else_colludes": {"epsilon": 4.0, "delta": 0.0}}
+    assert re.search(r"everyone else colludes \(largest budget allowed\) +│ +4 │ CERTIFIED", shown(of_a_round))
+    assert re.search(r"everyone else colludes +│ +1 │ CERTIFIED", shown(alone))
 
 
 def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from deploy.directory import read_deployment
 from deploy.local.processes import LocalDeployment
 from tests.support.command_line import answer, as_process, croupier, stopped_with_us
 
@@ -126,7 +128,11 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         os.kill(local.pids()[name], signal.SIGKILL)
         while name in local.pids():
             pass
-        assert any(s.get("problem") == "UNAVAILABLE" for s in answer("status", "--dir", up, expect=4)["services"])
+        address = read_deployment(up).service(name).address
+        (problem,) = (one["problem"] for one in answer("status", "--dir", up, expect=4)["services"] if "problem" in one)
+        assert problem == f"connection refused at {address}"
+        shown = croupier("status", "--dir", up, expect=4).stdout
+        assert f"{name}  out of reach: {problem}\n" in re.sub("  +", "  ", shown)
         assert name in answer("up", "--dir", up, run=as_process)["pids"]
         croupier("round", "close", round_id, "--dir", up)
         result = answer("round", "result", round_id, "--dir", up)
@@ -136,7 +142,9 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "strict", "--dir", up, "--epsilon-max", "0.01")["round_id"]
     arguments = ("--csv", survey, "--value-column", "smokes", "--limit", "150")
-    assert "of 150 rows 150 ACCEPTED" in croupier("submit", "--dir", up, "--round", round_id, *arguments).stdout
+    said = croupier("submit", "--dir", up, "--round", round_id, *arguments)
+    assert "of 150 rows 150 ACCEPTED" in said.stdout
+    assert "smokes: 150 of 150 " in said.stderr
     croupier("round", "close", round_id, "--dir", up)
     assert "the accountant refused" in croupier("round", "result", round_id, "--dir", up, expect=5).stderr
 
@@ -155,7 +163,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (3, "no such round", ("submit", "--round", "none", "--value", "a", "--epsilon", "1")),
         (3, "no such round", ("round", "close", "none")),
         (3, "no such round", ("round", "result", "none")),
-        (3, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
+        (4, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
         (2, "grid is 'x'", ("round", "open", "q", "--grid", "x")),
         (2, "randomizer is 'exact'", ("round", "open", "q", "--randomizer", "exact")),
         (2, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),

@@ -385,8 +385,10 @@ def test_a_local_delta_above_the_target_is_not_hidden() -> None:
 
 
 def test_gaussian_users_without_a_local_delta_are_refused() -> None:
-    with pytest.raises(ValueError, match="local_delta is 0"):
+    way_out = r"gaussian spends one, 0 < local_delta < 1: give budgets=Budgets\.from_tiers\(\[\(1, 10, 1e-8\)\]\)"
+    with pytest.raises(ValueError, match=f"local_delta is 0 where local_epsilon is 1; {way_out}"):
         certify([1.0] * 10, GaussianMechanism(), delta=1e-6)
+    assert certify(budgets=Budgets.from_tiers([(1, 10, 1e-8)]), randomizer=GaussianMechanism(), delta=1e-6).epsilon <= 1
 
 
 def test_analytic_calibration_is_tight() -> None:
