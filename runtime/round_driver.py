@@ -248,15 +248,15 @@ class RoundDriver(abc.ABC):
         """Deletes what is kept of rounds that have ended long enough ago, and erases it."""
         now_s = int(self.clock.now())
 
-        def delete(tx: Transaction) -> list[str]:
+        def find(tx: Transaction) -> list[str]:
             tx.note_ends(_FINAL, now_s)
-            old = list(tx.ends(now_s - self.keep_s))
-            for round_id in old:
-                tx.delete_round(round_id, self.lasting)
-            return old
+            return list(tx.ends(now_s - self.keep_s))
 
-        deleted = await self.store.run("delete old rounds", delete)
-        for round_id in deleted:
+        deleted = await self.store.run("find old rounds", find)
+        for round_id in deleted:  # piece by piece: others get their turn in between
+            while await self.store.run("delete a piece", lambda tx: tx.delete_admitted(round_id)):  # noqa: B023
+                pass
+            await self.store.run("delete an old round", lambda tx: tx.delete_round(round_id, self.lasting))  # noqa: B023
             self._terms.pop(round_id, None)
             _log.info("what was kept of the round is deleted", extra={"round_id": round_id})
         if deleted:

@@ -26,6 +26,7 @@ _KEYS_AT_ONCE = 1000
 _PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
 _PIECE_BYTES, _ROWS_PER_PIECE = 4 * 1024 * 1024, 2000
 """So much is forgotten in one transaction: for a tenth of a second or less others wait for it."""
+_ADMITTED_PER_PIECE = 10_000
 Place = tuple[str, str, int, int]
 """Round, direction, lane and index of a chunk."""
 _OPEN_END = 0
@@ -568,8 +569,19 @@ class Transaction:
         until = sa.true() if last_s is None else _ends.c.unix_s <= last_s
         return {row.round_id: row.unix_s for row in self._db.execute(sa.select(_ends).where(until))}
 
+    def delete_admitted(self, round_id: str) -> bool:
+        """Deletes some of those whom an ended round has admitted, and returns whether there may be more of them."""
+        note_taken(self._db, round_id, "submissions")
+        here, client = _submissions.c.round_id == round_id, _submissions.c.client_key
+        some = sa.select(client).where(here).limit(_ADMITTED_PER_PIECE)
+        deleted = self._db.execute(_submissions.delete().where(here & client.in_(some)))
+        return deleted.rowcount == _ADMITTED_PER_PIECE
+
     def delete_round(self, round_id: str, kept: Collection[str]) -> None:
-        """Deletes all that is known of a round but its name, its state, and the documents of these kinds."""
+        """Deletes all that is known of a round but its name, its state, and the documents of these kinds.
+
+        In one transaction: of a large round `delete_admitted` deletes most before.
+        """
         self.forget(round_id)
         note_taken(self._db, round_id, "submissions", "documents", "tokens")
         for table in (_submissions, _chunks, _costs, _ends):

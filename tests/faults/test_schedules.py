@@ -76,7 +76,9 @@ UNNAMED = {
     "list the rounds",
     "find a round for a client",
     "read an inclusion list",
-    "delete old rounds",
+    "find old rounds",
+    "delete a piece",
+    "delete an old round",
     "look for rounds that are overdue",
     "look",
 }

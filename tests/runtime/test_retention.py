@@ -55,6 +55,31 @@ async def refused(call: Any) -> Refusal:
     return raised.value
 
 
+async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart in between finds the rest, and a call that comes meanwhile is answered before the end."""
+    monkeypatch.setattr("runtime.transaction._ADMITTED_PER_PIECE", 7)
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        await at.finish(terms)
+        await pass_days(at, 0.0)  # notices the end
+        service: Any = at.inside.running["shuffler-1"].service
+        left: list[int] = []
+        run = service.store.run
+
+        async def between(name: str, work: Any) -> Any:
+            result = await run(name, work)
+            if name == "delete a piece":
+                left.append(await run("count", lambda tx: tx.num_submissions(terms.round_id)))
+            return result
+
+        monkeypatch.setattr(service.store, "run", between)
+        service.clock = Later(service.clock, 31.0)
+        await service.delete_expired()
+        assert left == [23, 16, 9, 2, 0]
+        assert not await run("who is left", lambda tx: tx.submission_hashes(terms.round_id))
+
+
 async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "keep_days = 7\n") as at:
         terms = await at.operator.open_round(settings())
