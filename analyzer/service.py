@@ -207,7 +207,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     async def _check_held(self, terms: RoundTerms, certificate: pb.Certificate) -> None:
         """Raises Refusal BAD_BATCH unless the certificate is about the batch and the reports that are held here."""
-        arrived = [one.name async for records in self.records(terms, pb.LANE_REPORT) for one in records]
+        arrived = [name async for page in self.pages(terms, pb.LANE_REPORT) for name in page.names()]
         if await asyncio.to_thread(_digest, arrived) != certificate.batch_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
         del arrived

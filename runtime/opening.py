@@ -29,7 +29,7 @@ from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
-from runtime.tasks import HASH_BYTES, LaneWork, Record, records_of
+from runtime.tasks import LaneWork, Page, Record, records_of
 from runtime.transaction import Transaction
 
 __all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
@@ -149,6 +149,11 @@ class Opening(RoundDriver):
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
+        async for page in self.pages(terms, lane):
+            yield page.records()
+
+    async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
+        """Yields the same as they are stored."""
         keys = await self.store.run("read the keys to look at a lane", lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:
             raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
@@ -157,8 +162,7 @@ class Opening(RoundDriver):
         after = -1
         while page := await self._next_opened(terms, lane, after):
             after = page[-1][0]
-            raw = [record for index, content in page for record in unpack(shelf.take(index, content), size)]
-            yield [Record(one[:HASH_BYTES], one[HASH_BYTES], one[HASH_BYTES + 1 :]) for one in raw]
+            yield Page(size, b"".join(shelf.take(index, content) for index, content in page))
 
     async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
         return await self.store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from protocol.batches import unpack
 from protocol.envelope import Label, open_many
 from protocol.identity import Purpose, submission_is_authentic
 from protocol.tickets import are_blinded
@@ -22,6 +23,7 @@ __all__ = [
     "NO_TICKET",
     "OPENED",
     "LaneWork",
+    "Page",
     "Record",
     "faults_of",
     "open_layer",
@@ -73,6 +75,23 @@ class Record(NamedTuple):
     content: bytes
 
 
+class Page(NamedTuple):
+    """Records of a lane as they are stored, one behind the other, of `size` bytes each."""
+
+    size: int
+    packed: bytes
+
+    def names(self) -> list[bytes]:
+        """Returns the hashes of the items."""
+        return [self.packed[at : at + HASH_BYTES] for at in range(0, len(self.packed), self.size)]
+
+    def records(self) -> list[Record]:
+        """Returns them one by one."""
+        return [
+            Record(one[:HASH_BYTES], one[HASH_BYTES], one[HASH_BYTES + 1 :]) for one in unpack(self.packed, self.size)
+        ]
+
+
 def open_layer(
     suite: str, private_key: bytes, label: Label, plain_size: int, items: list[bytes]
 ) -> list[tuple[int, bytes]]:
@@ -85,7 +104,7 @@ def open_layer(
 
 
 def records_of(lane_work: LaneWork, items: list[bytes]) -> list[bytes]:
-    """Returns the record of every item as it is stored; `Opening.records` takes it apart."""
+    """Returns the record of every item as it is stored; `Page` takes it apart."""
     size = lane_work.content_size
     return [
         hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")

@@ -7,12 +7,12 @@ Pure computation on hashes, places and one window of bodies; where bodies come f
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from protocol.batches import digest_of_hashes
 from protocol.randomness import SystemRandom, uniform_permutation
 from protocol.v1 import messages_pb2 as pb
-from runtime.tasks import OPENED, Record
+from runtime.tasks import HASH_BYTES, OPENED, Page
 
 __all__ = ["OrderWindow", "SecondLook", "Survey", "draw_orders"]
 
@@ -36,9 +36,11 @@ class Survey:
         self._hashes: list[bytes] = []
         self._seen: set[bytes] = set()
 
-    def add(self, records: Iterable[Record]) -> None:
+    def add(self, page: Page) -> None:
         """Goes on with the next records."""
-        for name, status, _ in records:
+        size, packed = page
+        for at in range(0, len(packed), size):
+            name, status = packed[at : at + HASH_BYTES], packed[at + HASH_BYTES]
             is_new, opens = self.is_new(name), status == OPENED
             self._hashes.append(name)
             self.kept.append(is_new and opens)
@@ -69,14 +71,14 @@ class SecondLook:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self.pages: list[list[Record]] | None = []
+        self.pages: list[Page] | None = []
         self._left = most_bytes
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, page: Page) -> None:
         """Goes on with the next page."""
         if self.pages is not None:
-            self.pages.append(records)
-            self._left -= sum(len(record.content) for record in records)
+            self.pages.append(page)
+            self._left -= len(page.packed)
             if self._left < 0:
                 self.pages = None
 
@@ -102,14 +104,16 @@ class OrderWindow:
         self._item = self._next = 0
         self.items = [b""] * (stop - start)
 
-    def add(self, records: Sequence[Record]) -> None:
+    def add(self, page: Page) -> None:
         """Goes on with the next records, and takes from them what has a place here."""
-        kept, order, start, stop, part = self._kept, self._order, self._start, self._stop, self._part
-        following, items = self._next, self.items
-        for is_kept, record in zip(kept[self._item : self._item + len(records)], records, strict=True):
-            if is_kept:
-                place = order[following]
-                following += 1
+        kept, order, start, stop, items = self._kept, self._order, self._start, self._stop, self.items
+        size, packed = page
+        first, last, _ = self._part.indices(size - HASH_BYTES - 1)
+        first, last = first + HASH_BYTES + 1, last + HASH_BYTES + 1
+        for at in range(0, len(packed), size):
+            if kept[self._item]:
+                place = order[self._next]
+                self._next += 1
                 if start <= place < stop:
-                    items[place - start] = record.content[part]
-        self._item, self._next = self._item + len(records), following
+                    items[place - start] = packed[at + first : at + last]
+            self._item += 1

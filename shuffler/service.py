@@ -30,7 +30,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.admission import MAX_PER_CALL
 from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.tasks import LaneWork, Record, open_layer
+from runtime.tasks import LaneWork, Page, open_layer
 from runtime.tls import Context
 from runtime.transaction import RoundRow, Transaction
 from shuffler.inclusion import put_inclusion_list, read_inclusion_page
@@ -214,19 +214,17 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         for lane, second_look in held.items():
             await self.open_all(terms, lane)
             surveys[lane] = Survey()
-            async for records in self.records(terms, lane):
-                surveys[lane].add(records)
-                second_look.add(records)
+            async for page in self.pages(terms, lane):
+                surveys[lane].add(page)
+                second_look.add(page)
             await asyncio.to_thread(surveys[lane].close)
         return surveys if pb.LANE_JOINT not in surveys else dict.fromkeys(_LANES, surveys[pb.LANE_JOINT])
 
-    async def _pages(
-        self, terms: RoundTerms, lane: pb.Lane.ValueType, held: SecondLook
-    ) -> AsyncIterator[Sequence[Record]]:
-        """Yields the records of a lane once more."""
+    async def _once_more(self, terms: RoundTerms, lane: pb.Lane.ValueType, held: SecondLook) -> AsyncIterator[Page]:
+        """Yields the pages of a lane again."""
         if held.pages is None:
-            async for records in self.records(terms, lane):
-                yield records
+            async for page in self.pages(terms, lane):
+                yield page
         else:
             for page in held.pages:
                 yield page
@@ -251,8 +249,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         hashes: list[bytes] = []
         for start in range(0, len(order), per_window):
             window = OrderWindow(kept, order, start, min(start + per_window, len(order)), part)
-            async for records in self._pages(terms, source, held[source]):
-                await asyncio.to_thread(window.add, records)
+            async for page in self._once_more(terms, source, held[source]):
+                await asyncio.to_thread(window.add, page)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             await self.store.run(
                 "keep a part of the mixed batch",

@@ -12,26 +12,33 @@ from protocol.envelope import seal
 from protocol.onion import Onion
 from protocol.v1.messages_pb2 import Lane
 from runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
-from runtime.tasks import OPENED, Record, open_layer
+from runtime.tasks import HASH_BYTES, OPENED, Page, open_layer
 from shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
 from tests.support import make_kit
 
 
-def records(*names: str, opens: bool = True) -> list[Record]:
-    return [
-        Record(name.encode(), OPENED if opens else IT_DOES_NOT, name.upper().encode() if opens else b"")
-        for name in names
-    ]
+def name(letter: str) -> bytes:
+    return letter.encode() * HASH_BYTES
+
+
+def page(letters: str) -> Page:
+    """Records named after the letters, of which the capital ones open."""
+    records = [name(one) + bytes([OPENED if one.isupper() else IT_DOES_NOT]) + b"??" for one in letters]
+    return Page(len(records[0]), b"".join(records))
+
+
+def holding(contents: Sequence[bytes]) -> Page:
+    return Page(HASH_BYTES + 1 + len(contents[0]), b"".join(name("n") + bytes([OPENED]) + one for one in contents))
 
 
 def test_repeats_and_foreign_envelopes_are_dropped_and_counted() -> None:
     survey = Survey()
-    survey.add(records("a", "b", "a"))
-    survey.add([*records("x", opens=False), *records("c"), *records("x", opens=False), *records("b", "d")])
+    survey.add(page("ABA"))
+    survey.add(page("xCxBD"))
     assert bytes(survey.kept) == bytes([1, 1, 0, 0, 1, 0, 0, 1])
     assert survey.drops == {DOES_NOT_OPEN: 1, REPEATED: 3}
     survey.close()
-    assert survey.digest == hashlib.sha256(b"aabbcdxx").digest()
+    assert survey.digest == hashlib.sha256(b"".join(map(name, "AABBCDxx"))).digest()
 
 
 def test_foreign_short_and_altered_envelopes_do_not_open() -> None:
@@ -48,12 +55,11 @@ def test_foreign_short_and_altered_envelopes_do_not_open() -> None:
 
 def mixed(contents: Sequence[bytes], kept: bytes, order: Sequence[int], per_window: int, per_page: int) -> list[bytes]:
     """Returns a batch in its new order, made window by window from pages."""
-    batch = [Record(b"", OPENED, content) for content in contents]
     items: list[bytes] = []
     for start in range(0, len(order), per_window):
         window = OrderWindow(bytearray(kept), order, start, min(start + per_window, len(order)))
-        for page in range(0, len(batch), per_page):
-            window.add(batch[page : page + per_page])
+        for first in range(0, len(contents), per_page):
+            window.add(holding(contents[first : first + per_page]))
         items += window.items
     return items
 
@@ -66,10 +72,9 @@ def test_windows_and_pages_make_no_difference_to_the_order() -> None:
 
 
 def test_a_window_takes_the_part_of_each_item_that_its_lane_is() -> None:
-    batch = [Record(b"", OPENED, content) for content in (b"ab1", b"cd2", b"ef3")]
     for part, expected in ((slice(2), [b"ef", b"ab"]), (slice(2, None), [b"3", b"1"])):
         window = OrderWindow(bytearray(b"\1\0\1"), [1, 0], 0, 2, part)
-        window.add(batch)
+        window.add(holding([b"ab1", b"cd2", b"ef3"]))
         assert window.items == expected
 
 
