@@ -39,7 +39,7 @@ train: $(VENV)/.installed-sgd
 
 bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-accountant
-	$(BIN)/croupier bench
+	$(BIN)/croupier bench --times 3
 	$(BIN)/croupier lab bench-cluster
 	$(BIN)/croupier lab bench-load
 	$(BIN)/croupier lab bench-stores $(if $(POSTGRESQL),--postgresql $(POSTGRESQL))

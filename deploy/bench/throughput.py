@@ -199,6 +199,13 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str,
     }
 
 
+def _median(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the row of the median ratio to the floor, the smaller of two, and what each of the rows came to."""
+    ordered = sorted(rows, key=lambda row: float(row["ratio_to_floor"]))
+    ratios, rates = ([row[name] for row in ordered] for name in ("ratio_to_floor", "users_per_s"))
+    return {**ordered[(len(ordered) - 1) // 2], "all_ratios_to_floor": ratios, "all_users_per_s": rates}
+
+
 def conditions(hops: int) -> dict[str, Any]:
     """Returns what rows have in common that stand in one table."""
     return {"hops": hops, "cores": os.cpu_count(), "suite": SUITE}
@@ -225,6 +232,7 @@ def measure_throughput(
     hops: int,
     report: Callable[[dict[str, Any]], None] = lambda row: None,
     progress: Callable[[int, int], None] = lambda done, users: None,
+    times: int = 1,
 ) -> dict[str, Any]:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
@@ -233,16 +241,19 @@ def measure_throughput(
         hops: the number of shufflers.
         report: called with each row as soon as it is measured.
         progress: called with how many users of a size have submitted, and the size.
+        times: how many rounds of each size; the row is that of the median ratio to the floor.
 
     Raises:
-        ValueError: a size or the number of shufflers is out of range.
+        ValueError: a size, the number of shufflers or `times` is out of range.
         RuntimeError: a round did not come to its end.
     """
     if min(sizes) < 2:
         raise ValueError(f"users is {min(sizes)}; it must be at least 2")
+    if times < 1:
+        raise ValueError(f"times is {times}; it must be at least 1")
     collect_rarely()  # the users' process, as services do
     with temporary_deployment(hops) as local:
-        return asyncio.run(_measure(local.directory, sizes, report, progress))
+        return asyncio.run(_measure(local.directory, sizes, report, progress, times))
 
 
 async def _measure(
@@ -250,20 +261,23 @@ async def _measure(
     sizes: Sequence[int],
     report: Callable[[dict[str, Any]], None],
     progress: Callable[[int, int], None],
+    times: int,
 ) -> dict[str, Any]:
     pool = WorkerPool()
     rows = []
-    done = users = 0
+    done = size = 0
 
     def submitted(more: int) -> None:
         nonlocal done
         done += more
-        progress(done, users)
+        progress(done, size)
 
     async with Operator(directory) as operator, players(operator, directory, pool, submitted) as play:
         hops = len(operator.deployment.shufflers)
-        for users in sizes:
-            done = 0
+
+        async def measure(users: int) -> dict[str, Any]:
+            nonlocal done, size
+            done, size = 0, users
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
@@ -275,7 +289,10 @@ async def _measure(
             floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
             if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
                 raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
-            rows.append(_row(users, outcome, floor_s, floor_cpu, used))
+            return _row(users, outcome, floor_s, floor_cpu, used)
+
+        for users in sizes:
+            rows.append(_median([await measure(users) for _ in range(times)]))
             report(rows[-1])
     pool.close()
     return {**conditions(hops), "rows": rows}

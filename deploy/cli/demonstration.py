@@ -95,6 +95,7 @@ def bench(
     users: Annotated[str, typer.Option(help="Numbers of users, separated by commas.")] = "100,1000,10000,100000",
     hops: Hops = 2,
     out: Annotated[Path, typer.Option(help="Directory for bench.json and bench.png.")] = Path("out"),
+    times: Annotated[int, typer.Option(help="Rounds of each size, the floor in between; the median is shown.")] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep what bench.json has of these numbers, and measure the others.")
     ] = False,
@@ -119,12 +120,14 @@ def bench(
         def keep(row: dict[str, Any]) -> None:
             rows.append(row)
             write_json(file, {**conditions(hops), "rows": rows})
-            left = f"; about {seconds_left(rows, sizes) / 60:.0f} min left" if len(rows) < len(set(sizes)) else ""
+            left = (
+                f"; about {times * seconds_left(rows, sizes) / 60:.0f} min left" if len(rows) < len(set(sizes)) else ""
+            )
             note(f"{row['users']:,} users: {row['wall_s']:.2f} s, {row['ratio_to_floor']:.2f} of the floor{left}")
 
         missing = [size for size in sizes if size not in {row["users"] for row in rows}]
         if missing:
             with progress_bar(transient=True) as move:
-                measure_throughput(missing, hops, keep, lambda done, size: move(done, size, f"{size:,} users"))
+                measure_throughput(missing, hops, keep, lambda done, size: move(done, size, f"{size:,} users"), times)
         plot_throughput(rows, out / "bench.png")
         show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")

@@ -240,6 +240,10 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
     table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
     table.add_row("floor: bare cryptography", *(f"{row['floor_s']:.2f}" for row in rows))
     table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
+    several = [row.get("all_ratios_to_floor", ()) for row in rows]  # a file of an earlier version has none
+    if any(len(ratios) > 1 for ratios in several):
+        spread = (f"{len(ratios)}: {ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else "" for ratios in several)
+        table.add_row("rounds, and theirs", *spread)
     table.add_row("users per second", *(f"{row['users_per_s']:,.0f}" for row in rows))
     table.add_row("bytes on the wire per user", *(f"{row['wire_bytes_per_user']:.0f}" for row in rows))
     table.add_row("bytes on disk per user", *(f"{row['disk_bytes_per_user']:.0f}" for row in rows))

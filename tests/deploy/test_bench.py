@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.bench.throughput import conditions, kept_rows, seconds_left
+from deploy.bench.throughput import _median, conditions, kept_rows, measure_throughput, seconds_left
 
 
 def row(users: int, wall_s: float = 1.0) -> dict[str, float]:
@@ -22,3 +22,15 @@ def test_what_is_left_is_estimated_from_the_last_row() -> None:
     rows = [row(100, 9.0), row(1000, 4.0)]
     assert seconds_left(rows, [100, 1000, 10_000, 100_000]) == pytest.approx(0.004 * 110_000 + 2 * 0.002 * 30_000)
     assert seconds_left(rows, [100, 1000]) == 0
+
+
+def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
+    rounds = [{**row(100), "ratio_to_floor": ratio, "users_per_s": 1000 * ratio} for ratio in (0.7, 0.5, 0.8, 0.6)]
+    found = _median(rounds[:3])
+    assert found["ratio_to_floor"] == 0.7
+    assert found["all_ratios_to_floor"] == [0.5, 0.7, 0.8]
+    assert found["all_users_per_s"] == [500, 700, 800]
+    assert _median(rounds)["ratio_to_floor"] == 0.6
+    assert _median(rounds[:1])["all_ratios_to_floor"] == [0.7]
+    with pytest.raises(ValueError, match="times is 0; it must be at least 1"):
+        measure_throughput([100], 1, times=0)
