@@ -111,12 +111,12 @@ def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int
     edges = _edges(rate, v, x1, host, cut, tails)
     low, high, inner = edges[:, :-1], edges[:, 1:], edges[:, 1:-1]
     inside, middle = (low >= -cut.radius) & (high <= x1 + cut.radius), (low >= 0) & (high <= x1)
-    # D, moved psi and 1/R at the edges, in units of v/2 and of 2/rate, and how far g is from 1.
+    # D, moved psi and 1/R at the edges, in units of v/2 and of 2/rate; g and 1 - g.
     plain = difference(v, gain, inner, inner, zero, x1)
     psi = cut.moved * _half(v, log_kept, inner, inner, x1)
     host_inverse = v / rate * np.exp(rate * np.abs(inner - host))
     beyond = np.maximum(np.maximum(-cut.radius - inner, inner - (x1 + cut.radius)), 0.0)
-    gone = -np.expm1(-(cut.steep - v) * beyond)
+    share, gone = np.exp(-(cut.steep - v) * beyond), -np.expm1(-(cut.steep - v) * beyond)
     # The same in cells: masses, and g at the end next to C.
     near = np.maximum(np.maximum(-cut.radius - high, low - (x1 + cut.radius)), 0.0)
     at, width = difference(v, gain, low, high, zero, x1), high - low
@@ -131,12 +131,13 @@ def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int
         numerator = (top, top * np.exp(-v * np.where(middle, width, 0.0)))
         alone = _ends(_on_line(-psi * host_inverse, 1.0))
         outside = _ends(_on_line(plain * host_inverse, float(rate == v)))
-        factor = tuple(np.where(inside, 1.0, end) for end in _ends(_on_line(gone, 1.0)))
+        one = np.ones_like(gone[:, :1])
+        factor = tuple(np.where(inside, 1.0, end) for end in _ends(np.concatenate([one, gone, one], axis=1)))
     else:
         product = np.where(inside, whole + added, kept)
         numerator = _ends(_on_line(plain + psi, 1.0))  # falls between the two values
         alone = _ends(_on_line((plain + psi) * host_inverse, 1.0))
-        outside = _ends(_on_line(plain * (1 - gone) * host_inverse, float(rate == cut.steep)))
+        outside = _ends(_on_line(plain * share * host_inverse, float(rate == cut.steep)))
         factor = (np.ones_like(low), np.ones_like(low))
     first = [np.where(middle, n, np.where(inside, a, o)) for n, a, o in zip(numerator, alone, outside, strict=True)]
     second = [np.where(middle, i, f) for i, f in zip(_ends(inverse), factor, strict=True)]

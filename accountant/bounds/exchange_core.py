@@ -38,10 +38,10 @@ __all__ = ["ExchangeCoreProfile", "in_core"]
 
 STAGES = 8
 """Of the clocks."""
-NEAREST_COST, COST = 0.001, 0.08
+NEAREST_COST, COST = 0.002, 0.12
 """What part of epsilon a step from one distance of the victim's values to the next may cost at distance 1, and how much
 more of it for every unit below 1."""
-STEP, MOST_REFINED = 0.03, 12
+STEP, MOST_REFINED = 0.03, 16
 """Of the integral; how many distances have it, at most."""
 MOST_DISTANCES = 96
 """With more of them nothing is claimed."""
@@ -52,6 +52,8 @@ FINER = ((0.4, 0.7, 1.0, 1.35, 1.8), (0.85, 1.0, 1.18))
 """Either is tried again near the best one."""
 MOST_REACH = 36.0
 """The largest radius, in units of 1/(the victim's budget)."""
+LEAST_TUNED = 0.1
+"""Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
 INTEGRAL = 0.25
 """About what part of the bound by one moment the whole integral is."""
 LEAST_STEEP = 1.05
@@ -342,18 +344,23 @@ def in_core(
     if own <= largest:
         return None
     tails = _Hosts.of(rates[:small], count[:small], delta) if small else None
-    tried = [
-        ExchangeCoreProfile(
-            v, curve, _Hosts.of(rates[:top], count[:top], delta), tails, min(reach / gap, furthest), share
-        )
-        for top in range(small + 1, rates.size + 1)
-        for reach, share in TRIED
-        for gap, furthest in [(float(rates[top - 1] - v), MOST_REACH / v)]
-    ]
-    best = min(tried, key=lambda profile: profile.at_distance_one(largest))
+    tried = []
+    for top in range(small + 1, rates.size + 1):
+        core, length = _Hosts.of(rates[:top], count[:top], delta), 1 / float(rates[top - 1] - v)
+        for reach, share in TRIED:
+            tried.append(ExchangeCoreProfile(v, curve, core, tails, min(reach * length, MOST_REACH / v), share))
+    return _best(tried, largest if largest > 0 else LEAST_TUNED * own)
+
+
+def _best(tried: list[ExchangeCoreProfile], epsilon: float) -> ExchangeCoreProfile:
+    """About the best of them at this epsilon, or one near it."""
+
+    def bound(profile: ExchangeCoreProfile) -> float:
+        return profile.at_distance_one(epsilon)
+
+    best = min(tried, key=bound)
     for factors in FINER:
-        tried = [replace(best, radius=min(factor * best.radius, MOST_REACH / v)) for factor in factors]
-        best = min(tried, key=lambda profile: profile.at_distance_one(largest))
-        tried = [replace(best, share=factor * best.share) for factor in factors]
-        best = min(tried, key=lambda profile: profile.at_distance_one(largest))
+        furthest = MOST_REACH / best.local_epsilon
+        best = min((replace(best, radius=min(factor * best.radius, furthest)) for factor in factors), key=bound)
+        best = min((replace(best, share=factor * best.share) for factor in factors), key=bound)
     return best
