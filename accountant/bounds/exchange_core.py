@@ -8,7 +8,6 @@ values that stand for all. The laws are in `core_laws`, clocks and their weights
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,11 +44,11 @@ STEP, MOST_REFINED = 0.03, 16
 """Of the integral; how many distances have it, at most."""
 MOST_DISTANCES = 96
 """With more of them nothing is claimed."""
-TRIED = tuple(itertools.product((1.5, 3.0, 5.0), (0.05, 0.15)))
-"""How far the core reaches, in units of the length on which D/R grows by a factor e, and what part of epsilon is moved
-from its mean to that of the tails; of each set of hosts."""
-FINER = ((0.4, 0.7, 1.0, 1.35, 1.8), (0.85, 1.0, 1.18))
-"""Either is tried again near the best one."""
+REACHES, SHARE = (1.5, 3.0, 5.0), 0.08
+"""How far the core reaches, in units of the length on which D/R grows by a factor e: tried for each set of hosts; and
+what part of epsilon is moved from its mean to that of the tails."""
+FINER = (((0.5, 0.7, 1.0, 1.35, 1.8), (0.35, 1.0, 1.8, 3.0)), ((0.85, 1.0, 1.18), (0.8, 1.0, 1.25)))
+"""Either is tried again around the best one, twice."""
 MOST_REACH = 36.0
 """The largest radius, in units of 1/(the victim's budget)."""
 LEAST_TUNED = 0.1
@@ -97,19 +96,15 @@ class _Hosts:
         largest = [w * f.scale.reshape(number, -1).max(1) for w, f in zip(weights, families, strict=True)]
         room = np.minimum(LARGEST / np.max(largest, axis=0), np.sqrt(SMALLEST / variance))
         theta = np.minimum(theta, np.minimum(room, SMALLEST / terms))
-        rows = _Rows(self.count, weights, mean, terms)
+        rows = _Rows(self.count, weights, families, mean, terms)
         for reach, places in TILTS:
             thetas = theta[:, None] * np.exp(np.linspace(-reach, reach, places))
-            height = rows.exponent(families, thetas) - np.log(thetas)
+            height = rows.exponent(thetas, np.ones((weights.size, places))) - np.log(thetas)
             best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
             theta = thetas[np.arange(number), best]
         ends, log_mass = stages(self.horizon, STAGES)
-        exponents = []
-        for end, log_share in zip(ends.tolist(), log_mass.tolist(), strict=True):
-            thin = left_of_host(weights, self.blanket, end)
-            left = [family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True)]
-            exponents.append(rows.exponent(left, theta[:, None])[:, 0] + log_share)
-        found = np.stack(exponents, axis=1)
+        thin = np.stack([left_of_host(weights, self.blanket, end) for end in ends.tolist()], axis=1)
+        found = rows.exponent(np.repeat(theta[:, None], ends.size, axis=1), thin) + log_mass
         top = found.max(1)
         total = top + np.log(np.exp(found - top[:, None]).sum(1)) - np.log(theta) - 1
         total = total + EXPONENT * (1 + self.horizon + np.abs(top) + np.abs(np.log(theta)))
@@ -133,35 +128,46 @@ class _Rows:
 
     count: Floats
     weights: Floats
+    families: list[Family]
     mean: Floats
     terms: Floats
 
-    def exponent(self, families: list[Family], theta: Floats) -> Floats:
-        """theta: (K, W) > 0. Upper bounds, (K, W); NaN or infinite where a term overflows."""
-        total, sizes = np.zeros_like(theta), np.zeros_like(theta)
-        for n, weight, family in zip(self.count.tolist(), self.weights.tolist(), families, strict=True):
-            laws = family.scale.size // self.mean.size
-            w = np.repeat(theta * weight, laws, axis=0)
-            log_phi, size = _log_phi(family, np.repeat(self.mean, laws), np.repeat(self.terms, laws), w)
-            total += n * log_phi.reshape(self.mean.size, laws, -1).max(1)
-            sizes += n * size.reshape(self.mean.size, laws, -1).max(1)
-        return total + EXPONENT * sizes
+    def exponent(self, theta: Floats, thin: Floats) -> Floats:
+        """Upper bounds for theta > 0, (K, W), hosts of tier t thinned by thin[t], (T, W); not finite on overflow."""
+        number = self.mean.size
+        laws = [family.scale.size // number for family in self.families]  # of a tier, for each distance
+        distance = np.concatenate([np.repeat(np.arange(number), n) for n in laws])
+        tier = np.repeat(np.arange(len(laws)), [family.scale.size for family in self.families])
+        first = np.concatenate([[0], np.cumsum(np.repeat(laws, number))[:-1]])
+        together = Family(
+            np.concatenate([family.scale for family in self.families]),
+            np.concatenate([family.moments for family in self.families]),
+        )
+        w = theta[distance] * self.weights[tier, None]
+        log_phi, size = _log_phi(together, self.mean[distance], self.terms[distance], w, thin[tier])
+        shape = (len(laws), number, theta.shape[1])
+        total, sizes = (np.maximum.reduceat(x, first, axis=0).reshape(shape) for x in (log_phi, size))
+        exponent: Floats = np.tensordot(self.count, total + EXPONENT * sizes, axes=1)
+        return exponent
 
 
-def _log_phi(laws: Family, mean: Floats, terms: Floats, w: Floats) -> tuple[Floats, Floats]:
-    """Upper bounds on ln E e^(wX), w > 0, (F, W), rounding and the terms left out included; the sizes of its terms."""
-    size = w * laws.scale[:, None]
-    second = laws.moments[:, :1]
+def _log_phi(laws: Family, mean: Floats, terms: Floats, w: Floats, thin: Floats) -> tuple[Floats, Floats]:
+    """Upper bounds on ln E e^(wX), w > 0, (F, W), rounding and the terms left out included; the sizes of its terms.
+
+    thin: (F, W), X/thin with that probability, otherwise 0.
+    """
+    size = w / thin * (1 + 4 * UNIT) * laws.scale[:, None]
+    second = thin * laws.moments[:, :1]
     most = laws.moments.shape[1] + 1
     total = np.zeros_like(size)
     for k in range(most, 1, -1):
         total = total * size + laws.moments[:, k - 2 : k - 1] / math.factorial(k)
     with np.errstate(over="ignore", invalid="ignore"):
         growth = np.exp(size) * second
-        drift = w * np.abs(terms)[:, None]
+        drift = w * terms[:, None]
         inexact = INEXACT / np.sqrt(second) * growth * size * size + 32 * UNIT * drift
         inexact += growth * size ** (most + 1) / math.factorial(most + 1)
-        change = total * size * size + w * mean[:, None] + inexact
+        change = thin * total * size * size + w * mean[:, None] + inexact
         return np.log1p(np.maximum(change, -1 + 1e-15)), drift + growth * size * size
 
 
@@ -237,56 +243,54 @@ class ExchangeCoreProfile:
         apart = distances(self.local_epsilon, epsilon)
         if apart is None:
             return math.inf
-        bounds = self._bounds(epsilon, apart)
+        cut = self._cut(epsilon)
+        core, rest = self._core(apart, cut), self._rest(apart, cut)
         refined: set[int] = set()
         while self.refined:  # the largest, until it is one that has been refined
-            worst = int(np.argmax(bounds))
+            worst = int(np.argmax(core + rest))
             if worst in refined or len(refined) == MOST_REFINED:
                 break
             refined.add(worst)
-            bounds[worst] = min(bounds[worst], self._refined(epsilon, apart.only(worst)))
-        return float(bounds.max())
+            core[worst] = min(core[worst], self._integral(apart.only(worst), cut))
+        return float((core + rest).max()) * (1 + 1e-8) + LEAST
 
     def at_distance_one(self, epsilon: float) -> float:
-        """About the bound for two values at distance 1."""
-        apart = _apart(self.local_epsilon, np.ones(1), np.zeros(1), epsilon)
-        return float(self._bounds(epsilon, apart, INTEGRAL)[0])
+        """About the bound for two values at distance 1; to compare cuts."""
+        apart, cut = _apart(self.local_epsilon, np.ones(1), np.zeros(1), epsilon), self._cut(epsilon)
+        return float(INTEGRAL * self._core(apart, cut)[0] + self._rest(apart, cut)[0])
 
-    def _bounds(self, epsilon: float, apart: Apart, part: float = 1.0) -> Floats:
-        """An upper bound on the divergence for each distance, if all of what the core's hosts leave counts."""
-        cut = self._cut(epsilon)
+    def _core(self, apart: Apart, cut: Cut) -> Floats:
+        """Upper bounds on what the hosts of the core leave of it, (K,), rounded up by 1e-8 of themselves later."""
         families = self._families(self.core, apart, cut, tails=False)
         if families is None:
             return np.full(apart.distance.shape, math.inf)
-        mean, terms = split_mean(apart, cut, tails=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            hidden = np.exp(self.core.log_bounds(families, mean, terms))
-        return self._with_rest(part * hidden, apart, cut)
+            found = np.exp(self.core.log_bounds(families, *split_mean(apart, cut, tails=False)))
+        return found + self._unheard(cut)
 
-    def _refined(self, epsilon: float, apart: Apart) -> float:
-        """The same for one distance, with the core's integral."""
-        cut = self._cut(epsilon)
+    def _integral(self, apart: Apart, cut: Cut) -> float:
+        """The same for one distance, by the whole integral."""
         families = self._families(self.core, apart, cut, tails=False, terms=MORE_TERMS)
         if families is None:
             return math.inf
         mean, _ = split_mean(apart, cut, tails=False)
-        return float(self._with_rest(np.array([self.core.integral(families, float(mean[0]))]), apart, cut)[0])
+        return self.core.integral(families, float(mean[0])) + self._unheard(cut)
 
-    def _with_rest(self, hidden: Floats, apart: Apart, cut: Cut) -> Floats:
-        """What the core's hosts leave of it, with what no clock hides and with the tails."""
+    def _unheard(self, cut: Cut) -> float:
+        """All of the core's positive part, if no clock rings."""
+        return math.exp(-self.core.horizon) * (-math.expm1(-self.local_epsilon / 2) + cut.moved)
+
+    def _rest(self, apart: Apart, cut: Cut) -> Floats:
+        """All of the tails' positive part, or what their hosts leave of it; as in `_core`."""
         v = self.local_epsilon
         positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)
-        outside = positive * (math.exp(-v * self.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
-        # All of the tails' positive mass, or what their hosts leave of it.
-        rest: Floats = outside
+        whole: Floats = positive * (math.exp(-v * self.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
         families = None if self.tails is None else self._families(self.tails, apart, cut, tails=True)
-        if self.tails is not None and families is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = np.exp(self.tails.log_bounds(families, *split_mean(apart, cut, tails=True)))
-            rest = np.minimum(rest, found + math.exp(-self.tails.horizon) * outside)
-        unheard = math.exp(-self.core.horizon) * (-math.expm1(-v / 2) + cut.moved)
-        total: Floats = (hidden + rest + unheard) * (1 + 1e-8) + LEAST
-        return total
+        if self.tails is None or families is None:
+            return whole
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.exp(self.tails.log_bounds(families, *split_mean(apart, cut, tails=True)))
+        return np.minimum(whole, found + math.exp(-self.tails.horizon) * whole)
 
     def _cut(self, epsilon: float) -> Cut:
         steep = max(float(self.core.rates.max()), LEAST_STEEP * self.local_epsilon)
@@ -344,23 +348,23 @@ def in_core(
     if own <= largest:
         return None
     tails = _Hosts.of(rates[:small], count[:small], delta) if small else None
-    tried = []
+    tried: list[ExchangeCoreProfile] = []
     for top in range(small + 1, rates.size + 1):
         core, length = _Hosts.of(rates[:top], count[:top], delta), 1 / float(rates[top - 1] - v)
-        for reach, share in TRIED:
-            tried.append(ExchangeCoreProfile(v, curve, core, tails, min(reach * length, MOST_REACH / v), share))
+        radii = (min(reach * length, MOST_REACH / v) for reach in REACHES)
+        tried.extend(ExchangeCoreProfile(v, curve, core, tails, radius, SHARE) for radius in radii)
     return _best(tried, largest if largest > 0 else LEAST_TUNED * own)
 
 
 def _best(tried: list[ExchangeCoreProfile], epsilon: float) -> ExchangeCoreProfile:
     """About the best of them at this epsilon, or one near it."""
-
-    def bound(profile: ExchangeCoreProfile) -> float:
-        return profile.at_distance_one(epsilon)
-
-    best = min(tried, key=bound)
-    for factors in FINER:
-        furthest = MOST_REACH / best.local_epsilon
-        best = min((replace(best, radius=min(factor * best.radius, furthest)) for factor in factors), key=bound)
-        best = min((replace(best, share=factor * best.share) for factor in factors), key=bound)
+    best = min(tried, key=lambda one: one.at_distance_one(epsilon))
+    furthest = MOST_REACH / best.local_epsilon
+    for factors, shares in FINER:
+        around = [
+            replace(best, radius=min(factor * best.radius, furthest), share=share * best.share)
+            for factor in factors
+            for share in shares
+        ]
+        best = min(around, key=lambda one: one.at_distance_one(epsilon))
     return best
