@@ -42,8 +42,8 @@ NEAREST_COST, COST = 0.002, 0.12
 more of it for every unit below 1."""
 STEP, MOST_REFINED = 0.03, 16
 """Of the integral; how many distances have it, at most."""
-MOST_DISTANCES = 96
-"""With more of them nothing is claimed."""
+MOST_DISTANCES, COARSER = 96, (1.0, 3.0)
+"""With more of them steps that cost so much more are tried, and then nothing is claimed."""
 REACHES, SHARE = (1.5, 3.0, 5.0), 0.08
 """How far the core reaches, in units of the length on which D/R grows by a factor e: tried for each set of hosts; and
 what part of epsilon is moved from its mean to that of the tails."""
@@ -314,17 +314,18 @@ def _apart(victim: float, distance: Floats, width: Floats, epsilon: float) -> Ap
 
 def distances(victim: float, epsilon: float) -> Apart | None:
     """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many."""
-    found, widths = [1.0], []
-    if epsilon >= victim:
+    if not 0 < epsilon < victim:
         return None
-    while found[-1] > epsilon / victim:
-        if len(found) >= MOST_DISTANCES:
-            return None
-        cost = NEAREST_COST + COST * (1 - found[-1])
-        widths.append(math.sqrt(8 * cost * epsilon) / victim)
-        found.append(max(found[-1] - widths[-1], 0.0))
-    # Each is an end of two cells, of which the lower one is wider.
-    return _apart(victim, np.array(found), np.array([*widths, widths[-1]]), epsilon)
+    for coarser in COARSER:
+        found, widths = [1.0], []
+        while found[-1] > epsilon / victim and len(found) < MOST_DISTANCES:
+            cost = coarser * (NEAREST_COST + COST * (1 - found[-1]))
+            widths.append(math.sqrt(8 * cost * epsilon) / victim)
+            found.append(max(found[-1] - widths[-1], 0.0))
+        if found[-1] <= epsilon / victim:
+            # Each is an end of two cells, of which the lower one is wider.
+            return _apart(victim, np.array(found), np.array([*widths, widths[-1]]), epsilon)
+    return None
 
 
 def in_core(
