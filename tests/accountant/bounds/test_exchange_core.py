@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import exchange_core
 from accountant.bounds.core_laws import Apart, Cut, places_of_hosts, split_family, split_mean
+from accountant.bounds.exchange import stages
 from accountant.bounds.exchange_core import ExchangeCoreProfile, distances, in_core
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile, spread
 from accountant.bounds.profile import Others, Victim, smallest_epsilon
 from croupier import Budgets, certify
 from tests.accountant.bounds.test_exchange_laplace import histogram, letters
@@ -175,6 +176,85 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     assert (density(victim, 0.0, z) - math.exp(epsilon) * density(victim, d, z) <= least + 1e-12 * victim).all()
     for k in (upper, lower):
         assert found.nearest[k] <= d
+
+
+def moment(at: Apart, cut: Cut, rate: float, w: float, left: float, *, tails: bool) -> float:
+    """The largest exponential moment of the laws of this budget at w, thinned once more; by quadrature."""
+    low, d, found = float(at.nearest[0]) - 1, float(at.distance[0]), []
+    for unit, thin in places_of_hosts(rate):
+        host = low + unit * (1 - low)
+        z, width = grid(0.0, d, host, -cut.radius, d + cut.radius, reach=40 / at.victim)
+        own, shown, thin = density(rate, host, z), parts(at, cut, z)[tails], thin * left
+        t = w * shown / own / thin
+        change = np.where(np.abs(t) < 1e-4, t * t / 2, np.expm1(t) - t)
+        found.append(w * float(shown @ width) + thin * float((change * own) @ width))
+    return max(found)
+
+
+@pytest.mark.parametrize("tails", [False, True])
+@pytest.mark.parametrize("users", [60, 2_000])
+def test_the_bound_by_one_moment_is_that_of_all_hosts_and_stages(
+    users: int, tails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the tilt that was used, with what the clocks take in every stage."""
+    tilts: list[float] = []
+    as_used = exchange_core._Rows.exponent
+
+    def seen(rows: exchange_core._Rows, theta: Floats, thin: Floats) -> Floats:
+        tilts.append(float(theta[0, 0]))
+        return as_used(rows, theta, thin)
+
+    monkeypatch.setattr(exchange_core._Rows, "exponent", seen)
+    rates, count = np.array([0.3, 0.6, 1.0]), np.array([users, users / 2, users])
+    hosts = exchange_core._Hosts.of(rates[: 3 - tails], count[: 3 - tails], 1e-2)
+    epsilon = 0.4 if users < 1_000 else 0.06
+    at = exchange_core._apart(0.6, np.array([0.9]), np.array([0.05]), epsilon)
+    cut = Cut(2.0, 1.0, 0.1 * epsilon)
+    families = [split_family(at, rate, cut, tails=tails) for rate in hosts.rates.tolist()]
+    known = [family for family in families if family is not None]
+    found = float(hosts.log_bounds(known, *split_mean(at, cut, tails=tails))[0])
+    precision = np.array([1 / float((f.scale**2 * f.moments[:, 0]).max()) for f in known])
+    weights = spread(precision, hosts.count, hosts.blanket, hosts.horizon)
+    ends, log_mass = stages(hosts.horizon, exchange_core.STAGES)
+    heights = []
+    for end, log_share in zip(ends.tolist(), log_mass.tolist(), strict=True):
+        rung = 1 - np.exp(-weights * end)
+        left = (1 - rung / hosts.blanket) / (1 - rung)
+        each = [
+            math.log1p(moment(at, cut, float(e), tilts[-1] * float(w), float(c), tails=tails))
+            for e, w, c in zip(hosts.rates, weights, left, strict=True)
+        ]
+        heights.append(float(hosts.count @ np.array(each)) + log_share)
+    true = float(np.logaddexp.reduce(heights)) - math.log(tilts[-1]) - 1
+    assert true - 1e-3 <= found <= true + 0.3
+
+
+def test_both_parts_and_silent_clocks_are_charged() -> None:
+    rates, count, v, epsilon = np.array([0.6, 1.0]), np.array([40.0, 200.0]), 0.6, 0.2
+    core, tails = (exchange_core._Hosts.of(rates[:k], count[:k], 1e-4) for k in (2, 1))
+    alone = ExchangeCoreProfile(v, None, core, None, 1.5, 0.2, refined=False)
+    both, whole = replace(alone, tails=tails), replace(alone, refined=True)
+    found = distances(v, epsilon)
+    assert found is not None
+    at, cut = found.only(0), alone._cut(epsilon)
+    z, width = grid(0.0, 1.0, -1.5, 2.5, reach=60.0)
+    first, second = parts(at, cut, z)
+    mass = float(np.maximum(second, 0) @ width)
+    assert float(alone._rest(at, cut)[0]) == pytest.approx(mass, rel=1e-3)
+    assert math.exp(-tails.horizon) * mass < float(both._rest(at, cut)[0]) <= mass
+    silent = math.exp(-core.horizon) * float(np.maximum(first, 0) @ width)
+    assert alone._unheard(cut) >= silent
+    for curve in (alone, both, whole):
+        bound = curve.in_core(epsilon)
+        assert bound >= float(curve._rest(at, cut)[0]) + silent
+        assert whole.in_core(epsilon) <= bound or curve is both
+    families = [split_family(at, rate, cut, tails=False) for rate in rates.tolist()]
+    mean, terms = split_mean(at, cut, tails=False)
+    known = [family for family in families if family is not None]
+    assert alone._core(at, cut)[0] == pytest.approx(
+        math.exp(core.log_bounds(known, mean, terms)[0]) + alone._unheard(cut)
+    )
+    assert core.integral(known, float(mean[0])) < math.exp(core.log_bounds(known, mean, terms)[0])
 
 
 def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[ExchangeCoreProfile, Tiers]:
