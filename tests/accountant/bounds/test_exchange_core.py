@@ -17,7 +17,13 @@ from accountant.bounds import exchange_core
 from accountant.bounds.core_laws import Apart, Cut, places_of_hosts, split_family, split_mean
 from accountant.bounds.exchange import stages
 from accountant.bounds.exchange_core import ExchangeCoreProfile, distances, in_core
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile, spread
+from accountant.bounds.exchange_laplace import (
+    ExchangeLaplaceProfile,
+    FollowedProduct,
+    exchange_laplace_profile,
+    spread,
+)
+from accountant.bounds.laplace_laws import Family
 from accountant.bounds.profile import Others, Victim, smallest_epsilon
 from croupier import Budgets, certify
 from tests.accountant.bounds.test_exchange_laplace import histogram, letters
@@ -230,7 +236,7 @@ def test_the_bound_by_one_moment_is_that_of_all_hosts_and_stages(
 
 
 def test_both_parts_and_silent_clocks_are_charged() -> None:
-    rates, count, v, epsilon = np.array([0.6, 1.0]), np.array([40.0, 200.0]), 0.6, 0.2
+    rates, count, v, epsilon = np.array([0.6, 1.0]), np.array([60.0, 100.0]), 0.6, 0.2
     core, tails = (exchange_core._Hosts.of(rates[:k], count[:k], 1e-4) for k in (2, 1))
     alone = ExchangeCoreProfile(v, None, core, None, 1.5, 0.2, refined=False)
     both, whole = replace(alone, tails=tails), replace(alone, refined=True)
@@ -248,13 +254,56 @@ def test_both_parts_and_silent_clocks_are_charged() -> None:
         bound = curve.in_core(epsilon)
         assert bound >= float(curve._rest(at, cut)[0]) + silent
         assert whole.in_core(epsilon) <= bound or curve is both
-    families = [split_family(at, rate, cut, tails=False) for rate in rates.tolist()]
-    mean, terms = split_mean(at, cut, tails=False)
+    for hosts, tail in ((core, False), (tails, True)):
+        families = [split_family(at, rate, cut, tails=tail) for rate in hosts.rates.tolist()]
+        known = [family for family in families if family is not None]
+        heard = math.exp(float(hosts.log_bounds(known, *split_mean(at, cut, tails=tail))[0]))
+        if tail:
+            assert heard + math.exp(-hosts.horizon) * mass < mass
+            assert both._rest(at, cut)[0] == pytest.approx(heard + math.exp(-hosts.horizon) * mass, rel=1e-5)
+        else:
+            assert alone._core(at, cut)[0] == pytest.approx(heard + alone._unheard(cut), rel=1e-12)
+            assert alone._unheard(cut) > 1e-9 * heard
+
+
+def test_the_integral_is_of_what_the_clocks_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Floats] = []
+
+    class Seen(FollowedProduct):
+        def __init__(self, families: tuple[Family, ...], count: Floats, weights: Floats, drift: float) -> None:
+            seen.append(np.array([family.scale.max() for family in families]))
+            super().__init__(families, count, weights, drift)
+
+    monkeypatch.setattr(exchange_core, "FollowedProduct", Seen)
+    hosts = exchange_core._Hosts.of(np.array([0.6, 1.0]), np.array([40.0, 200.0]), 1e-4)
+    at, cut = exchange_core._apart(0.6, np.ones(1), np.zeros(1), 0.2), Cut(2.0, 1.0, 0.02)
+    families = [split_family(at, rate, cut, tails=False) for rate in (0.6, 1.0)]
     known = [family for family in families if family is not None]
-    assert alone._core(at, cut)[0] == pytest.approx(
-        math.exp(core.log_bounds(known, mean, terms)[0]) + alone._unheard(cut)
-    )
-    assert core.integral(known, float(mean[0])) < math.exp(core.log_bounds(known, mean, terms)[0])
+    mean, terms = split_mean(at, cut, tails=False)
+    found = hosts.integral(known, float(mean[0]))
+    assert found < math.exp(hosts.log_bounds(known, mean, terms)[0])
+    weights = spread(np.array([1 / family.variance for family in known]), hosts.count, hosts.blanket, hosts.horizon)
+    ends, _ = stages(hosts.horizon, exchange_core.STAGES)
+    assert len(seen) == exchange_core.STAGES
+    for end, scales in zip(ends.tolist(), seen, strict=True):
+        rung = 1 - np.exp(-weights * end)
+        left = (1 - rung / hosts.blanket) / (1 - rung)
+        assert scales == pytest.approx(np.array([family.scale.max() for family in known]) / left, rel=1e-9)
+
+
+def test_each_distance_has_its_own_integral(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
+    assert curve is not None
+    epsilon = 0.015
+    found = distances(0.3, epsilon)
+    assert found is not None
+    quick = curve._core(found, curve._cut(epsilon))
+
+    def nothing_at_one(self: ExchangeCoreProfile, apart: Apart, cut: Cut) -> float:
+        return 0.0 if apart.distance[0] == 1 else 0.99 * float(self._core(apart, cut)[0])
+
+    monkeypatch.setattr(ExchangeCoreProfile, "_integral", nothing_at_one)
+    assert 0.98 * quick[1] <= curve.in_core(epsilon) < quick[0]
 
 
 def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[ExchangeCoreProfile, Tiers]:
