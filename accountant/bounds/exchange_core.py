@@ -37,9 +37,11 @@ __all__ = ["ExchangeCoreProfile", "in_core"]
 
 STAGES = 8
 """Of the clocks."""
-NEAREST_COST, COST = 0.002, 0.12
-"""What part of epsilon a step from one distance of the victim's values to the next may cost at distance 1, and how much
-more of it for every unit below 1."""
+NEAREST_COST, COST, CURVED = 0.002, 0.12, 0.4
+"""What part of epsilon a step from one distance d of the victim's values to the next may cost: at d = 1, and how much
+more of it for every 1 - d and (1 - d)^2."""
+MOST_COST = 0.6
+"""At most; the rest is more than what is moved to the tails."""
 STEP, MOST_REFINED = 0.03, 16
 """Of the integral; how many distances have it, at most."""
 MOST_DISTANCES, COARSER = 96, (1.0, 3.0)
@@ -96,7 +98,12 @@ class _Hosts:
         largest = [w * f.scale.reshape(number, -1).max(1) for w, f in zip(weights, families, strict=True)]
         room = np.minimum(LARGEST / np.max(largest, axis=0), np.sqrt(SMALLEST / variance))
         theta = np.minimum(theta, np.minimum(room, SMALLEST / terms))
-        rows = _Rows(self.count, weights, families, mean, terms)
+        # Where to look is found with hosts at the two ends only.
+        few = []
+        for family in families:
+            laws = np.arange(family.scale.size).reshape(number, -1)
+            few.append(family.only(laws[:, [0, -1]].ravel()))
+        rows = _Rows(self.count, weights, few, mean, terms)
         for reach, places in TILTS:
             thetas = theta[:, None] * np.exp(np.linspace(-reach, reach, places))
             height = rows.exponent(thetas, np.ones((weights.size, places))) - np.log(thetas)
@@ -104,6 +111,7 @@ class _Hosts:
             theta = thetas[np.arange(number), best]
         ends, log_mass = stages(self.horizon, STAGES)
         thin = np.stack([left_of_host(weights, self.blanket, end) for end in ends.tolist()], axis=1)
+        rows = replace(rows, families=families)
         found = rows.exponent(np.repeat(theta[:, None], ends.size, axis=1), thin) + log_mass
         top = found.max(1)
         total = top + np.log(np.exp(found - top[:, None]).sum(1)) - np.log(theta) - 1
@@ -319,7 +327,8 @@ def distances(victim: float, epsilon: float) -> Apart | None:
     for coarser in COARSER:
         found, widths = [1.0], []
         while found[-1] > epsilon / victim and len(found) < MOST_DISTANCES:
-            cost = coarser * (NEAREST_COST + COST * (1 - found[-1]))
+            below = 1 - found[-1]
+            cost = min(coarser * (NEAREST_COST + COST * below + CURVED * below**2), MOST_COST)
             widths.append(math.sqrt(8 * cost * epsilon) / victim)
             found.append(max(found[-1] - widths[-1], 0.0))
         if found[-1] <= epsilon / victim:
