@@ -37,15 +37,18 @@ __all__ = ["ExchangeCoreProfile", "in_core"]
 
 STAGES = 8
 """Of the clocks."""
-NEAREST_COST, COST, CURVED = 0.002, 0.12, 0.4
+NEAREST_COST, COST, CURVED = 0.002, 0.12, 0.3
 """What part of epsilon a step from one distance d of the victim's values to the next may cost: at d = 1, and how much
 more of it for every 1 - d and (1 - d)^2."""
 MOST_COST = 0.6
 """At most; the rest is more than what is moved to the tails."""
+CURVE_TIERS = 4
+"""With more budgets of hosts every point takes too long for a curve of many."""
 STEP, MOST_REFINED = 0.03, 16
 """Of the integral; how many distances have it, at most."""
-MOST_DISTANCES, COARSER = 96, (1.0, 3.0)
-"""With more of them steps that cost so much more are tried, and then nothing is claimed."""
+STEPS = ((0.2, 20), (1.0, 96), (3.0, 96))
+"""Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
+claimed."""
 REACHES, SHARE = (1.5, 3.0, 5.0), 0.08
 """How far the core reaches, in units of the length on which D/R grows by a factor e: tried for each set of hosts; and
 what part of epsilon is moved from its mean to that of the tails."""
@@ -207,8 +210,10 @@ class ExchangeCoreProfile:
         return "exchange bound, what the others' own randomness hides"
 
     @property
-    def plain(self) -> ExchangeCoreProfile:
-        """With the quickest bound of section 5, for curves of many points."""
+    def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
+        """Quicker, for curves of many points: without integrals; with more budgets than CURVE_TIERS section 5 alone."""
+        if self.own is not None and self.core.rates.size > CURVE_TIERS:
+            return self.own.plain
         return replace(self, own=None if self.own is None else self.own.plain, refined=False)
 
     def delta(self, epsilon: float) -> Bounded:
@@ -324,11 +329,11 @@ def distances(victim: float, epsilon: float) -> Apart | None:
     """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many."""
     if not 0 < epsilon < victim:
         return None
-    for coarser in COARSER:
+    for times, most in STEPS:
         found, widths = [1.0], []
-        while found[-1] > epsilon / victim and len(found) < MOST_DISTANCES:
+        while found[-1] > epsilon / victim and len(found) < most:
             below = 1 - found[-1]
-            cost = min(coarser * (NEAREST_COST + COST * below + CURVED * below**2), MOST_COST)
+            cost = min(times * (NEAREST_COST + COST * below + CURVED * below**2), MOST_COST)
             widths.append(math.sqrt(8 * cost * epsilon) / victim)
             found.append(max(found[-1] - widths[-1], 0.0))
         if found[-1] <= epsilon / victim:

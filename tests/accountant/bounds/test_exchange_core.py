@@ -163,7 +163,7 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
         assert victim > 60 * math.sqrt(epsilon)
         return
     ends = found.distance
-    assert ends.size <= exchange_core.MOST_DISTANCES
+    assert ends.size <= max(most for _, most in exchange_core.STEPS)
     assert ends[0] == 1
     assert ends[-1] <= epsilon / victim
     assert (found.log_gain > 0).all()
@@ -440,6 +440,16 @@ def test_where_it_is_used() -> None:
     assert core_of([(30.5, 1_000), (31.0, 9_000)], 30.5, 1e-6) is None
     span = Victim(0.3, 0.0, ((0.29, 0.0), (0.3, 0.0)))
     assert in_core(None, span, others_of([(0.3, 1_000), (0.5, 9_000)], 0.3), 1e-6) is None
+
+
+@pytest.mark.parametrize(("larger", "kept"), [(3, True), (4, False)])
+def test_curves_of_many_points_have_up_to_four_budgets(larger: int, kept: bool) -> None:
+    tiers: Tiers = [(0.3, 1_000), *((0.5 + 0.001 * k, 10_000 * (1 + k)) for k in range(larger))]
+    curve = core_of(tiers, 0.3, 1e-6)
+    assert curve is not None
+    assert curve.core.rates.size == larger + 1
+    assert isinstance(curve.plain, ExchangeCoreProfile) == kept
+    assert curve.plain.delta(0.01).value >= curve.delta(0.01).value
 
 
 def test_what_it_claims_where_it_is_of_no_use() -> None:
