@@ -17,6 +17,7 @@ import numpy as np
 
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
+from accountant.bounds.exchange_core import ExchangeCoreProfile
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
@@ -74,6 +75,8 @@ class _Reached:
 
 
 LOCAL = "local budget"
+NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile)
+"""Curves with a quicker one for many points."""
 WorstCase = ExactBinaryProfile | SplitSearchProfile
 """Curves with a search of their own, and slow to evaluate."""
 
@@ -360,7 +363,7 @@ def _to_compose(
         return LeastProfile(curve, delta, most, None if isinstance(other, NoAmplification) else other)
     if isinstance(other, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
         return curve
-    return LeastProfile(other.plain if isinstance(other, ExchangeLaplaceProfile) else other, delta, most, curve)
+    return LeastProfile(other.plain if isinstance(other, NOISE) else other, delta, most, curve)
 
 
 def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:

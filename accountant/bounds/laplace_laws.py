@@ -22,11 +22,15 @@ __all__ = [
     "Family",
     "Pair",
     "Place",
+    "cell_mass",
+    "difference",
     "family_of",
     "members",
     "pair_family",
     "ratio_atoms",
     "second_moments",
+    "thinned_family",
+    "two_atoms",
 ]
 
 END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0002, 0.004)
@@ -73,8 +77,8 @@ Place = tuple[float, float, float]
 """The victim's two values and a host's."""
 
 
-def _mass(rate: float, centre: Floats, edges: Floats) -> Floats:
-    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is an edge."""
+def cell_mass(rate: float, centre: Floats, edges: Floats) -> Floats:
+    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is in none."""
     low, high = edges[:, :-1], edges[:, 1:]
     near = np.where(low >= centre, low - centre, centre - high)
     whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
@@ -98,7 +102,11 @@ def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Float
 
     ends: (P, L+1), monotone values at the edges; the value within a cell is between those of its ends.
     """
-    low, high = ends[:, :-1], ends[:, 1:]
+    return two_atoms(ends[:, :-1], ends[:, 1:], mass, product)
+
+
+def two_atoms(low: Floats, high: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
+    """Atoms on two values of every cell between which (either way round) all of its are; mass and mean are kept."""
     mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
     width = np.where(high == low, 1.0, high - low)
     upper = np.clip((mean - low) / width, 0.0, 1.0)
@@ -116,21 +124,21 @@ def ratio_atoms(
     x0, x1, host = at[:, :1], at[:, 1:2], at[:, 2:]
     edges = _cells(rate, victim, at, MIDDLE_CELLS[coarse])
     inner = edges[:, 1:-1]
-    ends = victim / rate * np.exp(rate * np.abs(inner - host)) * _difference(victim, epsilon, inner, inner, x0, x1)
+    ends = victim / rate * np.exp(rate * np.abs(inner - host)) * difference(victim, epsilon, inner, inner, x0, x1)
     outer = ends[:, [0, -1]] if rate == victim else np.zeros((at.shape[0], 2))  # the limits: constant, or 0
     ends = np.concatenate([outer[:, :1], ends, outer[:, 1:]], axis=1)
     low, high = edges[:, :-1], edges[:, 1:]
-    product = 0.5 * -np.expm1(-victim * (high - low)) * _difference(victim, epsilon, low, high, x0, x1)
-    return _on_ends(ends, _mass(rate, host, edges), product)
+    product = 0.5 * -np.expm1(-victim * (high - low)) * difference(victim, epsilon, low, high, x0, x1)
+    return _on_ends(ends, cell_mass(rate, host, edges), product)
 
 
-def _difference(victim: float, epsilon: float, low: Floats, high: Floats, x0: Floats, x1: Floats) -> Floats:
+def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats, x0: Floats, x1: Floats) -> Floats:
     """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
     near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
     left, right = high <= x0, low >= x1
     further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
-    difference: Floats = np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
-    return difference
+    found: Floats = np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
+    return found
 
 
 @lru_cache(maxsize=128)
@@ -228,10 +236,10 @@ def pair_family(pair: Pair, rate: float, found: list[tuple[Place, float]], terms
             term = factor * 2 / rate * np.exp(rate * np.abs(inner - host) - decay * np.abs(inner - centre))
             ends[:, 1:-1] += term
             sizes += np.abs(term)
-            product += factor * 2 / decay * _mass(decay, centre, edges)
+            product += factor * 2 / decay * cell_mass(decay, centre, edges)
     if (sizes.max(1) > MOST_CANCELLED * np.abs(ends).max(1)).any():
         return None
-    values, mass = _on_ends(ends, _mass(rate, host, edges), product)
+    values, mass = _on_ends(ends, cell_mass(rate, host, edges), product)
     return thinned_family(values, mass, np.array([thin for _, thin in found]), terms)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from accountant.bounds.exchange_core import in_core
 from accountant.bounds.exchange_laplace import FEW_TIERS, ExchangeLaplaceProfile, exchange_laplace_profile
 from accountant.bounds.exchange_parts import in_parts
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
@@ -56,10 +57,13 @@ class LaplaceMechanism(NoisyValue):
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
         found = exchange_laplace_profile(victim, others, delta)
+        if isinstance(found, NoAmplification):
+            return in_core(None, victim, others, delta) or found
         if not isinstance(found, ExchangeLaplaceProfile):
             return found
         few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-        return in_parts(replace(found, followed=few), delta)
+        curve = in_parts(replace(found, followed=few), delta)
+        return in_core(curve, victim, others, delta) or curve
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).

@@ -22,6 +22,7 @@ _TESTS = [
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
     "tests/accountant/bounds/test_exchange_parts.py",
+    "tests/accountant/bounds/test_exchange_core.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
 

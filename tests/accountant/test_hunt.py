@@ -195,6 +195,38 @@ def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest
                 assert stick(first, second, tier.epsilon) <= tier.delta
 
 
+@given(st.integers(0, 2**32 - 1))
+@drawn(3)
+def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
+    """The whole way, for every victim: certificates, and the curves that are composed and recorded."""
+    rng = np.random.default_rng(seed)
+    least = float(np.exp(rng.uniform(math.log(0.05), math.log(0.8))))
+    steps = rng.choice([1.05, 1.3, 2.0, 5.0], int(rng.integers(1, 4)))
+    locals_ = (least * np.cumprod([1.0, *steps])).tolist()
+    count = np.append(rng.integers(1, 200, steps.size), rng.integers(1_500, 4_000))
+    dishonest, delta = int(rng.choice([0, 0, 1, 30])), float(rng.choice([1e-3, 1e-5, 1e-8]))
+    tiers = list(zip(locals_, count.tolist(), strict=True))
+    found = certify(Budgets.from_tiers(tiers), "laplace", delta=delta, dishonest=dishonest, attack=False)
+    for place, tier in enumerate(found.tiers):
+        own = tier.local_epsilon
+        curve = tier.privacy_profile
+        curves = [] if curve is None else [curve, RecordedProfile([profile_of(curve, max(tier.epsilon, 1e-6), own)])]
+        at = [share * tier.epsilon for share in (0.3, 0.9, 1.0)]
+        claims = [(epsilon, one.delta(epsilon).value) for one, epsilon in itertools.product(curves, at)]
+        left = [n - (k == place) for k, (_, n) in enumerate(tiers)]
+        gone = dishonest
+        for k in rng.permutation(len(left)).tolist():  # any may be
+            left[k], gone = max(0, left[k] - gone), max(0, gone - left[k])
+        values, cut = rng.integers(0, 2, len(left)).tolist(), float(rng.choice([0.0, 0.5, 1.0, rng.uniform(-2, 3)]))
+        shares = [
+            (below_cut(LaplaceMechanism(), e, x, cut), n) for e, x, n in zip(locals_, values, left, strict=True) if n
+        ]
+        laws = [count_law([*shares, (below_cut(LaplaceMechanism(), own, value, cut), 1)]) for value in (0.0, 1.0)]
+        for p, q in itertools.permutations(laws):
+            for epsilon, claimed in [*claims, (tier.epsilon, tier.delta)]:
+                assert stick(p, q, epsilon) <= claimed
+
+
 @pytest.mark.parametrize("tiers", [33])
 def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
     """A noisy victim among louder ones, and a loud one among noisier ones."""
