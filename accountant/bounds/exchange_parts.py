@@ -26,18 +26,29 @@ from accountant.bounds.exchange_laplace import (
     left_of_host,
     spread,
 )
-from accountant.bounds.laplace_laws import Family, Pair, family_of, members, pair_family, second_moments
+from accountant.bounds.laplace_laws import (
+    Family,
+    Pair,
+    family_of,
+    grid_family,
+    members,
+    pair_family,
+    pair_variance,
+    second_moments,
+)
 from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["ExchangePartsProfile", "in_parts"]
 
-LEAST_APART = 0.86
+LEAST_APART = (0.86, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3)
 """Two values of the victim that are nearer to each other have the bound of section 5, which is smaller there."""
-FASTER = (1.35, 1.45, 1.55, 1.65)
+CLOSER = 0.003
+"""By what part of the standard deviation that bound may be above what is promised further apart."""
+FASTER = (1.1, 1.15, 1.2, 1.25, 1.35, 1.45, 1.55, 1.65)
 """Rates of the first part that are tried, in units of the victim's."""
-SHARES = tuple(0.02 * k for k in range(1, 23))
-"""Chances of the first part that are tried."""
+SHARES = tuple(0.02 * k for k in range(1, 46))
+"""Chances of the first part that are tried, where the rest of the noise is not negative."""
 WORTH = 0.015
 """The least part of the standard deviation that has to be won."""
 MOST_FAR = 0.6
@@ -48,6 +59,8 @@ MOST_LOST = 1e-3
 """The most that may be lost because no clock has rung, as a part of delta."""
 STEP, STAGES, POWER = 0.02, (12, 8), 3
 """Of the integrals; of the clocks of either group."""
+FEWER_STAGES, MANY_HOSTS = 4, 2_000.0
+"""So many stages are enough where what all hosts could give to the blanket is more than this."""
 KNOTS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.6, -0.3, *(0.2 * k for k in range(26)), 5.5, 6.0, 6.5, 7.0)
 """Corners of the chords: ln of the first group's E, in units of its standard deviation."""
 NEGLIGIBLE = 1e-4
@@ -72,8 +85,16 @@ class _Group:
         precision = np.array([1 / max(second_moments(self.hidden, 0.0, rate, 1.0)) for rate in self.rates.tolist()])
         return spread(precision, self.count, self.blanket, self.horizon)
 
+    def tilts(self, variance: Floats, drift: float) -> Floats:
+        """About theta alpha, (T,), for X_i of these variances and of mean -drift."""
+        deviation = math.sqrt(float(self.count @ (self.weights**2 * variance)))
+        mean = drift / deviation
+        tilts: Floats = self.weights * (mean + math.hypot(mean, math.sqrt(8))) / (2 * deviation)
+        return tilts
+
     def bound(self, families: tuple[Family, ...], drift: float, number: int) -> Bounded:
         """E[Y]_+ for Y = sum_i alpha_i X_i, X_i in `families` by tier and of mean -drift, averaged over the clock."""
+        number = min(number, FEWER_STAGES) if float(self.blanket @ self.count) > MANY_HOSTS else number
         ends, log_mass = stages(self.horizon, number, POWER)
         products = []
         for end in ends.tolist():
@@ -94,6 +115,8 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     """Its chance."""
     split: int = 0
     """So many tiers, from the smallest budgets, hide the second part."""
+    least: float = LEAST_APART[0]
+    """Nearer to each other than this the victim's two values have the bound of section 5."""
 
     @property
     def plain(self) -> ExchangeLaplaceProfile:
@@ -117,11 +140,16 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
             f"from {self.rates[self.split]:.6g}; the rest among those with smaller ones",
         )
 
+    @property
+    def _wide(self) -> bool:
+        """Whether the victim's values are so far apart that T3 has no wide cells, those of hosts not between them."""
+        return self.least >= LEAST_APART[0]
+
     @cached_property
     def _close(self) -> ExchangeLaplaceProfile:
-        """For two values of the victim that are less than LEAST_APART from each other."""
+        """For two values of the victim that are less than `least` from each other."""
         own = (self.local_epsilon, self.horizon, self.rates, self.kept, self.count)
-        return ExchangeLaplaceProfile(*own, widest=LEAST_APART, followed=self.followed)
+        return ExchangeLaplaceProfile(*own, widest=self.least, followed=self.followed)
 
     @cached_property
     def _groups(self) -> tuple[_Group, _Group]:
@@ -130,7 +158,7 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
         others = ExchangeLaplaceProfile(self.local_epsilon, 1.0, self.rates[far], self.kept[far], self.count[far])
         groups = []
         for hidden, tiers, blanket in (
-            (self.fast, near, _blanket(self.rates[near], self.fast)),
+            (self.fast, near, _blanket(self.rates[near], self.fast, self.least)),
             (self.local_epsilon, far, others.blanket),
         ):
             group = _Group(hidden, self.rates[tiers], self.count[tiers], blanket, 1.0)
@@ -142,20 +170,32 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     def _first(self) -> list[tuple[float, float]]:
         """Pairs of ln E', increasing, and an upper bound on E[U_0 - E' U_1]_+ over the first group, for all data."""
         group = self._groups[0]
-        unit = math.sqrt(1 / float(group.count @ np.array([1 / self._near(0.0, e).variance for e in group.rates])))
+        rates = group.rates.tolist()
+        variance = np.array([self._between(0.0, rate).variance for rate in rates])
+        unit = math.sqrt(1 / float(group.count @ (1 / variance)))
         found: dict[float, float] = {}
         for knot in KNOTS:
             epsilon = abs(knot) * unit
             if epsilon not in found:
-                families = tuple(self._near(epsilon, rate) for rate in group.rates.tolist())
+                tilts = group.tilts(variance, math.expm1(epsilon)).tolist()
+                families = tuple(self._near(epsilon, *of) for of in zip(rates, tilts, strict=True))
                 found[epsilon] = group.bound(families, math.expm1(epsilon), STAGES[0]).value
             # For E' < 1 by H_E'(P||Q) = 1 - E' + E' H_1/E'(Q||P); all pairs are covered in both directions.
             if knot < 0:
                 found[-epsilon] = (-math.expm1(-epsilon) + math.exp(-epsilon) * found[epsilon]) * (1 + 16 * UNIT)
         return sorted(found.items())
 
-    def _near(self, epsilon: float, rate: float) -> Family:
-        return family_of(self.fast, epsilon, rate, apart=(LEAST_APART, 1.0), terms=MORE_TERMS)
+    def _near(self, epsilon: float, rate: float, tilt: float) -> Family:
+        if not self._wide:
+            half = self.fast / 2
+            pair = Pair(self.fast, self.fast, (half, 0.0), (math.exp(epsilon) * half, 0.0))
+            family = grid_family(pair, rate, self.least, MORE_TERMS, tilt)
+            if family is not None:
+                return family
+        return self._between(epsilon, rate)
+
+    def _between(self, epsilon: float, rate: float) -> Family:
+        return family_of(self.fast, epsilon, rate, apart=(self.least, 1.0), terms=MORE_TERMS)
 
     def _in_parts(self, epsilon: float) -> Bounded:
         """The bound of section 6, or 1 where it is not proved."""
@@ -164,7 +204,7 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
         unheard = sum(math.exp(-group.horizon) for group in groups) * (1 + 64 * UNIT)
         if self.target is not None and unheard > MOST_LOST * self.target:
             return useless
-        if epsilon > self.local_epsilon * LEAST_APART / 2 or self._first[-1][0] >= self.fast * LEAST_APART:
+        if epsilon > self.local_epsilon * self.least / 2 or self._first[-1][0] >= self.fast * self.least:
             return useless
         close = self._close.delta(epsilon)
         corners = list(self._corners(epsilon))
@@ -208,22 +248,25 @@ class ExchangePartsProfile(ExchangeLaplaceProfile):
     def _corner(self, group: _Group, epsilon: float, place: float) -> Bounded | None:
         """E[V - s A]_+ over the second group, s = place; None where it is not proved."""
         pair = _pair(self.local_epsilon, self.fast, self.share, epsilon, place)
+        drift = (1 - self.share) * math.expm1(epsilon) + place
+        rates = group.rates.tolist()
+        tilts = group.tilts(np.array([pair_variance(pair, rate) for rate in rates]), drift)
         families = []
-        for rate in group.rates.tolist():
-            if not pair.proper(rate, LEAST_APART):
-                return None
-            found = members(self.local_epsilon, epsilon, rate, apart=(LEAST_APART, 1.0))
-            family = pair_family(pair, rate, found, MORE_TERMS)
+        for rate, tilt in zip(rates, tilts.tolist(), strict=True):
+            if self._wide and pair.proper(rate, self.least):
+                found = members(self.local_epsilon, epsilon, rate, apart=(self.least, 1.0))
+                family = pair_family(pair, rate, found, MORE_TERMS)
+            else:
+                family = grid_family(pair, rate, self.least, MORE_TERMS, tilt)
             if family is None:
                 return None
             families.append(family)
-        drift = (1 - self.share) * math.expm1(epsilon) + place
         return group.bound(tuple(families), drift, STAGES[1])
 
 
-def _blanket(rates: Floats, fast: float) -> Floats:
+def _blanket(rates: Floats, fast: float, least: float) -> Floats:
     """Gamma, (T,): R_i >= gamma omega, which is half of the first part at each of two values; rounded down."""
-    gamma: Floats = 2 * rates * np.exp(-rates) / (fast * (1 + math.exp(-fast * LEAST_APART)))
+    gamma: Floats = 2 * rates * np.exp(-rates) / (fast * (1 + math.exp(-fast * least)))
     return gamma * (1 - 64 * UNIT)
 
 
@@ -250,13 +293,19 @@ def in_parts(curve: ExchangeLaplaceProfile, target: float | None) -> ExchangeLap
         if curve.rates[split - 1] >= MOST_FAR * curve.local_epsilon:
             continue
         for share, deviation in _limits(curve, epsilon, split, fast):
-            if deviation < most:
+            if deviation < most and share * factor < 1 - 1e-9:
                 most, best = deviation, (fast, share, split)
     if best is None:
         return curve
+    for least in LEAST_APART:
+        close = replace(curve, widest=least)
+        if close.deviation_at(epsilon) <= (1 + CLOSER) * most:
+            break
+    else:
+        return curve
     own = {at.name: getattr(curve, at.name) for at in fields(ExchangeLaplaceProfile)}
     fast, share, split = best
-    return ExchangePartsProfile(**own, target=target, fast=fast, share=share, split=split)
+    return ExchangePartsProfile(**own, target=target, fast=fast, share=share, split=split, least=least)
 
 
 def _limits(curve: ExchangeLaplaceProfile, epsilon: float, split: int, fast: float) -> Iterator[tuple[float, float]]:
@@ -274,7 +323,8 @@ def _limits(curve: ExchangeLaplaceProfile, epsilon: float, split: int, fast: flo
             if family is None:
                 return
             seconds[tier, :, k] = family.scale**2 * family.moments[:, 0]
-    near *= max(1 - 1 / float(count[split:] @ _blanket(curve.rates[split:], fast)), 1e-3)  # what the clock takes, about
+    given = float(count[split:] @ _blanket(curve.rates[split:], fast, LEAST_APART[0]))
+    near *= max(1 - 1 / given, 1e-3)  # what the clock takes, about
     to_parabola = np.linalg.inv(np.vander(tried, 3))
     for share in SHARES:
         far = (seconds @ to_parabola.T @ np.array([share**2, share, 1.0])).max(1)
