@@ -32,7 +32,7 @@ from protocol.onion import BUDGET_RECORD_BYTES
 from protocol.questions import Question
 from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from protocol.v1 import messages_pb2 as pb
-from runtime.workers import WorkerPool, collect_rarely, peak_memory_bytes
+from runtime.workers import WorkerPool, peak_memory_bytes
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 
@@ -251,7 +251,6 @@ def measure_throughput(
         raise ValueError(f"users is {min(sizes)}; it must be at least 2")
     if times < 1:
         raise ValueError(f"times is {times}; it must be at least 1")
-    collect_rarely()  # the users' process, as services do
     with temporary_deployment(hops) as local:
         return asyncio.run(_measure(local.directory, sizes, report, progress, times))
 

@@ -196,7 +196,7 @@ def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(3)
+@drawn(1)
 def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
     """The whole way, for every victim: certificates, and the curves that are composed and recorded."""
     rng = np.random.default_rng(seed)
