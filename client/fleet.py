@@ -28,7 +28,7 @@ __all__ = ["FleetReport", "run_fleet"]
 
 Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
 Progress = Callable[[int], None]
-_CHUNK, _FEWEST = 500, 50
+_CHUNK, _FEWEST = 500, 100
 T = TypeVar("T")
 
 

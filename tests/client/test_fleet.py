@@ -9,8 +9,8 @@ def test_parts_hold_everyone_once_and_get_smaller_at_the_end() -> None:
     sizes = [len(part) for part in parts]
     assert [item for part in parts for item in part.items()] == list(users.items())
     assert sizes == sorted(sizes, reverse=True)
-    assert (sizes[0], sizes[-2]) == (401, 50)
-    assert sizes[-1] <= 50
+    assert (sizes[0], sizes[-2]) == (401, 100)
+    assert sizes[-1] <= 100
 
 
 def test_a_part_fits_into_a_call() -> None:

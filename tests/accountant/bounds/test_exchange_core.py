@@ -83,7 +83,7 @@ def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, bool]:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(30)
+@drawn(12)
 def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
     """L1 and T1 for either part, whatever the host's budget: in convex order, by quadrature."""
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(30)
+@drawn(12)
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:
     rng = np.random.default_rng(seed)
     at, cut, rate, tails = drawn_cut(rng)
@@ -127,7 +127,7 @@ def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) 
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(30)
+@drawn(12)
 def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None:
     """For theta > 0, by quadrature, of a host anywhere."""
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(30)
+@drawn(12)
 def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     """f_0 - E f_d is pointwise below a mean of the two ends' differences, and the hosts are in their intervals."""
     rng = np.random.default_rng(seed)
@@ -335,7 +335,7 @@ def useful(curve: ExchangeCoreProfile, delta: float) -> float:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(4)
+@drawn(2)
 def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
     """The best test for a sum, of these data, is a post-processing of the shuffled reports."""
     rng = np.random.default_rng(seed)
@@ -359,7 +359,7 @@ def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(4)
+@drawn(2)
 def test_no_data_set_of_three_letters_is_worse(seed: int) -> None:
     """Reports shown in three categories, every histogram enumerated; values and cuts anywhere."""
     rng = np.random.default_rng(seed)

@@ -109,7 +109,7 @@ def drawn_pair(rng: np.random.Generator) -> tuple[Pair, float, float]:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(15)
+@drawn(5)
 def test_every_host_and_pair_is_below_the_laws_of_a_corner(seed: int) -> None:
     """T2 for two rates, and T3 with it, both by quadrature."""
     rng = np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def test_every_host_and_pair_is_below_the_laws_of_a_corner(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(10)
+@drawn(6)
 def test_the_moments_of_a_corner_are_those_by_quadrature(seed: int) -> None:
     pair, rate, epsilon = drawn_pair(np.random.default_rng(seed))
     found = laplace_laws.members(pair.slow, epsilon, rate, apart=APART)
@@ -159,7 +159,7 @@ def drawn_difficult(rng: np.random.Generator) -> tuple[Pair, float, float, float
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(25)
+@drawn(10)
 def test_every_host_and_pair_is_below_the_laws_of_the_grid(seed: int) -> None:
     """Where T2 is not proved: the laws on their atoms, as they are used, against the true ones by quadrature."""
     rng = np.random.default_rng(seed)
@@ -185,7 +185,7 @@ def test_every_host_and_pair_is_below_the_laws_of_the_grid(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(10)
+@drawn(6)
 def test_a_law_between_two_of_the_grid_is_below_their_mean(seed: int) -> None:
     """Half way in distance, at a host of the grid; and half way between two hosts, at a distance of the grid."""
     rng = np.random.default_rng(seed)
@@ -227,7 +227,7 @@ def test_a_law_between_two_of_the_grid_is_below_their_mean(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(20)
+@drawn(10)
 def test_what_a_distance_between_two_of_the_grid_costs(seed: int) -> None:
     """The integral of |G| and the largest |G|/R, G = (1-s) b(|z-l|) + s b(|z-r|) - b(|z-d|); and not much too large."""
     rng = np.random.default_rng(seed)
@@ -258,7 +258,7 @@ def test_what_a_distance_between_two_of_the_grid_costs(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(20)
+@drawn(10)
 def test_a_ratio_that_is_not_monotone_stays_between_its_atoms(seed: int) -> None:
     rng = np.random.default_rng(seed)
     pair, rate, _, least = drawn_difficult(rng)
@@ -288,7 +288,7 @@ def test_a_corner_where_nothing_is_proved_is_refused() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(10)
+@drawn(6)
 def test_what_a_host_gives_away_is_below_its_density(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fast = float(rng.uniform(0.5, 6))
@@ -346,7 +346,7 @@ def test_the_slotted_reports_are_the_shuffled_ones() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(8)
+@drawn(5)
 def test_cells_far_out_are_above_the_law_itself(seed: int) -> None:
     """Where |phi| need not fall, with few hosts: against the atoms, at places between the edges."""
     rng = np.random.default_rng(seed)
@@ -415,7 +415,7 @@ def summed(score: NDArray[np.int64], law: Floats, levels: int) -> Floats:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(4)
+@drawn(3)
 def test_no_data_set_is_worse(seed: int) -> None:
     """Some hundred users; the best test for a sum, of these data, is a post-processing of the shuffled reports."""
     rng = np.random.default_rng(seed)
