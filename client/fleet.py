@@ -148,8 +148,8 @@ async def run_fleet(
 
 def _parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:
     """Yields items in parts that get smaller towards the end, so that the processes end at about the same time."""
-    pairs = list(items.items())
-    while pairs:
-        size = min(most, max(_FEWEST, len(pairs) // (4 * processes)))
-        yield dict(pairs[:size])
-        del pairs[:size]
+    pairs, start = list(items.items()), 0
+    while start < len(pairs):
+        size = min(most, max(_FEWEST, (len(pairs) - start) // (4 * processes)))
+        yield dict(pairs[start : start + size])
+        start += size

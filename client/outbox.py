@@ -44,6 +44,7 @@ _begun = sa.Table(
 )
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
+_USERS_AT_ONCE = 1000
 
 
 class Outbox:
@@ -163,12 +164,12 @@ class Outbox:
 
     def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
-        this_user = _submissions.c.user == sa.bindparam("this_user")
-        change = _submissions.update().where(_submissions.c.round_id == round_id, this_user).values(acknowledged=True)
-        rows = [{"this_user": user} for user in users]
-        if rows:
-            with self._engine.begin() as db:
-                db.execute(change, rows)
+        named = list(users)
+        here = _submissions.c.round_id == round_id
+        with self._engine.begin() as db:
+            for start in range(0, len(named), _USERS_AT_ONCE):
+                these = _submissions.c.user.in_(named[start : start + _USERS_AT_ONCE])
+                db.execute(_submissions.update().where(here, these).values(acknowledged=True))
 
     def close(self) -> None:
         """Closes the database; what was stored stays."""

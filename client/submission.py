@@ -15,10 +15,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import grpc.aio
-from nacl.signing import SigningKey
 
 from client.randomizers import randomize
-from protocol.identity import public_key_of, sign_answer, sign_submission
+from protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
 from protocol.questions import Question, choose_budget
@@ -84,21 +83,21 @@ class Prepared(NamedTuple):
     Attributes:
         sealed: the report under the release key; in a sequential round, the key that will sign the answer.
         record: the local budget, with random bytes.
-        key: signs the submission.
+        key: signs the submission; see `key_pair_of`.
         token: a one-use token, 32 bytes; empty for a registered key.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
     sealed: bytes
     record: BudgetRecord
-    key: SigningKey
+    key: bytes
     token: bytes
     answer_key: bytes
 
     @property
     def client_key(self) -> bytes:
         """The public half of the key that signs the submission."""
-        return bytes(self.key.verify_key)
+        return self.key[-32:]
 
     def __repr__(self) -> str:
         return "Prepared()"
@@ -144,7 +143,7 @@ def prepare_one(
     source = source or SystemRandom()
     report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
-    key = SigningKey(participant.private_key or new_client_key())
+    key = key_pair_of(participant.private_key or new_client_key())
     return Prepared(onion.seal_report(report), record, key, participant.token, answer_key)
 
 

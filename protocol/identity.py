@@ -14,6 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from nacl.bindings import (
+    crypto_sign,
+    crypto_sign_BYTES,
+    crypto_sign_SECRETKEYBYTES,
+    crypto_sign_seed_keypair,
+    crypto_sign_SEEDBYTES,
+)
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
@@ -28,6 +35,7 @@ __all__ = [
     "attendance_is_authentic",
     "document_hash",
     "has_small_order",
+    "key_pair_of",
     "public_key_of",
     "read_answer",
     "read_signed",
@@ -74,6 +82,12 @@ def document_hash(kind: Kind, payload: bytes) -> bytes:
 def public_key_of(private_key: bytes) -> bytes:
     """Returns the public half of an Ed25519 private key; 32 bytes each."""
     return bytes(SigningKey(private_key).verify_key)
+
+
+def key_pair_of(private_key: bytes) -> bytes:
+    """Returns an Ed25519 private key and its public half, 64 bytes; to derive the latter costs as much as to sign."""
+    _, pair = crypto_sign_seed_keypair(private_key)
+    return pair
 
 
 class Identity:
@@ -168,18 +182,16 @@ def _submission_bytes(purpose: Purpose, round_id: str, envelope: bytes, token: b
 
 
 def sign_submission(
-    round_id: str, envelope: bytes, private_key: bytes | SigningKey, token: bytes = b"", purpose: Purpose = "submit"
+    round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
     """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token.
 
-    A `SigningKey` knows its public half, which costs as much to derive as a signature.
+    private_key: alone, or as `key_pair_of` returns it.
     """
-    key = private_key if isinstance(private_key, SigningKey) else SigningKey(private_key)
+    pair = private_key if len(private_key) == crypto_sign_SECRETKEYBYTES else key_pair_of(private_key)
+    signed = crypto_sign(_submission_bytes(purpose, round_id, envelope, token), pair)
     return Submission(
-        client_key=bytes(key.verify_key),
-        envelope=envelope,
-        signature=key.sign(_submission_bytes(purpose, round_id, envelope, token)).signature,
-        token=token,
+        client_key=pair[crypto_sign_SEEDBYTES:], envelope=envelope, signature=signed[:crypto_sign_BYTES], token=token
     )
 
 

@@ -10,6 +10,7 @@ Commands import what they need when they run, so that `croupier --help` and a cl
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Annotated
 
@@ -64,4 +65,5 @@ def main() -> None:
     """Runs the command that the process was started with."""
     # The products here are small: a second BLAS thread would only wait busily, on a core that others need.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(10_000, 20, 20)  # what is made for one of very many users is freed without the collector
     app()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nacl.signing import SigningKey
 
 from accountant.service.service import AccountantService
 from client.submission import Participant, new_client_key, prepare_one, seal_one
 from client.tickets import get_tickets
 from croupier import Budgets, certify
 from protocol.errors import TicketError
-from protocol.identity import sign_submission
+from protocol.identity import key_pair_of, sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.tickets import TicketIssuer, TicketRequest
@@ -126,9 +125,9 @@ async def test_a_ticket_of_one_lane_or_message_is_none_of_another(tmp_path: Path
         (report, budget), second, third = await tickets_of(deployment.operator, terms, three)
         bad = [
             seal_one(terms, onion, three[0], (budget, report)),
-            seal_one(terms, onion, crafted(terms, 0, 0.5, key=bytes(three[1].key)), second),
+            seal_one(terms, onion, crafted(terms, 0, 0.5, key=three[1].key[:32]), second),
             seal_one(terms, onion, three[0]._replace(key=three[2].key), (report, budget)),
-            seal_one(terms, onion, three[0]._replace(key=SigningKey.generate()), (report, budget)),
+            seal_one(terms, onion, three[0]._replace(key=key_pair_of(new_client_key())), (report, budget)),
         ]
         await deployment.admit(terms, [*people, *submissions_of(bad)])
         _, certificate = await deployment.finish(terms)

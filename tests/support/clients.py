@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from nacl.signing import SigningKey
-
 from client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
 from client.tickets import get_tickets
 from deploy.operator.rounds import Operator
+from protocol.identity import key_pair_of
 from protocol.manifest import RoundTerms
 from protocol.onion import BudgetRecord, Onion, encode_budget
 from protocol.tickets import TICKET_BYTES
@@ -47,7 +46,7 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
     """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
     sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
     record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
-    return Prepared(sealed, record, SigningKey(key or new_client_key()), b"", b"")
+    return Prepared(sealed, record, key_pair_of(key or new_client_key()), b"", b"")
 
 
 async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
