@@ -38,12 +38,16 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
             for round_id, end in answer.kept_until_unix_s.items():
                 kept_until[round_id] = max(end, kept_until.get(round_id, 0))
     await _learn(operator, seen, known)
+    out_of_reach = {
+        name for name, answer in zip(names, answers, strict=True) if isinstance(answer, grpc.aio.AioRpcError)
+    }
     rounds = []
     for round_id, states in seen.items():
         terms = known.get(round_id)
         problem = terms if isinstance(terms, str) else ""
         found = terms if isinstance(terms, RoundTerms) else None
-        rounds.append(round_json(round_id, states, found, problem, kept_until.get(round_id)))
+        here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
+        rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
     return {"services": services_json(names, answers, health), "rounds": rounds}
 
 

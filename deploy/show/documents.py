@@ -34,6 +34,9 @@ __all__ = [
     "write_part",
 ]
 
+_UNREACHABLE = "UNREACHABLE"
+"""In the place of a state: what a service is called that does not answer."""
+
 _MOST_BUDGETS = 1000
 
 
@@ -85,7 +88,7 @@ def state_name(state: pb.RoundState.ValueType) -> str:
 
 def round_json(
     round_id: str,
-    seen: Mapping[str, pb.RoundStatus],
+    seen: Mapping[str, pb.RoundStatus | None],
     terms: RoundTerms | None,
     problem: str = "",
     end: int | None = None,
@@ -94,19 +97,19 @@ def round_json(
 
     Args:
         round_id: of the round.
-        seen: what the services say of it, in the order of the chain; those that are out of reach are missing.
+        seen: what the services say of it, in the order of the chain; None of those that are out of reach.
         terms: verified; None where they cannot be had.
         problem: what is wrong with the terms.
         end: until when (Unix seconds) what the services keep of it is kept; None where it has not ended.
     """
-    problems = {name: one.problem for name, one in seen.items() if one.problem}
-    first = next(iter(seen.values()))
+    problems = {name: one.problem for name, one in seen.items() if one and one.problem}
+    states = {name: state_name(one.state) if one else _UNREACHABLE for name, one in seen.items()}
     return {
         "round_id": round_id,
-        "stage": _stage([state_name(one.state) for one in seen.values()]),
-        "num_reports": first.num_items,
+        "stage": _stage(list(states.values())),
+        "num_reports": next(one for one in seen.values() if one).num_items,
         "terms": None if terms is None else terms_json(terms),
-        "states": {name: state_name(one.state) for name, one in seen.items()},
+        "states": states,
         "problems": problems | ({"terms": problem} if problem else {}),
         "kept_until_unix_s": end,
     }
@@ -116,7 +119,9 @@ def _stage(states: Sequence[str]) -> str:
     """How far a round is, by the states of the services in the order of the chain."""
     if states[0] in ("PREPARED", "OPEN", "SEQUENTIAL", "DISPOSED"):
         return states[0]
-    return states[-1] if states[-1] in ("PUBLISHED", "REFUSED", "DISPOSED") else "UNDER WAY"
+    if states[-1] in ("PUBLISHED", "REFUSED", "DISPOSED"):
+        return states[-1]
+    return "UNKNOWN" if _UNREACHABLE in (states[0], states[-1]) else "UNDER WAY"
 
 
 def terms_json(terms: RoundTerms) -> dict[str, Any]:

@@ -127,8 +127,11 @@ def test_a_deadline_is_said_with_what_is_left(unix_s: float | None, said: str) -
     assert deadline(None if unix_s is None else int(unix_s), NOW) == said
 
 
-def status(**states: str) -> dict[str, pb.RoundStatus]:
-    return {name: pb.RoundStatus(state=pb.RoundState.Value(f"ROUND_STATE_{one}")) for name, one in states.items()}
+def status(**states: str) -> dict[str, pb.RoundStatus | None]:
+    return {
+        name: None if one == "UNREACHABLE" else pb.RoundStatus(state=pb.RoundState.Value(f"ROUND_STATE_{one}"))
+        for name, one in states.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -142,6 +145,11 @@ def status(**states: str) -> dict[str, pb.RoundStatus]:
         ({"hop": "DELIVERED", "accountant": "RELEASED", "analyzer": "PUBLISHED"}, "PUBLISHED"),
         ({"hop": "DELIVERED", "accountant": "REFUSED", "analyzer": "REFUSED"}, "REFUSED"),
         ({"hop": "DISPOSED", "accountant": "OPEN", "analyzer": "OPEN"}, "DISPOSED"),
+        ({"hop": "DELIVERED", "accountant": "RELEASED", "analyzer": "UNREACHABLE"}, "UNKNOWN"),
+        ({"hop": "UNREACHABLE", "second": "OPEN", "analyzer": "OPEN"}, "UNKNOWN"),
+        ({"hop": "UNREACHABLE", "second": "DELIVERED", "analyzer": "PUBLISHED"}, "PUBLISHED"),
+        ({"hop": "OPEN", "second": "OPEN", "analyzer": "UNREACHABLE"}, "OPEN"),
+        ({"hop": "DELIVERED", "second": "UNREACHABLE", "analyzer": "CLOSED"}, "UNDER WAY"),
     ],
 )
 def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
@@ -155,9 +163,12 @@ def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
 
 def test_ids_can_be_copied_and_lines_are_short() -> None:
     question = Question("q" * 64, QUESTIONS[0].mechanism)
-    seen = status(hop="OPEN", accountant="OPEN", analyzer="OPEN")
-    seen["hop"].num_items = 5
-    seen["analyzer"].problem = "the disk is full"
+    state = pb.ROUND_STATE_OPEN
+    seen = {
+        "hop": pb.RoundStatus(state=state, num_items=5),
+        "accountant": pb.RoundStatus(state=state),
+        "analyzer": pb.RoundStatus(state=state, problem="the disk is full"),
+    }
     terms = terms_of(question, close_deadline_unix_s=int(NOW) + 7200)
     terms.manifest.min_batch_size = 20
     rounds = [
@@ -230,7 +241,8 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
         assert [service["health"] == "UNREACHABLE" for service in gone["services"]] == [False, True, False]
         (one,) = gone["rounds"]
         assert one["stage"] == "PUBLISHED"
-        assert list(one["states"]) == ["shuffler-1", "analyzer"]
+        assert list(one["states"]) == ["shuffler-1", "accountant", "analyzer"]
+        assert one["states"]["accountant"] == "UNREACHABLE"
         looks.put_nowait(False)
         assert await anext(seen, None) is None
 
