@@ -1,0 +1,111 @@
+"""The tables of a service's database. How older ones become these is `runtime.schema`'s."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from runtime.database import has_parts
+
+__all__ = [
+    "CHUNKS",
+    "CLIENTS",
+    "COSTS",
+    "DOCUMENTS",
+    "ENDS",
+    "FORGETTING",
+    "KEYS",
+    "METADATA",
+    "OPENED",
+    "PROBE",
+    "REVOKED",
+    "ROUNDS",
+    "SUBMISSIONS",
+    "TOKENS",
+]
+
+METADATA = sa.MetaData()
+ROUNDS = sa.Table(
+    "rounds",
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
+    sa.Column("round_id", sa.String, unique=True, nullable=False),
+    sa.Column("suite", sa.String, nullable=False),
+    sa.Column("state", sa.Integer, nullable=False),
+    sa.Column("manifest", sa.LargeBinary, nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+    sa.Column("bytes_sent", sa.BigInteger, nullable=False),
+)
+KEYS = sa.Table(
+    "round_keys",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("purpose", sa.String, primary_key=True),
+    sa.Column("public", sa.LargeBinary, nullable=False),
+    sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
+)
+CLIENTS = sa.Table("clients", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
+TOKENS = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("token_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary),
+    sa.Column("round_id", sa.String),
+)
+REVOKED = sa.Table("revoked", METADATA, sa.Column("key_or_hash", sa.LargeBinary, primary_key=True))
+SUBMISSIONS = sa.Table(
+    "submissions",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("client_key", sa.LargeBinary, primary_key=True),
+    sa.Column("envelope_hash", sa.LargeBinary, nullable=False),
+)
+CHUNKS = sa.Table(
+    "chunks",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("direction", sa.String, primary_key=True),
+    sa.Column("lane", sa.Integer, primary_key=True),
+    sa.Column("chunk_index", sa.Integer, primary_key=True),
+    sa.Column("chunk_count", sa.Integer, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("ciphertexts", sa.LargeBinary),
+)
+OPENED = sa.Table(
+    "opened",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("lane", sa.Integer, primary_key=True),
+    sa.Column("chunk_index", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+FORGETTING = sa.Table("forgetting", METADATA, sa.Column("round_id", sa.String, primary_key=True))
+DOCUMENTS = sa.Table(
+    "documents",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("kind", sa.String, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+ENDS = sa.Table(
+    "round_ends",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("unix_s", sa.BigInteger, nullable=False),
+)
+PROBE = sa.Table(
+    "probe",
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+COSTS = sa.Table(
+    "costs",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("stage", sa.String, primary_key=True),
+    sa.Column("wall_s", sa.Float, nullable=False),
+    sa.Column("cpu_s", sa.Float, nullable=False),
+)
+
+for _of_rounds in (SUBMISSIONS, CHUNKS, OPENED, DOCUMENTS):
+    has_parts(_of_rounds)
