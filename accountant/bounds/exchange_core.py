@@ -291,7 +291,7 @@ class ExchangeCoreProfile:
 
     def _unheard(self, cut: Cut) -> float:
         """All of the core's positive part, if no clock rings."""
-        return math.exp(-self.core.horizon) * (-math.expm1(-self.local_epsilon / 2) + cut.moved)
+        return math.exp(-self.core.horizon) * (-math.expm1(-self.local_epsilon / 2) + float(np.max(cut.moved)))
 
     def _rest(self, apart: Apart, cut: Cut) -> Floats:
         """All of the tails' positive part, or what their hosts leave of it; as in `_core`."""
