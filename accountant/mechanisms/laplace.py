@@ -62,8 +62,8 @@ class LaplaceMechanism(NoisyValue):
         if not isinstance(found, ExchangeLaplaceProfile):
             return found
         few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-        curve = in_parts(replace(found, followed=few), delta)
-        return in_core(curve, victim, others, delta) or curve
+        curve = replace(found, followed=few)
+        return in_core(curve, victim, others, delta) or in_parts(curve, delta)
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).
