@@ -303,6 +303,10 @@ def _beyond(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails:
         return _shape(*_ends(values), mass, product, terms)
     share = (1 - cut.kept) - cut.kept * np.expm1(-steeper * edges)
     least, most = np.minimum(*_ends(values)) * share[:, :-1], _larger(values) * share[:, 1:]
+    if rate < v:  # in the last cell the product is largest where 1 - share has fallen to this, or at its lower end
+        last = np.maximum(cut.kept * np.exp(-steeper * edges[:, -2]), 1e-300)
+        top = np.minimum(last, (v - rate) / (cut.steep - rate))
+        most[:, -1] = values[:, -2] * (top / last) ** ((v - rate) / steeper) * (1 - top) * (1 + 1e-12)
     # The share's part at the lower end, and what it grows by; nothing cancels but relative to 1 - v/steep.
     whole = -np.expm1(-v * width)
     grown = (steeper * whole + v * np.exp(-v * width) * np.expm1(-steeper * width)) / cut.steep
