@@ -240,12 +240,12 @@ def _bulk(step: float) -> Floats:
     return edges
 
 
-def integral_edges(step: float, hosts: float, widening: float = GROWTH) -> Floats:
+def integral_edges(step: float, hosts: float, widening: float | None = None) -> Floats:
     """Edges of cells in standard deviations of the integrand: from 0 to BULK, then they widen, up to 40 (hosts + 1)^.5.
 
-    hosts: as in `HostProduct`. widening: see `GROWTH`.
+    hosts: as in `HostProduct`. widening: how much wider each is than the one before; None: see `GROWTH`.
     """
-    bulk, growth, end = _bulk(step), 1 + widening * step, 40 * math.sqrt(hosts + 1)
+    bulk, growth, end = _bulk(step), widening or 1 + GROWTH * step, 40 * math.sqrt(hosts + 1)
     more = max(1, math.ceil(math.log(max(end / BULK, 1.0)) / math.log(growth)))
     return np.concatenate([bulk, BULK * growth ** np.arange(1, more + 1)])
 

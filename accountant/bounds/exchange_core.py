@@ -31,13 +31,13 @@ from accountant.bounds.exchange_laplace import (
 from accountant.bounds.exchange_rows import Rows
 from accountant.bounds.laplace_laws import Family
 from accountant.bounds.profile import Bounded, Others, Victim
-from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeCoreProfile", "in_core"]
 
-STAGES, FEWER_STAGES, MANY_HOSTS = 8, 4, 2_000.0
+STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
 """Of the clocks; fewer are enough where what all hosts could give is more than the last number."""
 NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
 """What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
@@ -46,13 +46,13 @@ MOST_COST = 0.6
 """Of the first kind, at most."""
 CURVE_TIERS = 4
 """With more budgets of hosts every point takes too long for a curve of many."""
-FEW_KNOTS, KNOTS = 6, 18
-"""Of the chords: for all distances, and for those that matter."""
+FEW, ALL = (6, 0.08), (24, 0.025)
+"""Knots of the chords, and the step of the integrals: for all distances, and for those that matter."""
 REACH = 2.4
 """Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
 REFINED, NEAR = 24, 0.6
 """So many distances at a time have all knots, of those whose bounds are at least such a part of the largest."""
-STEPS = ((0.3, 20), (1.0, 160), (3.0, 160))
+STEPS = ((0.4, 60), (1.0, 200), (3.0, 200))
 """Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
 claimed."""
 QUICK_STEPS = 4.0
@@ -150,7 +150,8 @@ class ExchangeCoreProfile:
     @property
     def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
         """Quicker, for curves of many points; with more budgets than CURVE_TIERS that of section 5 alone."""
-        if self.own is not None and self.core.rates.size > CURVE_TIERS:
+        tiers = self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
+        if self.own is not None and tiers > CURVE_TIERS:
             return self.own.plain
         return replace(self, own=None if self.own is None else self.own.plain, quick=True)
 
@@ -189,38 +190,41 @@ class ExchangeCoreProfile:
         apart = distances(self.local_epsilon, epsilon, float(self.core.rates.max()), self.room, coarse)
         if apart is None:
             return math.inf
-        found = self._bounds(apart, FEW_KNOTS)
+        found = self._bounds(apart, *FEW)
         refined = np.full(found.size, self.quick)
         while not refined[int(np.argmax(found))]:  # the largest, until they are such that have been refined
             order = np.argsort(-np.where(refined, 0.0, found))[:REFINED]
             order = order[~refined[order] & (found[order] >= NEAR * found.max())]
-            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), KNOTS))
+            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), *ALL))
             refined[order] = True
         return float(found.max()) * (1 + 1e-8) + LEAST
 
-    def _bounds(self, apart: Apart, number: int) -> Floats:
-        """Upper bounds for every distance, (K,), with so many knots."""
+    def _bounds(self, apart: Apart, number: int, step: float) -> Floats:
+        """Upper bounds for every distance, (K,), with so many knots and integrals of this step."""
         found, left = np.empty(apart.distance.size), np.ones(apart.distance.size, dtype=np.bool_)
         for least, cut in self.cuts:
             own = np.flatnonzero(left & (apart.distance >= least))
             left[own] = False
             if own.size:
                 some = _some(apart, own)
-                found[own] = self._alone_in_core(some, cut) if self.tails is None else self._joint(some, cut, number)
-        return found
+                if self.tails is None:
+                    found[own] = self._alone_in_core(some, cut, step)
+                else:
+                    found[own] = self._joint(some, cut, number, step)
+        return np.where(np.isnan(found), math.inf, found)
 
-    def _alone_in_core(self, apart: Apart, cut: Cut) -> Floats:
+    def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
         """With all of the positive part of the tails, and the mean that is nobody's."""
         v, hosts = self.local_epsilon, self.core
         _, clocks = self._clocks(hosts, apart, cut, tails=False)
         which = np.arange(apart.distance.size)
         positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)
         rest = positive * (math.exp(-v * cut.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
-        heard = self._positive_parts(hosts, clocks, apart, which, cut, tails=False)
+        heard = self._positive_parts(hosts, clocks, apart, which, cut, step, tails=False)
         found: Floats = heard + clocks.silent * self._alone(apart) + rest
         return found
 
-    def _joint(self, apart: Apart, cut: Cut, number: int) -> Floats:
+    def _joint(self, apart: Apart, cut: Cut, number: int, step: float) -> Floats:
         """The bound by chords."""
         assert self.tails is not None
         (dev_one, one), (dev_two, two) = (
@@ -233,8 +237,8 @@ class ExchangeCoreProfile:
         knots = (middle[:, None] + width[:, None] * _quantiles(number)) / mass[:, None]
         which = np.repeat(np.arange(apart.distance.size), number)
         rows, moved = _some(apart, which), replace(cut, moved=knots.ravel())
-        heights = self._positive_parts(self.core, one, rows, which, moved, tails=False).reshape(knots.shape)
-        corners = self._positive_parts(self.tails, two, rows, which, moved, tails=True).reshape(knots.shape)
+        heights = self._positive_parts(self.core, one, rows, which, moved, step, tails=False).reshape(knots.shape)
+        corners = self._positive_parts(self.tails, two, rows, which, moved, step, tails=True).reshape(knots.shape)
         silent = (one.silent + two.silent) * self._alone(apart)
         return np.array(
             [
@@ -266,7 +270,7 @@ class ExchangeCoreProfile:
         return np.sqrt((hosts.count * clocks.weights**2 * second).sum(1)), clocks
 
     def _positive_parts(
-        self, hosts: _Hosts, clocks: _Clocks, rows: Apart, which: Floats, cut: Cut, *, tails: bool
+        self, hosts: _Hosts, clocks: _Clocks, rows: Apart, which: Ints, cut: Cut, step: float, *, tails: bool
     ) -> Floats:
         """Upper bounds on E[Y]_+ for the distances and knots of all rows; infinite where there is none."""
         families = [split_family(rows, rate, cut, tails=tails, terms=TERMS) for rate in hosts.rates.tolist()]
@@ -282,7 +286,7 @@ class ExchangeCoreProfile:
             tuple(known),
             mean,
             terms,
-        ).positive_parts()
+        ).positive_parts(step)
 
 
 @lru_cache
@@ -321,7 +325,7 @@ def _bends_down(x: Floats, y: Floats, a: int, b: int, c: int) -> bool:
     return bool((y[b] - y[a]) * (x[c] - x[b]) >= (y[c] - y[b]) * (x[b] - x[a]))
 
 
-def _some(apart: Apart, which: Floats) -> Apart:
+def _some(apart: Apart, which: Ints) -> Apart:
     """These of the distances, with repetitions."""
     return Apart(
         apart.victim, apart.distance[which], apart.log_gain[which], apart.log_kept[which], apart.nearest[which]
@@ -440,5 +444,5 @@ def _shown(
             cut = Cut(-math.log(share * (TUNING_DELTA if delta is None else delta)) / v, steep, 0.0)
             found = ExchangeCoreProfile(v, curve, core, None, ((0.0, cut),), 1.0)
             deviation = float(found._clocks(core, one, cut, tails=False)[0][0])
-            tried.append((float(found._bounds(one, FEW_KNOTS)[0]), replace(found, deviation=deviation)))
+            tried.append((float(found._bounds(one, *FEW)[0]), replace(found, deviation=deviation)))
     return min(tried, key=lambda pair: pair[0])[1]

@@ -27,8 +27,10 @@ INEXACT = 1e-12
 """Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
 EXPONENT = 512 * UNIT
 """Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
-STEP, GROWTH = 0.06, 8.0
-"""Of the integral: see `integral_edges`."""
+ELEMENTS = 1 << 16
+"""How many numbers are dealt with at once: what is in the processor's cache."""
+WIDENING = 1.4
+"""Beyond the bulk each cell of the integral is so many times as wide as the one before."""
 NEGLIGIBLE = 1e-13
 """Of a term of the series, in units of the second: those that are smaller are left out."""
 
@@ -59,13 +61,16 @@ class Rows:
         deviation: Floats = np.sqrt((self.count * self.weights**2 * second).sum(1))
         return deviation
 
-    def positive_parts(self) -> Floats:
-        """Upper bounds on E[Y]_+, (N,), averaged over the stages; infinite where nothing is claimed."""
+    def positive_parts(self, step: float) -> Floats:
+        """Upper bounds on E[Y]_+, (N,), averaged over the stages; infinite where nothing is claimed.
+
+        step: see `exchange_bound`.
+        """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             theta = self._tilt()
             spread = theta * self.deviation
             hosts = np.maximum(1 / self.weights.max(1) / 4, 1.0)
-            edges = integral_edges(STEP, float(hosts.max()), GROWTH) / spread[:, None]
+            edges = integral_edges(step, float(hosts.max()), WIDENING) / spread[:, None]
             exponent = self._exponents(theta, edges)
             return self._integral(theta, spread, hosts, edges, exponent)
 
@@ -83,7 +88,8 @@ class Rows:
             best = np.minimum(best, rate + np.log(whole) + EXPONENT * (1 + rate))
         found = best + top - np.log(math.pi * theta)
         found += EXPONENT * (1 + np.abs(best) + np.abs(top) + np.abs(np.log(theta))) + 2 * edges.shape[1] * UNIT
-        return np.where(np.isfinite(found), np.exp(found) + LEAST, math.inf)
+        bounds: Floats = np.where(np.isfinite(found), np.exp(found) + LEAST, math.inf)
+        return bounds
 
     def _exponents(self, theta: Floats, edges: Floats) -> Floats:
         """Upper bounds on the logarithm of the mean of the products at theta (1 + ir), for all r of a cell: (N, L).
@@ -91,11 +97,10 @@ class Rows:
         The first cell's is one for every r >= 0.
         """
         total = np.zeros((theta.size, self.log_mass.shape[1], edges.shape[1] - 1))
-        squares = (edges**2)[:, None, None, :]
+        squares = edges**2
         for tier, family in enumerate(self.families):
             laws = _Tilted.of(self, tier, family, theta)
-            # |phi|^2 - 1 at the edges for the worst law: a convex function of r^2, so that a cell's ends bound it.
-            at = (laws.rest[..., None] - squares * (laws.first[..., None] - squares * laws.second[..., None])).max(1)
+            at = laws.at(squares)
             most = laws.rest.max(1)[..., None]
             cells = np.minimum(np.maximum(at[..., 1:], at[..., :-1]), most)
             cells[..., 0] = most[..., 0]
@@ -105,13 +110,14 @@ class Rows:
         total += self.log_mass[..., None]
         top = total.max(1)
         found: Floats = top + np.log(np.exp(total - top[:, None]).sum(1))
-        return found + EXPONENT * (1 + np.abs(top) + float(np.abs(self.log_mass).max()))
+        found += EXPONENT * (1 + np.abs(top) + float(np.abs(self.log_mass).max()))
+        return found
 
     def _tilt(self) -> Floats:
         """About the theta with the smallest bound for each row, > 0; any is sound."""
         deviation = self.deviation
         drift = -self.mean / deviation
-        theta = (drift + np.hypot(drift, math.sqrt(8))) / (2 * deviation)
+        theta: Floats = (drift + np.hypot(drift, math.sqrt(8))) / (2 * deviation)
         # Further out the series ends too early, or so little is left that it does not matter.
         largest = np.stack([self._by_row(family.scale).max(1) for family in self.families], axis=1)
         room = np.minimum(LARGEST / (self.weights * largest).max(1), math.sqrt(SMALLEST) / deviation)
@@ -177,6 +183,21 @@ class _Tilted:
     size: Floats
     """Of the terms of `rest`."""
 
+    def at(self, squares: Floats) -> Floats:
+        """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
+        number, laws, stages = self.rest.shape
+        found = np.empty((number, stages, squares.shape[1]))
+        block = max(1, ELEMENTS // (laws * stages * squares.shape[1]))
+        for start in range(0, number, block):
+            part = slice(start, start + block)
+            square = squares[part, None, None, :]
+            value = square * self.second[part, ..., None]
+            value -= self.first[part, ..., None]
+            value *= square
+            value += self.rest[part, ..., None]
+            np.maximum.reduce(value, axis=1, out=found[part])
+        return found
+
     @classmethod
     def of(cls, rows: Rows, tier: int, family: Family, theta: Floats) -> _Tilted:
         """Those of a tier: with rounding and the terms of the series that are left out."""
@@ -195,12 +216,13 @@ class _Tilted:
             sums.append(left * total * size ** max(k, 2))
         growth, drift = np.exp(size) * second, w * rows.terms[:, None, None]
         lost = growth * size ** (most + 1) / math.factorial(most + 1)
-        inexact = INEXACT / np.sqrt(second) * growth * size * size + 32 * UNIT * drift + lost
+        rounded = INEXACT / np.sqrt(second) * growth * size * size
+        inexact = rounded + 32 * UNIT * drift + lost
         mean = w * rows.mean[:, None, None]
         change = mean + sums[0] + inexact
         phi = 1 + change
-        # Terms are left out, and rounded, of all five; their derivatives have at most so many times as much of it.
-        error = inexact * (most + 2) ** 4 * np.maximum(size, 1.0) ** 2
+        # Of all five: derivatives have at most so many times as much of what is rounded and left out.
+        error = 16 * rounded * np.maximum(size, 1.0) ** 3 + 32 * UNIT * drift + lost * (most + 1) ** 4
         one, two, three, four = mean + sums[1], sums[2], sums[3], sums[4]
         spare = 8 * error * (phi + np.abs(one) + two + np.abs(three) + four + error)
         first = phi * two - one * one
