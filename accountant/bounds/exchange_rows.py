@@ -94,7 +94,7 @@ class Rows:
     def _exponents(self, theta: Floats, edges: Floats) -> Floats:
         """Upper bounds on the logarithm of the mean of the products at theta (1 + ir), for all r of a cell: (N, L).
 
-        The first cell's is one for every r >= 0.
+        The first cell begins at 0: its bound is one for every r >= 0.
         """
         total = np.zeros((theta.size, self.log_mass.shape[1], edges.shape[1] - 1))
         squares = edges**2
@@ -103,7 +103,6 @@ class Rows:
             at = laws.at(squares)
             most = laws.rest.max(1)[..., None]
             cells = np.minimum(np.maximum(at[..., 1:], at[..., :-1]), most)
-            cells[..., 0] = most[..., 0]
             logarithm = np.log1p(np.maximum(cells, -1 + 1e-15))
             size = laws.size.max(1)[..., None] + np.abs(logarithm)
             total += self.count[tier] * (logarithm / 2 + EXPONENT * size)

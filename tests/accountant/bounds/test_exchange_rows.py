@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from accountant.bounds.core_laws import split_family, split_mean
+from accountant.bounds.exchange import SMOOTHING
 from accountant.bounds.exchange_rows import Rows, _Tilted
 from accountant.bounds.laplace_laws import Family, thinned_family
 from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, parts, row_of
@@ -162,6 +163,21 @@ def test_a_coarser_integral_is_larger_and_every_stage_counts() -> None:
     assert fine < coarse < 1.1 * fine
     assert bound(0.02, [math.log(0.5), math.log(0.5)]) == pytest.approx(fine, rel=1e-9)
     assert bound(0.02, [math.log(0.25)]) == pytest.approx(fine / 4, rel=1e-9)
+
+
+def test_what_lies_beyond_the_last_cell_is_charged() -> None:
+    """Cells that end early, of a product that does not fall: the integral by quadrature, at the best smoothing."""
+    row = one_row(family_of([(np.array([-2.0, 2.0]), np.array([0.5, 0.5]))]), np.zeros(1), np.ones(1), 1.0)
+    theta, spread, hosts = np.array([0.7]), np.array([2.0]), np.array([3.0])
+    edges = np.array([[0.0, 0.2, 0.5, 0.8]])
+    found = float(row._integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
+    r = np.linspace(0, 60, 600_001)
+    true = []
+    for variance in SMOOTHING:
+        rate = variance / 3.0 * 4.0 / 2
+        inner = np.exp(rate * (1 - r * r)) / (1 + r * r)
+        true.append(float(((inner[1:] + inner[:-1]) / 2 * np.diff(r)).sum()) / (math.pi * 0.7))
+    assert min(true) <= found <= 3 * min(true)
 
 
 def test_nothing_is_claimed_where_the_series_overflows() -> None:
