@@ -1,7 +1,7 @@
 """The laws that every host with Laplace noise is below when the victim's difference is cut into a core and its tails.
 
 The core is a share of the difference of the victim's two laws near its two values, the tails are the rest; some of the
-mean is moved from one to the other (docs/exchange-bound.md, section 7). A host may lie anywhere in an interval: its law
+mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an interval: its law
 is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are put on few atoms
 with the mean kept, and handed on as moments. What becomes of them is left to `exchange_core`.
 """

@@ -1,6 +1,6 @@
 """The Gaussian limit of the bound with a core and tails: which cut of the victim's noise promises the least.
 
-For many hosts everything becomes Gaussian, and the two groups' variances add up (docs/exchange-bound.md, section 7).
+For many hosts everything becomes Gaussian, and the two groups' variances add up (docs/exchange-bound.md, section 6).
 Here they are by quadrature, to choose a cut by. Nothing certified rests on it.
 """
 

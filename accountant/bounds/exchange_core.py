@@ -3,7 +3,7 @@
 What the victim shows is cut in two: a core near its values, hidden among hosts whose budgets may be larger than its
 own, and the rest, hidden among others with smaller ones. A clock rings in both groups, so that which part it was stays
 hidden too: what the first group leaves is a convex function of what the second one says, and is covered by chords
-(docs/exchange-bound.md, section 7). Finitely many distances of the victim's values stand for all. The laws are in
+(docs/exchange-bound.md, section 6). Finitely many distances of the victim's values stand for all. The laws are in
 `core_laws`, the integrals in `exchange_rows`, the choice of a cut in `core_limit`.
 """
 
@@ -118,7 +118,7 @@ class _Clocks:
 
 @dataclass(frozen=True, eq=False)
 class ExchangeCoreProfile:
-    """The least of the bound of section 5 and, where its steps are few enough, of that of section 7.
+    """The least of the bound of section 5 and, where its steps are few enough, of that of section 6.
 
     See `PrivacyProfile`.
     """
@@ -185,7 +185,7 @@ class ExchangeCoreProfile:
         )
 
     def in_core(self, epsilon: float) -> float:
-        """The bound of section 7, rounded up; infinite where it is not proved."""
+        """The bound of section 6, rounded up; infinite where it is not proved."""
         coarse = QUICK_STEPS if self.quick else 1.0
         apart = distances(self.local_epsilon, epsilon, float(self.core.rates.max()), self.room, coarse)
         if apart is None:
@@ -366,7 +366,7 @@ def distances(
 def in_core(
     curve: ExchangeLaplaceProfile | None, victim: Victim, others: Others, delta: float | None
 ) -> ExchangeCoreProfile | None:
-    """The least of the curve and of the bound of section 7, where that promises to be of use; otherwise None."""
+    """The least of the curve and of the bound of section 6, where that promises to be of use; otherwise None."""
     v, most = victim.local_epsilon, MAX_LOCAL_EPSILON
     rates = others.local_epsilon
     if victim.span is not None or v > most or rates.size > MAX_TIERS:

@@ -2,7 +2,7 @@
 
 A row is a sum Y = sum_i alpha_i X_i over hosts in tiers, where every X_i is below the worst of a few laws
 (docs/exchange-bound.md, section 1). `exchange` evaluates one such sum, along a line in the complex plane; where one
-bound is made of hundreds of them, |phi| on that line is over-estimated by a polynomial instead (section 7). What the
+bound is made of hundreds of them, |phi| on that line is over-estimated by a polynomial instead (section 6). What the
 laws are is left to those who ask.
 """
 

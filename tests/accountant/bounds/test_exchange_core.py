@@ -24,7 +24,6 @@ from accountant.bounds.profile import Others, Victim, smallest_epsilon
 from croupier import Budgets, certify
 from tests.accountant.bounds.test_core_laws import density, grid, parts
 from tests.accountant.bounds.test_exchange_laplace import histogram, letters
-from tests.accountant.bounds.test_exchange_parts import score_divergence, scored, summed
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
@@ -317,13 +316,32 @@ def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[Exc
 
 
 def useful(curve: ExchangeCoreProfile, delta: float) -> float:
-    """About the epsilon at which section 7 gives this delta."""
+    """About the epsilon at which section 6 gives this delta."""
     low, high = 0.0, curve.local_epsilon
     curve = replace(curve, quick=True)
     for _ in range(6):
         middle = (low + high) / 2
         low, high = (low, middle) if curve.in_core(middle) <= delta else (middle, high)
     return high
+
+
+def score_divergence(first: Floats, second: Floats, others: list[tuple[Floats, int]], gain: float) -> float:
+    """The divergence of a sum of whole scores; each law is over scores 0, 1, ...; by Fourier sums."""
+    size = 1 << math.ceil(math.log2(sum(n for _, n in others) * (first.size - 1) + first.size))
+    crowd = np.prod([np.fft.rfft(law, size) ** n for law, n in others], axis=0)
+    laws = [np.fft.irfft(crowd * np.fft.rfft(law, size), size) for law in (first, second)]
+    return float(np.maximum(laws[0] - gain * laws[1], 0).sum())
+
+
+def scored(rate: float, centre: float, cuts: Floats, score: NDArray[np.int64], levels: int) -> Floats:
+    t = cuts - centre
+    below = np.where(t < 0, 0.5 * np.exp(-rate * np.abs(t)), 1 - 0.5 * np.exp(-rate * np.abs(t)))
+    return summed(score, np.diff(np.concatenate([[0.0], below, [1.0]])), levels)
+
+
+def summed(score: NDArray[np.int64], law: Floats, levels: int) -> Floats:
+    """The law of the score."""
+    return np.bincount(score, weights=law, minlength=levels + 1).astype(np.float64)
 
 
 @given(st.integers(0, 2**32 - 1))
