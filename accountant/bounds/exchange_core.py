@@ -149,9 +149,9 @@ class ExchangeCoreProfile:
 
     @property
     def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
-        """Quicker, for curves of many points; with more budgets than CURVE_TIERS that of section 5 alone."""
+        """Quicker, for curves of many points; that of section 5 where it is nearly as good, or budgets are many."""
         tiers = self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
-        if self.own is not None and tiers > CURVE_TIERS:
+        if self.own is not None and (tiers > CURVE_TIERS or self.core.rates.max() <= self.local_epsilon):
             return self.own.plain
         return replace(self, own=None if self.own is None else self.own.plain, quick=True)
 

@@ -344,28 +344,56 @@ def summed(score: NDArray[np.int64], law: Floats, levels: int) -> Floats:
     return np.bincount(score, weights=law, minlength=levels + 1).astype(np.float64)
 
 
+def worst_scores(
+    others: Tiers, victim: float, epsilon: float, cells: int, levels: int, pairs: tuple[tuple[float, float], ...]
+) -> float:
+    """The largest divergence, of data with every tier at an end, of the sum of scores that is the best test for them.
+
+    Scores are a post-processing of the shuffled reports.
+    """
+    cuts, gain, found = np.linspace(-4 / victim, 1 + 4 / victim, cells), math.exp(epsilon), []
+    plain = np.arange(cuts.size + 1)
+    for pair in pairs:
+        own = [scored(victim, x, cuts, plain, cuts.size) for x in pair]
+        for at in itertools.product((0.0, 1.0), repeat=len(others)):
+            crowd = sum(n * scored(e, x, cuts, plain, cuts.size) for (e, n), x in zip(others, at, strict=True))
+            statistic = (own[0] - gain * own[1]) / crowd
+            low, high = statistic.min(), statistic.max()
+            score = np.rint((statistic - low) / (high - low) * levels).astype(np.int64)
+            laws = [summed(score, law, levels) for law in own]
+            around = [(scored(e, x, cuts, score, levels), n) for (e, n), x in zip(others, at, strict=True)]
+            found.append(score_divergence(laws[0], laws[1], around, gain))
+    return max(found)
+
+
 @given(st.integers(0, 2**32 - 1))
 @drawn(2)
 def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
-    """The best test for a sum, of these data, is a post-processing of the shuffled reports."""
     rng = np.random.default_rng(seed)
     delta = float(rng.choice([1e-1, 1e-2, 1e-4]))
     curve, tiers = drawn_curve(rng, 1_200, delta)
-    victim = curve.local_epsilon
-    cuts, levels = np.linspace(-4 / victim, 1 + 4 / victim, 120), 30
     epsilon = useful(curve, delta) * float(rng.uniform(0.9, 1))
-    bound, gain = curve.in_core(epsilon), math.exp(epsilon)
-    plain = np.arange(cuts.size + 1)
-    for pair in ((0.0, 1.0), (1.0, 0.0), (0.1, 0.8)):
-        cells = [scored(victim, x, cuts, plain, cuts.size) for x in pair]
-        for at in itertools.product((0.0, 1.0), repeat=len(tiers)):
-            crowd = sum(n * scored(e, x, cuts, plain, cuts.size) for (e, n), x in zip(tiers, at, strict=True))
-            statistic = (cells[0] - gain * cells[1]) / crowd
-            low, high = statistic.min(), statistic.max()
-            score = np.rint((statistic - low) / (high - low) * levels).astype(np.int64)
-            laws = [summed(score, law, levels) for law in cells]
-            around = [(scored(e, x, cuts, score, levels), n) for (e, n), x in zip(tiers, at, strict=True)]
-            assert score_divergence(laws[0], laws[1], around, gain) <= bound + 1e-12
+    worst = worst_scores(tiers, curve.local_epsilon, epsilon, 120, 30, ((0.0, 1.0), (1.0, 0.0), (0.1, 0.8)))
+    assert worst <= curve.in_core(epsilon) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("tiers", "victim", "delta", "most"),
+    [
+        ([(0.3, 300), (0.5, 900)], 0.3, 1e-3, 1.25),
+        ([(0.3, 600), (0.5, 1_200)], 0.3, 1e-6, 1.35),
+        ([(0.1, 900), (2.0, 600)], 2.0, 1e-4, 2.0),
+    ],
+)
+def test_the_bound_is_just_above_a_data_set(tiers: Tiers, victim: float, delta: float, most: float) -> None:
+    """So that a mistake of a quarter of delta is noticed; the last with omega from the large budgets."""
+    curve = core_of(tiers, victim, delta)
+    assert curve is not None
+    assert curve.shared == (victim == 2.0)
+    epsilon = epsilon_of(curve, delta)
+    others = [(e, n - (e == victim)) for e, n in tiers]
+    worst = worst_scores(others, victim, epsilon, 300, 120, ((0.0, 1.0),))
+    assert worst <= curve.in_core(epsilon) <= most * worst
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -435,6 +463,7 @@ def test_large_victims_among_small_budgets(tiers: Tiers, most: float) -> None:
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=1e-6).epsilon
     assert attack <= epsilon_of(curve, 1e-6) < most
     assert curve.own.delta(most).value > 1e-6
+    assert isinstance(curve.plain, ExchangeLaplaceProfile)
 
 
 @pytest.mark.parametrize(
