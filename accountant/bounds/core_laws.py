@@ -295,8 +295,8 @@ def _beyond(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails:
     decay, steeper = v if tails else cut.steep, cut.steep - v
     edges = _with(host, _widening(rate + cut.steep, FAR / decay), math.inf)
     values = v / rate * np.exp(rate * np.abs(edges - host) - v * cut.radius - decay * edges)
-    # Far out: constant, or 0.
-    values = np.concatenate([values, float(rate == decay) * values[:, -1:]], axis=1)
+    # Far out it falls to 0, or is constant.
+    values = np.concatenate([values, np.zeros_like(host)], axis=1)
     edges = np.concatenate([edges, np.full_like(host, math.inf)], axis=1)
     low, high = _ends(edges)
     mass, width, reached = cell_mass(rate, host, edges), high - low, math.exp(-v * cut.radius) / 2
