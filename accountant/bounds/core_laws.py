@@ -27,7 +27,7 @@ D/R changes by a factor e."""
 OUTER_CELL, FIRST_CELL, WIDENING = 0.1, 0.06, 0.5
 """Cells beyond them in such units: up to the end of the core, and the first after each of these points; by what part
 of the distance from there they widen."""
-MOST_LENGTHS, FAR = 12.0, 9.0
+MOST_LENGTHS, FAR = 12.0, 14.0
 """How many such units the first kind is for at most; how many lengths 1/rate a tail is put in cells for."""
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
@@ -36,7 +36,7 @@ MOST_EXPONENT = 300.0
 """Of the exponential that is the largest D/R beyond the victim's values."""
 TERMS = 28
 """Of the power series of phi."""
-ATOMS = 1 << 15
+ATOMS = 1 << 12
 """How many are dealt with at once: what is in the processor's cache."""
 
 
@@ -155,18 +155,18 @@ def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int
     kept = 1 - cut.kept if tails else cut.kept
 
     middle = _Middle.of(v, rate, x1, gain, log_kept, host)
-    sizes = kept * middle.most_plain[pair] + np.abs(moved) * middle.most_psi[pair]
-    zero, flanks = np.zeros_like(x1), []
-    for here, shapes in zip((zero, x1), _flanks(v, rate, cut, (-host, host - x1), terms, tails=tails), strict=True):
-        plain, psi = difference(v, gain, here, here, zero, x1)[pair, 0], _half(v, log_kept, here, here, x1)[pair, 0]
-        terms_of_d = _terms_of_difference(v, gain, here, x1)[pair, 0]
+    sizes, flanks = np.zeros(pair.size), []
+    for end, shapes in zip((0, -1), _flanks(v, rate, cut, (-host, host - x1), terms, tails=tails), strict=True):
+        plain, terms_of_d, psi = (x[:, end][pair] for x in (middle.plain, middle.terms_of_d, middle.psi))
         share = 1.0 if tails else kept
         factors = [(share * plain, share * terms_of_d)]
         factors.append((kept * plain + moved * psi, kept * terms_of_d + np.abs(moved) * psi))
         for (factor, size), shape in zip(factors, shapes, strict=False):
             flanks.append((factor, shape))
             sizes = np.maximum(sizes, size * shape.scale[pair])
-    found, step = [], max(1, ATOMS // (2 * middle.mass.shape[1]))
+    most_plain, most_psi = ((x * middle.inverse).max(1) for x in (middle.terms_of_d, middle.psi))
+    sizes = np.maximum(sizes, kept * most_plain[pair] + np.abs(moved) * most_psi[pair])
+    found, step = [], max(1, 8 * ATOMS // (2 * middle.mass.shape[1]))
     for first in range(0, pair.size, step):
         part = slice(first, first + step)
         values, mass = middle.atoms(pair[part], kept, moved[part, None])
@@ -196,6 +196,8 @@ class _Middle:
     rate: float
     plain: Floats
     """D at the edges."""
+    terms_of_d: Floats
+    """What the rounding of D is relative to: itself, and the terms of its exponent."""
     psi: Floats
     plain_slope: Floats
     """-D'/v; so for psi."""
@@ -208,9 +210,6 @@ class _Middle:
     """Of R; then that of D and psi."""
     plain_mass: Floats
     psi_mass: Floats
-    most_plain: Floats
-    """The largest of the terms of D/R, (P,); their rounding is relative to that."""
-    most_psi: Floats
 
     @classmethod
     def of(cls, v: float, rate: float, x1: Floats, gain: Floats, log_kept: Floats, host: Floats) -> _Middle:
@@ -219,22 +218,25 @@ class _Middle:
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
         width = high - low
         first, second = np.exp(-v * edges), np.exp(-v * (x1 - edges))
-        plain, psi = difference(v, gain, edges, edges, zero, x1), _half(v, log_kept, edges, edges, x1)
+        plain, other, kept = (
+            difference(v, gain, edges, edges, zero, x1),
+            np.exp(gain) * second,
+            np.exp(log_kept) * second,
+        )
         inverse, shrunk = v / rate * np.exp(rate * np.abs(edges - host)), -np.expm1(-v * width) / 2
         return cls(
             v,
             rate,
             plain,
-            psi,
-            first + np.exp(gain) * second,
-            (first - np.exp(log_kept) * second) / 2,
+            np.abs(plain) + (np.abs(gain) + v * x1) * other,
+            (first + kept) / 2,
+            first + other,
+            (first - kept) / 2,
             inverse,
             width * width / 8 * _larger(inverse) * (1 + 1e-9),
             cell_mass(rate, host, edges),
             difference(v, gain, low, high, zero, x1) * shrunk,
-            _half(v, log_kept, low, high, x1) * shrunk,
-            (_terms_of_difference(v, gain, edges, x1) * inverse).max(1),
-            (psi * inverse).max(1),
+            (np.exp(-v * low) + np.exp(log_kept - v * (x1 - high))) / 2 * shrunk,
         )
 
     def atoms(self, pair: Ints, kept: float, moved: Floats) -> tuple[Floats, Floats]:
@@ -280,8 +282,8 @@ def _near(v: float, rate: float, radius: float, host: Floats, terms: int) -> Fam
     """From the value, at 0, to the end of C: one exponential on each side of the host."""
     even = radius if rate >= v else min(radius, FAR / v)
     steps = 8 + math.ceil(min(even * abs(rate - v), MOST_LENGTHS) / OUTER_CELL)
-    grid = np.union1d(even * np.linspace(0.0, 1.0, steps + 1), _widening(rate + v, min(1.0, radius)))
-    edges = _with(host, np.union1d(grid, radius), radius)
+    grid = np.concatenate([even * np.linspace(0.0, 1.0, steps + 1), _widening(rate + v, min(1.0, radius)), [radius]])
+    edges = _with(host, grid, radius)
     low, high = _ends(edges)
     values = v / rate * np.exp(rate * np.abs(edges - host) - v * edges)
     product = np.exp(-v * low) * -np.expm1(-v * (high - low)) / 2
@@ -293,8 +295,8 @@ def _beyond(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails:
     decay, steeper = v if tails else cut.steep, cut.steep - v
     edges = _with(host, _widening(rate + cut.steep, FAR / decay), math.inf)
     values = v / rate * np.exp(rate * np.abs(edges - host) - v * cut.radius - decay * edges)
-    # Far out: constant, or 0.
-    values = np.concatenate([values, float(rate == decay) * values[:, -1:]], axis=1)
+    # Far out it falls to 0, or is constant.
+    values = np.concatenate([values, np.zeros_like(host)], axis=1)
     edges = np.concatenate([edges, np.full_like(host, math.inf)], axis=1)
     low, high = _ends(edges)
     mass, width, reached = cell_mass(rate, host, edges), high - low, math.exp(-v * cut.radius) / 2
@@ -323,15 +325,17 @@ def _shape(low: Floats, high: Floats, mass: Floats, product: Floats, terms: int)
 
 def _moments(values: Floats, mass: Floats, terms: int) -> Floats:
     """From the second to the last, (F, terms - 1)."""
-    found = np.empty((values.shape[0], terms - 1))
-    step = max(1, ATOMS // values.shape[1])
+    found, step = np.empty((values.shape[0], terms - 1)), max(1, ATOMS // values.shape[1])
     for first in range(0, values.shape[0], step):
-        part = slice(first, first + step)
-        at = values[part]
-        power = mass[part] * at
-        for k in range(terms - 1):
-            power *= at
-            power.sum(1, out=found[part, k])
+        at = values[first : first + step]
+        powers, known = np.empty((terms - 1, *at.shape)), 2
+        powers[0] = at * at
+        powers[1] = powers[0] * at
+        while known < terms - 1:  # powers from 2 to known + 1, times the one of `known`, are the next ones
+            more = min(known, terms - 1 - known)
+            np.multiply(powers[:more], powers[known - 2], out=powers[known : known + more])
+            known += more
+        found[first : first + step] = (powers.transpose(1, 0, 2) @ mass[first : first + step, :, None])[:, :, 0]
     return found
 
 
@@ -354,19 +358,6 @@ def _on_core(apart: Apart, cut: Cut) -> Floats:
     v = apart.victim
     mass: Floats = -(math.expm1(-v * cut.radius) + np.expm1(-v * (cut.radius + apart.distance))) / 2
     return mass
-
-
-def _terms_of_difference(victim: float, gain: Floats, z: Floats, x1: Floats) -> Floats:
-    """What the rounding of `difference` between 0 and x1 is relative to: itself, and its exponent's terms."""
-    size: Floats = np.abs(difference(victim, gain, z, z, np.zeros_like(x1), x1))
-    return size + (np.abs(gain) + victim * x1) * np.exp(gain - victim * (x1 - z))
-
-
-def _half(victim: float, log_kept: Floats, low: Floats, high: Floats, x1: Floats) -> Floats:
-    """(e^(-v d0) + c e^(-v d1))/2, d0 and d1 the distances of 0 and x1 from [low, high]."""
-    near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (0.0, x1))
-    half: Floats = (np.exp(-victim * near) + np.exp(log_kept - victim * other)) / 2
-    return half
 
 
 def _ends(values: Floats) -> tuple[Floats, Floats]:

@@ -256,7 +256,7 @@ class ExchangeCoreProfile:
     def _clocks(self, hosts: _Hosts, apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, _Clocks]:
         """About the standard deviation of what a group says, (K,), and its clocks."""
         number = apart.distance.size
-        families = [split_family(apart, rate, cut, tails=tails, terms=2) for rate in hosts.rates.tolist()]
+        families = [split_family(apart, rate, cut, tails=tails, terms=3) for rate in hosts.rates.tolist()]
         worst = [
             np.ones(number) if f is None else (f.scale**2 * f.moments[:, 0]).reshape(number, -1).max(1)
             for f in families
