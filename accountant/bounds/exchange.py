@@ -21,7 +21,16 @@ from accountant.bounds.profile import Bounded
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
-__all__ = ["ExchangeProfile", "HostProduct", "StagedProduct", "exchange_bound", "horizon", "stages", "tilt"]
+__all__ = [
+    "ExchangeProfile",
+    "HostProduct",
+    "StagedProduct",
+    "exchange_bound",
+    "horizon",
+    "integral_edges",
+    "stages",
+    "tilt",
+]
 
 UNHEARD = 1e-9
 """The chance that no clock rings before the horizon, as a part of delta."""
@@ -188,7 +197,7 @@ def exchange_bound(product: HostProduct, step: float = 0.02) -> Bounded:
     """
     theta = tilt(product)
     spread = theta * product.deviation
-    edges = _edges(step, 40 * math.sqrt(product.hosts + 1)) / spread
+    edges = integral_edges(step, product.hosts) / spread
     with np.errstate(over="ignore", invalid="ignore"):
         log_product, error = product.over(theta, edges, _bulk(step).size)
     left, width = edges[:-1], np.diff(edges)
@@ -231,11 +240,14 @@ def _bulk(step: float) -> Floats:
     return edges
 
 
-def _edges(step: float, end: float) -> Floats:
-    """From 0 to BULK, then cells that widen, up to `end` or a little more."""
-    bulk, growth = _bulk(step), 1 + GROWTH * step
-    widening = max(1, math.ceil(math.log(max(end / BULK, 1.0)) / math.log(growth)))
-    return np.concatenate([bulk, BULK * growth ** np.arange(1, widening + 1)])
+def integral_edges(step: float, hosts: float, widening: float | None = None) -> Floats:
+    """Edges of cells in standard deviations of the integrand: from 0 to BULK, then they widen, up to 40 (hosts + 1)^.5.
+
+    hosts: as in `HostProduct`. widening: how much wider each is than the one before; None: see `GROWTH`.
+    """
+    bulk, growth, end = _bulk(step), widening or 1 + GROWTH * step, 40 * math.sqrt(hosts + 1)
+    more = max(1, math.ceil(math.log(max(end / BULK, 1.0)) / math.log(growth)))
+    return np.concatenate([bulk, BULK * growth ** np.arange(1, more + 1)])
 
 
 def _log_mean(exponent: Floats, log_mass: Floats) -> Floats:

@@ -1,190 +1,124 @@
-"""The exchange bound for a victim with Laplace noise most of whose hosts have larger budgets.
+"""The exchange bound for a victim with Laplace noise in two groups of hosts, most of whom may have larger budgets.
 
-What the victim shows is cut in two: a core near its values, hidden among hosts of all budgets, and the tails, where the
-noise of a larger budget is too thin, hidden among those with budgets up to the victim's (docs/exchange-bound.md,
-section 7). Each part is bounded by its moment generating function alone, at finitely many distances of the victim's
-values that stand for all. The laws are in `core_laws`, clocks and their weights in `exchange_laplace`.
+What the victim shows is cut in two: a core near its values, hidden among hosts whose budgets may be larger than its
+own, and the rest, hidden among others with smaller ones. A clock rings in both groups, so that which part it was stays
+hidden too: what the first group leaves is a convex function of what the second one says, and is covered by chords
+(docs/exchange-bound.md, section 6). Finitely many distances of the victim's values stand for all. The laws are in
+`core_laws`, the integrals in `exchange_rows`, the choice of a cut in `core_limit`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from accountant.bounds.core_laws import TERMS, Apart, Cut, split_family, split_mean
-from accountant.bounds.exchange import LEAST, TUNING_DELTA, StagedProduct, exchange_bound, horizon, stages
+from accountant.bounds.core_laws import TERMS, Apart, Cut, shared_blanket, shared_mass, split_family, split_mean
+from accountant.bounds.core_limit import Limit, limit_of
+from accountant.bounds.exchange import LEAST, TUNING_DELTA, horizon, stages
 from accountant.bounds.exchange_laplace import (
-    INEXACT,
+    FEW_TIERS,
     MAX_LOCAL_EPSILON,
     MAX_TIERS,
-    MORE_TERMS,
     MOST_SPENT,
     ExchangeLaplaceProfile,
-    FollowedProduct,
     left_of_host,
     spread,
 )
+from accountant.bounds.exchange_rows import Rows
 from accountant.bounds.laplace_laws import Family
 from accountant.bounds.profile import Bounded, Others, Victim
-from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeCoreProfile", "in_core"]
 
-STAGES = 8
-"""Of the clocks."""
-NEAREST_COST, COST, CURVED = 0.002, 0.12, 0.3
-"""What part of epsilon a step from one distance d of the victim's values to the next may cost: at d = 1, and how much
-more of it for every 1 - d and (1 - d)^2."""
+STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
+"""Of the clocks; fewer are enough where what all hosts could give is more than the last number."""
+NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
+"""What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
+lost, and for hosts further away, about; and how much more, of what there is room for."""
 MOST_COST = 0.6
-"""At most; the rest is more than what is moved to the tails."""
+"""Of the first kind, at most."""
 CURVE_TIERS = 4
 """With more budgets of hosts every point takes too long for a curve of many."""
-STEP, MOST_REFINED = 0.03, 16
-"""Of the integral; how many distances have it, at most."""
-STEPS = ((0.2, 20), (1.0, 96), (3.0, 96))
+FEW, ALL = (6, 0.08), (24, 0.025)
+"""Knots of the chords, and the step of the integrals: for all distances, and for those that matter."""
+REACH = 2.4
+"""Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
+REFINED, NEAR = 24, 0.6
+"""So many distances at a time have all knots, of those whose bounds are at least such a part of the largest."""
+STEPS = ((0.4, 60), (1.0, 200), (3.0, 200))
 """Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
 claimed."""
-REACHES, SHARE = (1.5, 3.0, 5.0), 0.08
-"""How far the core reaches, in units of the length on which D/R grows by a factor e: tried for each set of hosts; and
-what part of epsilon is moved from its mean to that of the tails."""
-FINER = (((0.5, 0.7, 1.0, 1.35, 1.8), (0.35, 1.0, 1.8, 3.0)), ((0.85, 1.0, 1.18), (0.8, 1.0, 1.25)))
-"""Either is tried again around the best one, twice."""
-MOST_REACH = 36.0
-"""The largest radius, in units of 1/(the victim's budget)."""
-LEAST_TUNED = 0.1
-"""Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
-INTEGRAL = 0.25
-"""About what part of the bound by one moment the whole integral is."""
+QUICK_STEPS = 4.0
+"""How many times as much they may cost where few will do."""
 LEAST_STEEP = 1.05
 """The core falls at least so much faster outside of C than the victim's noise."""
-TILTS = ((0.7, 9), (0.12, 7))
-"""The tilt is looked for so far around the best one so far, in ln theta, in so many places."""
-LARGEST, SMALLEST = 3.0, 100.0
-"""The tilt starts where |theta alpha X| is at most the first number, and theta |E[Y]| and theta^2 Var(Y) are at most
-the second."""
-EXPONENT = 512 * UNIT
-"""Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
+LEAST_TUNED = 0.1
+"""Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
+DISTANCES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08, 0.03, 0.0)
+"""Between each of them and the next one there is a cut."""
+MOST_UNHEARD = 1e-3
+"""The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
+SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+"""What is shown of the tails where nobody hides them, as a part of delta: tried."""
+WORTH = 0.015
+"""Where nobody has a larger budget, the least part of the standard deviation of section 5 that has to be won."""
+ROUNDING = 512 * UNIT
 
 
 @dataclass(frozen=True, eq=False)
 class _Hosts:
-    """Hosts with their rates and numbers, (T,), and their clocks, which run until `horizon`."""
+    """Hosts with their rates and numbers, (T,), and until when their clocks run at most."""
 
     rates: Floats
     count: Floats
-    blanket: Floats
-    """Gamma, (T,), of T4 for these budgets; rounded down."""
-    horizon: float
+    delta: float | None
 
-    @classmethod
-    def of(cls, rates: Floats, count: Floats, delta: float | None) -> _Hosts:
-        curve = ExchangeLaplaceProfile(1.0, 1.0, rates, np.ones_like(rates), count)
-        most = float(curve.blanket @ count) * (MOST_SPENT / 2)
-        return cls(rates, count, curve.blanket, horizon(delta, most))
+    @property
+    def described(self) -> str:
+        """In words."""
+        return f"{int(self.count.sum())} users with budgets up to {self.rates.max():.6g}"
 
-    def log_bounds(self, families: list[Family], mean: Floats, terms: Floats) -> Floats:
-        """Upper bounds on ln E[Y]_+, (K,), of Y = sum_i alpha_i X_i, X_i below the laws of its tier for each distance.
+    @cached_property
+    def blanket(self) -> Floats:
+        """Gamma, (T,), of T4 for these budgets; rounded down."""
+        return ExchangeLaplaceProfile(1.0, 1.0, self.rates, np.ones_like(self.rates), self.count).blanket
 
-        families: of every tier, K J laws each. mean: of all of X_i, and the sum of the sizes of its terms; (K,).
-        """
-        number = mean.size
-        second = [(f.scale**2 * f.moments[:, 0]).reshape(number, -1).max(1) for f in families]
-        weights = spread(np.array([1 / x[0] for x in second]), self.count, self.blanket, self.horizon)
-        variance = sum(n * w * w * x for n, w, x in zip(self.count, weights, second, strict=True))
-        theta = (np.hypot(mean, 2 * np.sqrt(variance)) - mean) / (2 * variance)
-        # Further out the series ends too early, or so little is left that it does not matter.
-        largest = [w * f.scale.reshape(number, -1).max(1) for w, f in zip(weights, families, strict=True)]
-        room = np.minimum(LARGEST / np.max(largest, axis=0), np.sqrt(SMALLEST / variance))
-        theta = np.minimum(theta, np.minimum(room, SMALLEST / terms))
-        # Where to look is found with hosts at the two ends only.
-        few = []
-        for family in families:
-            laws = np.arange(family.scale.size).reshape(number, -1)
-            few.append(family.only(laws[:, [0, -1]].ravel()))
-        rows = _Rows(self.count, weights, few, mean, terms)
-        for reach, places in TILTS:
-            thetas = theta[:, None] * np.exp(np.linspace(-reach, reach, places))
-            height = rows.exponent(thetas, np.ones((weights.size, places))) - np.log(thetas)
-            best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
-            theta = thetas[np.arange(number), best]
-        ends, log_mass = stages(self.horizon, STAGES)
-        thin = np.stack([left_of_host(weights, self.blanket, end) for end in ends.tolist()], axis=1)
-        rows = replace(rows, families=families)
-        found = rows.exponent(np.repeat(theta[:, None], ends.size, axis=1), thin) + log_mass
-        top = found.max(1)
-        total = top + np.log(np.exp(found - top[:, None]).sum(1)) - np.log(theta) - 1
-        total = total + EXPONENT * (1 + self.horizon + np.abs(top) + np.abs(np.log(theta)))
-        return np.where(np.isfinite(total), total, math.inf)
-
-    def integral(self, families: list[Family], mean: float) -> float:
-        """The integral of section 1 for one distance: an upper bound on E[Y]_+."""
-        weights = spread(np.array([1 / f.variance for f in families]), self.count, self.blanket, self.horizon)
-        ends, log_mass = stages(self.horizon, STAGES)
-        products = []
-        for end in ends.tolist():
-            thin = left_of_host(weights, self.blanket, end)
-            left = tuple(family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True))
-            products.append(FollowedProduct(left, self.count, weights, -mean))
-        return exchange_bound(StagedProduct(tuple(products), log_mass), STEP).value
+    def clocks(self, blanket: Floats, second: Floats) -> _Clocks:
+        """For hosts with these gamma and about these second moments, (K, T)."""
+        weights, left, log_mass, ends = [], [], [], []
+        number = STAGES if float((blanket @ self.count).min()) < MANY_HOSTS else FEWER_STAGES
+        for gamma, one in zip(blanket, second, strict=True):
+            until = horizon(self.delta, float(gamma @ self.count) * (MOST_SPENT / 2))
+            alpha = spread(1 / one, self.count, gamma, until)
+            end, mass = stages(until, number)
+            weights.append(alpha)
+            left.append(np.stack([left_of_host(alpha, gamma, t) for t in end.tolist()], axis=1))
+            log_mass.append(mass)
+            ends.append(until)
+        return _Clocks(np.stack(weights), np.stack(left), np.stack(log_mass), np.exp(-np.array(ends)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """The exponents sum_t n_t ln phi_t(theta alpha_t) for each distance, the worst law of each tier."""
+class _Clocks:
+    """Of a group, for K distances: alpha (K, T); what is left of hosts (K, T, S); ln of the stages' chances (K, S)."""
 
-    count: Floats
     weights: Floats
-    families: list[Family]
-    mean: Floats
-    terms: Floats
-
-    def exponent(self, theta: Floats, thin: Floats) -> Floats:
-        """Upper bounds for theta > 0, (K, W), hosts of tier t thinned by thin[t], (T, W); not finite on overflow."""
-        number = self.mean.size
-        laws = [family.scale.size // number for family in self.families]  # of a tier, for each distance
-        distance = np.concatenate([np.repeat(np.arange(number), n) for n in laws])
-        tier = np.repeat(np.arange(len(laws)), [family.scale.size for family in self.families])
-        first = np.concatenate([[0], np.cumsum(np.repeat(laws, number))[:-1]])
-        together = Family(
-            np.concatenate([family.scale for family in self.families]),
-            np.concatenate([family.moments for family in self.families]),
-        )
-        w = theta[distance] * self.weights[tier, None]
-        log_phi, size = _log_phi(together, self.mean[distance], self.terms[distance], w, thin[tier])
-        shape = (len(laws), number, theta.shape[1])
-        total, sizes = (np.maximum.reduceat(x, first, axis=0).reshape(shape) for x in (log_phi, size))
-        exponent: Floats = np.tensordot(self.count, total + EXPONENT * sizes, axes=1)
-        return exponent
-
-
-def _log_phi(laws: Family, mean: Floats, terms: Floats, w: Floats, thin: Floats) -> tuple[Floats, Floats]:
-    """Upper bounds on ln E e^(wX), w > 0, (F, W), rounding and the terms left out included; the sizes of its terms.
-
-    thin: (F, W), X/thin with that probability, otherwise 0.
-    """
-    size = w / thin * (1 + 4 * UNIT) * laws.scale[:, None]
-    second = thin * laws.moments[:, :1]
-    most = laws.moments.shape[1] + 1
-    total = np.zeros_like(size)
-    for k in range(most, 1, -1):
-        total = total * size + laws.moments[:, k - 2 : k - 1] / math.factorial(k)
-    with np.errstate(over="ignore", invalid="ignore"):
-        growth = np.exp(size) * second
-        drift = w * terms[:, None]
-        inexact = INEXACT / np.sqrt(second) * growth * size * size + 32 * UNIT * drift
-        inexact += growth * size ** (most + 1) / math.factorial(most + 1)
-        change = thin * total * size * size + w * mean[:, None] + inexact
-        return np.log1p(np.maximum(change, -1 + 1e-15)), drift + growth * size * size
+    left: Floats
+    log_mass: Floats
+    silent: Floats
+    """The chance that none rings, (K,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangeCoreProfile:
-    """The least of the bound of section 5 and, where its steps are few enough, of that of section 7.
+    """The least of the bound of section 5 and, where its steps are few enough, of that of section 6.
 
     See `PrivacyProfile`.
     """
@@ -196,13 +130,17 @@ class ExchangeCoreProfile:
     core: _Hosts
     """Those that hide the core."""
     tails: _Hosts | None
-    """Those that hide the tails, with budgets up to the victim's; None where there is none."""
-    radius: float = 1.0
-    """How far the core reaches beyond the victim's values."""
-    share: float = 0.0
-    """What part of epsilon is moved from the mean of the core to that of the tails."""
-    refined: bool = True
-    """Whether the distances that matter have the whole integral."""
+    """Those that hide the rest, with budgets up to the victim's, and none of the core's. None: it is not hidden."""
+    cuts: tuple[tuple[float, Cut], ...]
+    """Each with the least distance that it is for, the first for the largest distances."""
+    deviation: float
+    """That of the Gaussian limit, about."""
+    room: tuple[tuple[float, float], ...] = ((0.0, 1.0), (1.0, 0.0))
+    """Distances, increasing, and what part of epsilon may be lost there, about, before they are the worst."""
+    shared: bool = False
+    """Whether it is the core's hosts that give omega near the victim's values, and not those of the tails."""
+    quick: bool = False
+    """Whether few knots and distances will do."""
 
     @property
     def method(self) -> str:
@@ -211,10 +149,11 @@ class ExchangeCoreProfile:
 
     @property
     def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
-        """Quicker, for curves of many points: without integrals; with more budgets than CURVE_TIERS section 5 alone."""
-        if self.own is not None and self.core.rates.size > CURVE_TIERS:
+        """Quicker, for curves of many points; that of section 5 where it is nearly as good, or budgets are many."""
+        tiers = self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
+        if self.own is not None and (tiers > CURVE_TIERS or self.core.rates.max() <= self.local_epsilon):
             return self.own.plain
-        return replace(self, own=None if self.own is None else self.own.plain, refined=False)
+        return replace(self, own=None if self.own is None else self.own.plain, quick=True)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -232,90 +171,165 @@ class ExchangeCoreProfile:
         return min(bounds, key=lambda bound: bound.value)
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit for the core, and what is moved to the tails: a little too small."""
-        return (1 + self.share) * gaussian_epsilon(self._deviation, delta)
-
-    @cached_property
-    def _deviation(self) -> float:
-        """About the standard deviation of Y for the core at epsilon = 0."""
-        apart = _apart(self.local_epsilon, np.ones(1), np.zeros(1), 0.0)
-        families = [split_family(apart, rate, self._cut(0.0), tails=False) for rate in self.core.rates.tolist()]
-        worst = [1.0 if f is None else float((f.scale**2 * f.moments[:, 0]).max()) for f in families]
-        return 1 / math.sqrt(float(self.core.count @ (1 / np.array(worst))))
+        """The Gaussian limit: a little too small."""
+        return gaussian_epsilon(self.deviation, delta)
 
     def explain(self) -> tuple[str, ...]:
         """One line per step."""
+        cut = self.cuts[0][1]
+        rest = "not hidden" if self.tails is None else f"hidden among {self.tails.described}"
         return (
             *(() if self.own is None else self.own.explain()),
-            f"within {self.radius:.6g} of its values the victim's noise is hidden among {int(self.core.count.sum())} "
-            f"users with budgets up to {self.core.rates.max():.6g}, those above its own as well",
+            f"{cut.kept:.6g} of the victim's noise within {cut.radius:.6g} of its values is hidden among "
+            f"{self.core.described}, the rest is {rest}",
         )
 
     def in_core(self, epsilon: float) -> float:
-        """The bound of section 7, rounded up; infinite where it is not proved."""
-        apart = distances(self.local_epsilon, epsilon)
+        """The bound of section 6, rounded up; infinite where it is not proved."""
+        coarse = QUICK_STEPS if self.quick else 1.0
+        apart = distances(self.local_epsilon, epsilon, float(self.core.rates.max()), self.room, coarse)
         if apart is None:
             return math.inf
-        cut = self._cut(epsilon)
-        core, rest = self._core(apart, cut), self._rest(apart, cut)
-        refined: set[int] = set()
-        while self.refined:  # the largest, until it is one that has been refined
-            worst = int(np.argmax(core + rest))
-            if worst in refined or len(refined) == MOST_REFINED:
-                break
-            refined.add(worst)
-            core[worst] = min(core[worst], self._integral(apart.only(worst), cut))
-        return float((core + rest).max()) * (1 + 1e-8) + LEAST
+        found = self._bounds(apart, *FEW)
+        refined = np.full(found.size, self.quick)
+        while not refined[int(np.argmax(found))]:  # the largest, until they are such that have been refined
+            order = np.argsort(-np.where(refined, 0.0, found))[:REFINED]
+            order = order[~refined[order] & (found[order] >= NEAR * found.max())]
+            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), *ALL))
+            refined[order] = True
+        return float(found.max()) * (1 + 1e-8) + LEAST
 
-    def at_distance_one(self, epsilon: float) -> float:
-        """About the bound for two values at distance 1; to compare cuts."""
-        apart, cut = _apart(self.local_epsilon, np.ones(1), np.zeros(1), epsilon), self._cut(epsilon)
-        return float(INTEGRAL * self._core(apart, cut)[0] + self._rest(apart, cut)[0])
+    def _bounds(self, apart: Apart, number: int, step: float) -> Floats:
+        """Upper bounds for every distance, (K,), with so many knots and integrals of this step."""
+        found, left = np.empty(apart.distance.size), np.ones(apart.distance.size, dtype=np.bool_)
+        for least, cut in self.cuts:
+            own = np.flatnonzero(left & (apart.distance >= least))
+            left[own] = False
+            if own.size:
+                some = _some(apart, own)
+                if self.tails is None:
+                    found[own] = self._alone_in_core(some, cut, step)
+                else:
+                    found[own] = self._joint(some, cut, number, step)
+        return np.where(np.isnan(found), math.inf, found)
 
-    def _core(self, apart: Apart, cut: Cut) -> Floats:
-        """Upper bounds on what the hosts of the core leave of it, (K,), rounded up by 1e-8 of themselves later."""
-        families = self._families(self.core, apart, cut, tails=False)
-        if families is None:
-            return np.full(apart.distance.shape, math.inf)
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = np.exp(self.core.log_bounds(families, *split_mean(apart, cut, tails=False)))
-        return found + self._unheard(cut)
-
-    def _integral(self, apart: Apart, cut: Cut) -> float:
-        """The same for one distance, by the whole integral."""
-        families = self._families(self.core, apart, cut, tails=False, terms=MORE_TERMS)
-        if families is None:
-            return math.inf
-        mean, _ = split_mean(apart, cut, tails=False)
-        return self.core.integral(families, float(mean[0])) + self._unheard(cut)
-
-    def _unheard(self, cut: Cut) -> float:
-        """All of the core's positive part, if no clock rings."""
-        return math.exp(-self.core.horizon) * (-math.expm1(-self.local_epsilon / 2) + cut.moved)
-
-    def _rest(self, apart: Apart, cut: Cut) -> Floats:
-        """All of the tails' positive part, or what their hosts leave of it; as in `_core`."""
-        v = self.local_epsilon
+    def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
+        """With all of the positive part of the tails, and the mean that is nobody's."""
+        v, hosts = self.local_epsilon, self.core
+        _, clocks = self._clocks(hosts, apart, cut, tails=False)
+        which = np.arange(apart.distance.size)
         positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)
-        whole: Floats = positive * (math.exp(-v * self.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
-        families = None if self.tails is None else self._families(self.tails, apart, cut, tails=True)
-        if self.tails is None or families is None:
-            return whole
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = np.exp(self.tails.log_bounds(families, *split_mean(apart, cut, tails=True)))
-        return np.minimum(whole, found + math.exp(-self.tails.horizon) * whole)
+        rest = positive * (math.exp(-v * cut.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
+        heard = self._positive_parts(hosts, clocks, apart, which, cut, step, tails=False)
+        found: Floats = heard + clocks.silent * self._alone(apart) + rest
+        return found
 
-    def _cut(self, epsilon: float) -> Cut:
-        steep = max(float(self.core.rates.max()), LEAST_STEEP * self.local_epsilon)
-        return Cut(self.radius, steep, self.share * epsilon)
+    def _joint(self, apart: Apart, cut: Cut, number: int, step: float) -> Floats:
+        """The bound by chords."""
+        assert self.tails is not None
+        (dev_one, one), (dev_two, two) = (
+            self._clocks(hosts, apart, cut, tails=tails) for hosts, tails in ((self.core, False), (self.tails, True))
+        )
+        mean_one, mean_two = (split_mean(apart, cut, tails=tails)[0] for tails in (False, True))
+        mass, total = shared_mass(apart, cut), np.hypot(dev_one, dev_two)
+        middle = mean_two - (mean_one + mean_two) * (dev_two / total) ** 2
+        width = math.sqrt(3) * dev_one * dev_two / total
+        knots = (middle[:, None] + width[:, None] * _quantiles(number)) / mass[:, None]
+        which = np.repeat(np.arange(apart.distance.size), number)
+        rows, moved = _some(apart, which), replace(cut, moved=knots.ravel())
+        heights = self._positive_parts(self.core, one, rows, which, moved, step, tails=False).reshape(knots.shape)
+        corners = self._positive_parts(self.tails, two, rows, which, moved, step, tails=True).reshape(knots.shape)
+        silent = (one.silent + two.silent) * self._alone(apart)
+        return np.array(
+            [
+                _chords(*of) + lost
+                for *of, lost in zip(knots, mass.tolist(), heights, corners, silent.tolist(), strict=True)
+            ]
+        )
 
-    def _families(
-        self, hosts: _Hosts, apart: Apart, cut: Cut, *, tails: bool, terms: int = TERMS
-    ) -> list[Family] | None:
-        """Of every tier; None where one has none."""
-        families = [split_family(apart, rate, cut, tails=tails, terms=terms) for rate in hosts.rates.tolist()]
-        known = [family for family in families if family is not None]
-        return known if len(known) == len(families) else None
+    def _alone(self, apart: Apart) -> Floats:
+        """What the victim's report shows by itself, (K,), rounded up."""
+        v = self.local_epsilon
+        shown: Floats = np.maximum(-np.expm1((apart.log_gain - v * apart.distance) / 2), 0.0) * (1 + 16 * UNIT)
+        return shown
+
+    def _clocks(self, hosts: _Hosts, apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, _Clocks]:
+        """About the standard deviation of what a group says, (K,), and its clocks."""
+        number = apart.distance.size
+        families = [split_family(apart, rate, cut, tails=tails, terms=3) for rate in hosts.rates.tolist()]
+        worst = [
+            np.ones(number) if f is None else (f.scale**2 * f.moments[:, 0]).reshape(number, -1).max(1)
+            for f in families
+        ]
+        second = np.maximum(np.stack(worst, axis=1), 1e-300)
+        if tails != self.shared and self.tails is not None:
+            blanket = np.stack([shared_blanket(apart, cut, rate) for rate in hosts.rates.tolist()], axis=1)
+        else:
+            blanket = np.tile(hosts.blanket, (number, 1))
+        clocks = hosts.clocks(blanket, second)
+        return np.sqrt((hosts.count * clocks.weights**2 * second).sum(1)), clocks
+
+    def _positive_parts(
+        self, hosts: _Hosts, clocks: _Clocks, rows: Apart, which: Ints, cut: Cut, step: float, *, tails: bool
+    ) -> Floats:
+        """Upper bounds on E[Y]_+ for the distances and knots of all rows; infinite where there is none."""
+        families = [split_family(rows, rate, cut, tails=tails, terms=TERMS) for rate in hosts.rates.tolist()]
+        known: list[Family] = [family for family in families if family is not None]
+        if len(known) < len(families):
+            return np.full(rows.distance.shape, math.inf)
+        mean, terms = split_mean(rows, cut, tails=tails)
+        return Rows(
+            hosts.count,
+            clocks.weights[which],
+            clocks.left[which],
+            clocks.log_mass[which],
+            tuple(known),
+            mean,
+            terms,
+        ).positive_parts(step)
+
+
+@lru_cache
+def _quantiles(number: int) -> Floats:
+    """Where knots are, in standard deviations of a normal law."""
+    from scipy.special import ndtri
+
+    edge = 0.5 * math.erfc(REACH / math.sqrt(2))
+    found: Floats = ndtri(np.linspace(edge, 1 - edge, number))
+    return found
+
+
+def _chords(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
+    """Phi_0 + sum_k c_k E[U_2 - s_k A_2]_+ for the lower hull of the points (s_k, Phi_k); rounded up.
+
+    places: s_k / mass. mass: that of psi, good to 16 ulp.
+    """
+    if not (np.isfinite(heights).all() and np.isfinite(corners).all()):
+        return math.inf
+    hull: list[int] = []
+    for k in range(places.size):
+        while hull and heights[hull[-1]] >= heights[k]:
+            hull.pop()  # Phi does not fall: what is above a later one is of no use
+        while len(hull) > 1 and _bends_down(places, heights, hull[-2], hull[-1], k):
+            hull.pop()
+        hull.append(k)
+    total, slope = float(heights[hull[0]]), 0.0
+    rises = [(heights[b] - heights[a]) / (places[b] - places[a]) / mass for a, b in itertools.pairwise(hull)]
+    for k, rise in zip(hull, [*rises, 1.0], strict=True):
+        total += (max(rise - slope, 0.0) + ROUNDING * max(rise, 0.0)) * float(corners[k])
+        slope = max(rise, slope)
+    return total * (1 + 1e-12)
+
+
+def _bends_down(x: Floats, y: Floats, a: int, b: int, c: int) -> bool:
+    return bool((y[b] - y[a]) * (x[c] - x[b]) >= (y[c] - y[b]) * (x[b] - x[a]))
+
+
+def _some(apart: Apart, which: Ints) -> Apart:
+    """These of the distances, with repetitions."""
+    return Apart(
+        apart.victim, apart.distance[which], apart.log_gain[which], apart.log_kept[which], apart.nearest[which]
+    )
 
 
 def _apart(victim: float, distance: Floats, width: Floats, epsilon: float) -> Apart:
@@ -325,27 +339,34 @@ def _apart(victim: float, distance: Floats, width: Floats, epsilon: float) -> Ap
     return Apart(victim, distance, gain, log_kept, np.maximum(0.0, distance - width))
 
 
-def distances(victim: float, epsilon: float) -> Apart | None:
-    """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many."""
+def distances(
+    victim: float, epsilon: float, steep: float, room: tuple[tuple[float, float], ...], coarse: float = 1.0
+) -> Apart | None:
+    """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many.
+
+    steep: the largest budget of a host. room: see `ExchangeCoreProfile`. coarse: how many times as much steps may cost.
+    """
     if not 0 < epsilon < victim:
         return None
+    places, parts = np.array(room).T
     for times, most in STEPS:
+        times *= coarse
         found, widths = [1.0], []
         while found[-1] > epsilon / victim and len(found) < most:
-            below = 1 - found[-1]
-            cost = min(times * (NEAREST_COST + COST * below + CURVED * below**2), MOST_COST)
-            widths.append(math.sqrt(8 * cost * epsilon) / victim)
+            more = COST * float(np.interp(found[-1], places, parts))
+            width = math.sqrt(8 * min(times * NEAREST_COST + more, MOST_COST) * epsilon) / victim
+            widths.append(min(width, 4 * (times * WIDE_COST + more) / steep))
             found.append(max(found[-1] - widths[-1], 0.0))
         if found[-1] <= epsilon / victim:
-            # Each is an end of two cells, of which the lower one is wider.
-            return _apart(victim, np.array(found), np.array([*widths, widths[-1]]), epsilon)
+            # Each is an end of two cells.
+            return _apart(victim, np.array(found), np.maximum([*widths, 0.0], [0.0, *widths]), epsilon)
     return None
 
 
 def in_core(
     curve: ExchangeLaplaceProfile | None, victim: Victim, others: Others, delta: float | None
 ) -> ExchangeCoreProfile | None:
-    """The least of the curve and of the bound of section 7, if larger budgets promise to be of use; otherwise None."""
+    """The least of the curve and of the bound of section 6, where that promises to be of use; otherwise None."""
     v, most = victim.local_epsilon, MAX_LOCAL_EPSILON
     rates = others.local_epsilon
     if victim.span is not None or v > most or rates.size > MAX_TIERS:
@@ -353,33 +374,75 @@ def in_core(
     order = np.argsort(rates, kind="stable")
     rates, count = rates[order], np.maximum(others.count[order] - others.dishonest, 0).astype(np.float64)
     rates, count = rates[(count > 0) & (rates <= most)], count[(count > 0) & (rates <= most)]
-    small = int(np.searchsorted(rates, v, "right"))
-    if small == rates.size:
+    if rates.size == 0:
         return None
     target = TUNING_DELTA if delta is None else delta
     own = min(v, math.inf if curve is None else curve.guess(target))
+    if rates[-1] <= v:
+        if curve is None or not 2 <= rates.size <= FEW_TIERS or not 0 < own < v:
+            return None
+        worth = (1 - WORTH) * curve.deviation_at(own)
+        return _tuned(v, curve, rates, count, delta, own, worth)
     # What the largest budget has, about: a victim with less decides nothing.
     largest = ExchangeLaplaceProfile(float(rates[-1]), 1.0, rates, np.ones_like(rates), count).guess(target)
     if own <= largest:
         return None
-    tails = _Hosts.of(rates[:small], count[:small], delta) if small else None
-    tried: list[ExchangeCoreProfile] = []
-    for top in range(small + 1, rates.size + 1):
-        core, length = _Hosts.of(rates[:top], count[:top], delta), 1 / float(rates[top - 1] - v)
-        radii = (min(reach * length, MOST_REACH / v) for reach in REACHES)
-        tried.extend(ExchangeCoreProfile(v, curve, core, tails, radius, SHARE) for radius in radii)
-    return _best(tried, largest if largest > 0 else LEAST_TUNED * own)
+    epsilon = largest if largest > 0 else LEAST_TUNED * own
+    found = _tuned(v, curve, rates, count, delta, epsilon, math.inf)
+    return found or _shown(v, curve, rates, count, delta, epsilon)
 
 
-def _best(tried: list[ExchangeCoreProfile], epsilon: float) -> ExchangeCoreProfile:
-    """About the best of them at this epsilon, or one near it."""
-    best = min(tried, key=lambda one: one.at_distance_one(epsilon))
-    furthest = MOST_REACH / best.local_epsilon
-    for factors, shares in FINER:
-        around = [
-            replace(best, radius=min(factor * best.radius, furthest), share=share * best.share)
-            for factor in factors
-            for share in shares
-        ]
-        best = min(around, key=lambda one: one.at_distance_one(epsilon))
+def _tuned(
+    v: float,
+    curve: ExchangeLaplaceProfile | None,
+    rates: Floats,
+    count: Floats,
+    delta: float | None,
+    epsilon: float,
+    worth: float,
+) -> ExchangeCoreProfile | None:
+    """With the groups and cuts that promise the least at this epsilon, a deviation below `worth`; None without any."""
+    heard = -math.log(MOST_UNHEARD * (TUNING_DELTA if delta is None else delta)) / (MOST_SPENT / 2)
+    best: ExchangeCoreProfile | None = None
+    for low in range(1, int(np.searchsorted(rates, v, "right")) + 1):
+        for top, shared in itertools.product(range(low + 1, rates.size + 1), (False, True)):
+            if shared and rates[top - 1] > v:
+                continue
+            core, tails = (_Hosts(rates[part], count[part], delta) for part in (slice(low, top), slice(0, low)))
+            groups, steepest = [(one.rates, one.count) for one in (core, tails)], max(rates[top - 1], LEAST_STEEP * v)
+            found: list[Limit] = []
+            for most, least in itertools.pairwise(DISTANCES):
+                found.append(limit_of(v, (least, most), epsilon, groups, float(steepest), shared, heard))
+                if found[0].heard < heard or found[-1].deviation >= worth:
+                    break
+            else:
+                worth = max(one.deviation for one in found)
+                cuts = tuple(
+                    (least, Cut(one.radius, one.steep, 0.0, one.kept))
+                    for least, one in zip(DISTANCES[1:], found, strict=True)
+                )
+                room = [(most, 1 - one.deviation / worth) for most, one in zip(DISTANCES, found, strict=False)]
+                places = ((0.0, 1.0), *reversed(room))
+                best = ExchangeCoreProfile(v, curve, core, tails, cuts, worth, places, shared)
     return best
+
+
+def _shown(
+    v: float,
+    curve: ExchangeLaplaceProfile | None,
+    rates: Floats,
+    count: Floats,
+    delta: float | None,
+    epsilon: float,
+) -> ExchangeCoreProfile:
+    """With tails that nobody hides, of about the best size."""
+    tried: list[tuple[float, ExchangeCoreProfile]] = []
+    one = _apart(v, np.ones(1), np.zeros(1), epsilon)
+    for top in range(int(np.searchsorted(rates, v, "right")) + 1, rates.size + 1):
+        core, steep = _Hosts(rates[:top], count[:top], delta), max(float(rates[top - 1]), LEAST_STEEP * v)
+        for share in SHOWN:
+            cut = Cut(-math.log(share * (TUNING_DELTA if delta is None else delta)) / v, steep, 0.0)
+            found = ExchangeCoreProfile(v, curve, core, None, ((0.0, cut),), 1.0)
+            deviation = float(found._clocks(core, one, cut, tails=False)[0][0])
+            tried.append((float(found._bounds(one, *FEW)[0]), replace(found, deviation=deviation)))
+    return min(tried, key=lambda pair: pair[0])[1]

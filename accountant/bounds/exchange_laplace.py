@@ -203,8 +203,6 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     kept: Floats
     """The smallest of each group, in units of the largest."""
     count: Floats
-    widest: float = 1.0
-    """How far the victim's two values are from each other, at most."""
     followed: bool = False
     """Whether |phi| is followed further out along u: sharper where hosts are few, in twice the time."""
 
@@ -260,7 +258,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def _product(self, epsilon: float) -> StagedProduct:
         kind, terms = (FollowedProduct, MORE_TERMS) if self.followed else (NoiseProduct, MAX_TERMS)
         families = tuple(
-            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS, (0.0, self.widest), terms)
+            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS, terms)
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
         )
         blanket, drift = self.blanket, math.expm1(epsilon)

@@ -10,7 +10,6 @@ import numpy as np
 
 from accountant.bounds.exchange_core import in_core
 from accountant.bounds.exchange_laplace import FEW_TIERS, ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_parts import in_parts
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
@@ -62,7 +61,7 @@ class LaplaceMechanism(NoisyValue):
         if not isinstance(found, ExchangeLaplaceProfile):
             return found
         few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-        curve = in_parts(replace(found, followed=few), delta)
+        curve = replace(found, followed=few)
         return in_core(curve, victim, others, delta) or curve
 
     def least_mass(self, local_epsilon: float) -> float:

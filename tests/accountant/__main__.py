@@ -21,7 +21,9 @@ _TESTS = [
     "tests/accountant/bounds/test_split_search.py",
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
-    "tests/accountant/bounds/test_exchange_parts.py",
+    "tests/accountant/bounds/test_few_hosts.py",
+    "tests/accountant/bounds/test_core_laws.py",
+    "tests/accountant/bounds/test_exchange_rows.py",
     "tests/accountant/bounds/test_exchange_core.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
