@@ -23,6 +23,7 @@ _TESTS = [
     "tests/accountant/bounds/test_exchange_laplace.py",
     "tests/accountant/bounds/test_exchange_parts.py",
     "tests/accountant/bounds/test_exchange_core.py",
+    "tests/accountant/bounds/test_exchange_lattice.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
 
