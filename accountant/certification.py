@@ -19,6 +19,7 @@ from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.exchange_core import ExchangeCoreProfile
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
+from accountant.bounds.exchange_lattice import ExchangeLatticeProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
 from accountant.bounds.split_search import SplitSearchProfile
@@ -75,7 +76,7 @@ class _Reached:
 
 
 LOCAL = "local budget"
-NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile)
+NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile, ExchangeLatticeProfile)
 """Curves with a quicker one for many points."""
 WorstCase = ExactBinaryProfile | SplitSearchProfile
 """Curves with a search of their own, and slow to evaluate."""
@@ -340,7 +341,7 @@ def _sharper(
         if bound.value >= found.delta:
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    if isinstance(curve, ExchangeSpanProfile):
+    if isinstance(curve, ExchangeSpanProfile | ExchangeLatticeProfile):
         inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
     else:
         inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)

@@ -301,7 +301,7 @@ class Laplace(LatticeMechanism):
     """
 
     kind: ClassVar[str] = "laplace"
-    lattice: int = field(default=1000, kw_only=True)
+    lattice: int = field(default=1_000_000, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

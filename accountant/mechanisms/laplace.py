@@ -10,6 +10,7 @@ import numpy as np
 
 from accountant.bounds.exchange_core import in_core
 from accountant.bounds.exchange_laplace import FEW_TIERS, ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_lattice import Continuous, on_lattice
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
@@ -50,19 +51,14 @@ class LaplaceMechanism(NoisyValue):
         return local_epsilon
 
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """See `Randomizer.exchange_profile`; proved for noise of any size, not on a lattice."""
-        if self.lattice is not None:
-            return NoAmplification("proved for continuous noise only")
+        """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
-        found = exchange_laplace_profile(victim, others, delta)
-        if isinstance(found, NoAmplification):
-            return in_core(None, victim, others, delta) or found
-        if not isinstance(found, ExchangeLaplaceProfile):
-            return found
-        few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-        curve = replace(found, followed=few)
-        return in_core(curve, victim, others, delta) or curve
+        if self.lattice is None:
+            return _exchange(victim, others, delta)
+        return on_lattice(
+            lambda fewer: _exchange(victim, fewer, delta), victim.local_epsilon, others, self.lattice, delta
+        )
 
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).
@@ -73,3 +69,15 @@ class LaplaceMechanism(NoisyValue):
         # 1/(e^(v/2) cosh(g)) = 2 e^(-v/2 - g)/(1 + e^(-2 g)), which does not overflow.
         least: float = 2 * math.exp(-local_epsilon / 2 - gap) / (1 + math.exp(-2 * gap))
         return least * (1 - 16 * UNIT)
+
+
+def _exchange(victim: Victim, others: Others, delta: float | None) -> Continuous | NoAmplification:
+    """The least of the exchange bounds for continuous noise."""
+    found = exchange_laplace_profile(victim, others, delta)
+    if isinstance(found, NoAmplification):
+        return in_core(None, victim, others, delta) or found
+    if not isinstance(found, ExchangeLaplaceProfile):
+        return found
+    few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
+    curve = replace(found, followed=few)
+    return in_core(curve, victim, others, delta) or curve

@@ -58,6 +58,13 @@ def randomizer_of(
     return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
 
 
+def _steps_of_rounds(name: str) -> int | None:
+    """Returns how many steps the lattice of a round has by default; None where there is none."""
+    from protocol.mechanisms import Gaussian, Laplace
+
+    return {one.kind: one.lattice for one in (Laplace, Gaussian)}.get(name)
+
+
 def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     """Returns the budgets in a CSV file.
 
@@ -234,7 +241,9 @@ def plan(
     budgets: Annotated[Path | None, typer.Option(help="CSV of budgets, or of their proportions.")] = None,
     randomizer: RandomizerName = "rr",
     k: Categories = None,
-    lattice: Lattice = None,
+    lattice: Annotated[
+        int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
+    ] = None,
     dimension: Dimension = None,
     users: Annotated[int | None, typer.Option(help="How many users will take part.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
@@ -250,7 +259,8 @@ def plan(
         from deploy.show.documents import plan_json
         from deploy.show.tables import certificate_table
 
-        family = randomizer_of(randomizer, k, lattice, dimension)
+        steps = _steps_of_rounds(randomizer) if lattice is None and dimension is None else lattice
+        family = randomizer_of(randomizer, k, steps, dimension)
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:

@@ -57,7 +57,7 @@ def round_open(
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
     high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
     lattice: Annotated[
-        int | None, typer.Option(help="Steps from low to high; default: laplace 1000, gaussian 100.")
+        int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
     ] = None,
     local_delta: Annotated[
         float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")

@@ -25,6 +25,7 @@ _TESTS = [
     "tests/accountant/bounds/test_core_laws.py",
     "tests/accountant/bounds/test_exchange_rows.py",
     "tests/accountant/bounds/test_exchange_core.py",
+    "tests/accountant/bounds/test_exchange_lattice.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
 

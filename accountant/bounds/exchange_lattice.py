@@ -1,0 +1,150 @@
+"""The exchange bound for Laplace noise on a lattice, as deployments draw it: from that of continuous noise.
+
+Noise on a lattice is continuous noise rounded to it, but for a small chance that it is 0, by which the victim shows a
+little more, and a host everything (docs/exchange-bound.md, section 5, "On a lattice").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from accountant.bounds.exchange import TUNING_DELTA
+from accountant.bounds.exchange_core import ExchangeCoreProfile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
+from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, smallest_epsilon
+from accountant.numerics.binomial import UNIT
+from accountant.ranges import check_epsilon
+
+__all__ = ["Continuous", "ExchangeLatticeProfile", "on_lattice"]
+
+SHOWN = 1e-6
+"""The chance that more hosts are shown than are left out, as a part of delta."""
+
+Continuous = ExchangeLaplaceProfile | ExchangeCoreProfile | ExchangeSpanProfile
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeLatticeProfile:
+    """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
+
+    continuous: Continuous
+    """With so many hosts fewer as may be shown."""
+    local_epsilon: float
+    """The victim's, or the largest of its span; from there on delta is 0."""
+    steps: int
+    """Of the lattice, from 0 to 1."""
+    most_shown: int
+    shown: float
+    """The chance that more hosts are."""
+
+    @property
+    def method(self) -> str:
+        """For the certificate."""
+        return self.continuous.method
+
+    @property
+    def plain(self) -> ExchangeLatticeProfile:
+        """Quicker, for curves of many points."""
+        continuous = self.continuous
+        return self if isinstance(continuous, ExchangeSpanProfile) else replace(self, continuous=continuous.plain)
+
+    @cached_property
+    def _log_ratio(self) -> float:
+        """The logarithm of (1 + e^(v/(2 steps)))/2, rounded up."""
+        return math.log1p(math.expm1(self.local_epsilon / (2 * self.steps)) / 2) * (1 + 16 * UNIT)
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
+        left = (epsilon - self._log_ratio) * (1 - 4 * UNIT)
+        if left < 0:  # then only because E' < 1: H_E' <= H_1 + 1 - E'
+            return self._raised(self.continuous.delta(0.0), -math.expm1(left * (1 + 8 * UNIT)))
+        return self._raised(self.continuous.delta(left))
+
+    def _raised(self, bound: Bounded, more: float = 0.0) -> Bounded:
+        value = math.exp(self._log_ratio) * (bound.value + more) * (1 + 8 * UNIT) + self.shown
+        return Bounded(min(1.0, value), min(1.0, value, value - bound.value + bound.slack))
+
+    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float, floor: float = 0.0) -> Inverse:
+        """See `profile.smallest_epsilon`; of a span none below `floor`."""
+        target = (delta - self.shown) * math.exp(-self._log_ratio) * (1 - 16 * UNIT)
+        most = (ceiling - self._log_ratio) * (1 - 4 * UNIT)
+        if target <= 0 or most <= 0:
+            return Inverse(ceiling, None, 0)
+        curve = self.continuous
+        if isinstance(curve, ExchangeSpanProfile):
+            found = curve.smallest_epsilon(target, most, tolerance, min(most, max(0.0, floor - self._log_ratio)))
+        else:
+            found = smallest_epsilon(curve, target, most, tolerance)
+        if found.reached is None:
+            return replace(found, epsilon=ceiling)
+        epsilon = (found.epsilon + self._log_ratio) * (1 + 4 * UNIT)
+        return Inverse(min(ceiling, epsilon), self._raised(found.reached), found.evaluations)
+
+    def guess(self, delta: float) -> float:
+        """That of continuous noise, and what the lattice costs."""
+        target = (delta - self.shown) * math.exp(-self._log_ratio)
+        return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self._log_ratio
+
+    def explain(self) -> tuple[str, ...]:
+        """One line per step."""
+        return (
+            *self.continuous.explain(),
+            f"on a lattice of {self.steps} steps: {self._log_ratio:.3g} is added to epsilon; at most {self.most_shown} "
+            f"users show their value, but for a chance of {self.shown:.3g}, which is added to delta",
+        )
+
+
+def on_lattice(
+    make: Callable[[Others], Continuous | NoAmplification],
+    victim: float,
+    others: Others,
+    steps: int,
+    delta: float | None,
+) -> ExchangeLatticeProfile | NoAmplification:
+    """The bound for noise on multiples of 1/steps.
+
+    Args:
+        make: that for continuous noise, for a victim among others.
+        victim: the local epsilon, the largest of a span.
+        others: the other users.
+        steps: of the lattice, at least 1.
+        delta: the target; None where it is not known.
+    """
+    most, chance = _most_shown(others, steps, SHOWN * (TUNING_DELTA if delta is None else delta))
+    fewer = replace(others, dishonest=others.dishonest + most, laws={}, rate_bins={})
+    found = make(fewer)
+    if isinstance(found, NoAmplification):
+        return found
+    return ExchangeLatticeProfile(found, victim, steps, most, chance)
+
+
+def _most_shown(others: Others, steps: int, target: float) -> tuple[int, float]:
+    """How many of the others show their value, but for a chance of about `target` at most; and that chance.
+
+    Each does with a chance of 1 - 1/cosh(y) <= y^2/2, y = its budget/(2 steps), all independently. By Chernoff at least
+    k do with a chance of at most e^(k - mean) (mean/k)^k, k >= mean.
+    """
+    each = np.minimum(1.0, (others.local_epsilon / (2 * steps)) ** 2 / 2)
+    mean = float(others.count @ each) * (1 + 1e-9) + 5e-324
+    number = int(others.count.sum())
+
+    def log_chance(k: int) -> float:
+        return k - mean + k * math.log(mean / k)
+
+    low, high = math.ceil(mean), max(1, math.ceil(mean))
+    while high <= number and log_chance(high) > math.log(target):
+        low, high = high, 2 * high
+    while high - low > 1:  # the least k whose chance is small enough
+        middle = (low + high) // 2
+        low, high = (middle, high) if log_chance(middle) > math.log(target) else (low, middle)
+    if high > number:
+        return number, 0.0
+    return high - 1, math.exp(log_chance(high) * (1 - 1e-12) + 1e-12)
