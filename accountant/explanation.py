@@ -113,10 +113,12 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     What would make it better is certified anew, three times, and may take seconds for noise.
 
     Raises:
-        ValueError: a document that is no certificate, or is that of a round that was refused.
+        ValueError: a document that is no certificate, is that of a round that was refused, or says more than its own
+            attack leaves possible.
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    _check_not_refuted(found)
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
@@ -155,6 +157,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    _check_not_refuted(found)
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     why_not = _why_nothing_is_computed(found, document, randomizer)
@@ -221,6 +224,22 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
+
+
+def _check_not_refuted(certificate: Certificate) -> None:
+    """Raises ValueError where the attack beside a certificate shows that what it says is not true."""
+    lower = certificate.lower_bound
+    if lower is None:
+        return
+    for name, at, reached, proved, same in (
+        ("ε", "δ", lower.epsilon, certificate.epsilon, lower.delta == certificate.delta),
+        ("δ", "ε", lower.delta, certificate.delta, lower.epsilon == certificate.epsilon),
+    ):
+        if same and reached > proved:
+            raise ValueError(
+                f"the document contradicts itself: it certifies {name} = {proved:g}, and its own attack shows that no "
+                f"{name} below {reached:g} can be true at the same {at}; it must be as the accountant made it"
+            )
 
 
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:
@@ -323,8 +342,9 @@ def _attack(certificate: Certificate) -> Section:
     ]
     comparable = lower.delta == certificate.delta or lower.epsilon == certificate.epsilon
     if comparable and 0 < reached <= proved:
-        room = round_up(100 * (1 - reached / proved), 2)
-        paragraphs.append(f"So no better proof could make the certified {name} smaller by more than {room} %.")
+        room = 100 * (1 - reached / proved)
+        by = f"by more than {round_up(max(room, 0.01), 2)} %" if room <= 99 else f"than {round_down(reached)}"
+        paragraphs.append(f"So no better proof could make the certified {name} smaller {by}.")
     return Section(title, tuple(paragraphs))
 
 
@@ -342,7 +362,10 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
         f"The proof: {certificate.method}.",
     ]
     if "round_id" in document:
-        paragraphs.append("'croupier round result' has checked who signed it. It cannot be seen in what is read here.")
+        paragraphs.append(
+            "'croupier round result ROUND --document FILE' checks who signed it. It cannot be seen in what is read "
+            "here."
+        )
     others = [
         f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
         f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
@@ -436,7 +459,7 @@ def _what_would_help(certificate: Certificate, better: Iterable[Statement], why_
     ]
     now = percent(right_at_most(certificate.epsilon, certificate.delta))
     intro = (
-        f"Computed now by the accountant, for a round like this one (right at most {now}, ε = "
+        f"Computed now, here, for a round like this one (right at most {now}, ε = "
         f"{round_up(certificate.epsilon)}) with one thing changed, at the same δ:"
     )
     return Section(title, (intro,), tuple(points))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands", "randomizer_of"]
 
+_NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
+"""Of a document, which anyone can write; under what `explain` says of it."""
+
 BudgetFile = Annotated[
     Path,
     typer.Argument(
@@ -160,7 +163,7 @@ def explain(
         except ValueError as error:
             raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
         said = explained(document).to_json()
-        show(as_json, said, sections_text(said["sections"]))
+        show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
 
 
 def curve(

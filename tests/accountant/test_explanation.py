@@ -191,6 +191,32 @@ def test_an_attack_at_another_delta_is_not_compared() -> None:
     assert "No attack stands beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
 
 
+@pytest.mark.parametrize(("name", "at"), [("epsilon", "delta"), ("delta", "epsilon")])
+def test_a_document_that_its_own_attack_refutes_is_refused(name: str, at: str) -> None:
+    """Reproduction: an edited epsilon of .001 was called CERTIFIED, beside an attack that reaches .0568."""
+    budgets = {0.5: 900, 2.0: 100}
+    document = (certify(budgets, "rr", delta=1e-6) if at == "delta" else certify(budgets, "rr", epsilon=0.3)).to_json()
+    reached = document["lower_bound"][name]
+    tiers = [{**tier, name: reached / 9} for tier in document["tiers"]]
+    edited = {**document, name: reached / 9, "tiers": tiers}
+    for function in (explain, profile_around):
+        with pytest.raises(ValueError, match=f"certifies . = {reached / 9:g}, .* no . below {reached:g} can be true"):
+            function(edited)
+        with pytest.raises(ValueError, match="contradicts itself"):
+            function({"certificate": edited})
+    assert explain({**edited, "lower_bound": {**document["lower_bound"], at: document[at] / 2}})
+
+
+def test_no_percentage_has_an_exponent() -> None:
+    """Reproduction: 'smaller by more than 1e+02 %'."""
+    certificate = certify({1.0: 50}, "rr", delta=1e-3)
+    assert certificate.lower_bound is not None
+    weak = replace(certificate.lower_bound, epsilon=1e-4)
+    assert "smaller than 0.0001." in words(explain(replace(certificate, lower_bound=weak)), "attack")
+    close = replace(certificate.lower_bound, epsilon=certificate.epsilon * (1 - 1e-9))
+    assert "by more than 0.01 %" in words(explain(replace(certificate, lower_bound=close)), "attack")
+
+
 def test_an_attack_is_rounded_to_its_own_side() -> None:
     """At a larger delta, or a larger epsilon, less than what is said may be true."""
     at_delta = certify({1.0: 50}, "rr", delta=1e-3 / 3)
@@ -251,7 +277,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     assert said in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3
-    assert "has checked who signed it" in words(explained, "worth")
+    assert "'croupier round result ROUND --document FILE' checks who signed it" in words(explained, "worth")
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 

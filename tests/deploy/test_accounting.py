@@ -116,6 +116,16 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
             assert line in " ".join(said.split())
     assert f"right at most {percent(found['certified']['right_at_most'])} of the time" in " ".join(said.split())
     assert not re.search(r"\d\n *%|[εδ=≥]\n", said)
+    assert said.endswith("\nThis explains what was read. It does not check who made it, or what was changed.\n")
+
+
+def test_a_certificate_that_its_own_attack_refutes_is_not_explained(budgets: Path) -> None:
+    """Reproduction: it was explained as CERTIFIED."""
+    document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
+    reached = document["lower_bound"]["epsilon"]
+    edited = document | {"epsilon": 0.001, "tiers": [one | {"epsilon": 0.001} for one in document["tiers"]]}
+    said = run("explain", "-", typed=json.dumps(edited), expect=2)
+    assert f"certifies ε = 0.001, and its own attack shows that no ε below {reached:g} can be true" in said
 
 
 def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> None:
