@@ -64,7 +64,7 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
     """Returns (line, text) of a column.
 
     Raises:
-        ValueError: the file or the column does not exist, or the file has no rows.
+        ValueError: the file or the column does not exist, the file has no rows, or a row has more fields than line 1.
     """
     if not path.exists():
         raise ValueError(f"{path} does not exist")
@@ -75,7 +75,14 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
             wanted = zip(rows, range(1 << 62 if limit is None else limit), strict=False)
-            found = [(str(rows.line_num), row.get(column) or "") for row, _ in wanted]
+            found = []
+            for row, _ in wanted:
+                if None in row:  # the fields that the header has no name for
+                    extra = len(names) + len(row[None])
+                    raise ValueError(
+                        f"{path}: line {rows.line_num}: {extra} fields; there must be {len(names)}, as in the header"
+                    )
+                found.append((str(rows.line_num), row.get(column) or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
     if column not in names:
