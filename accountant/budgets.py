@@ -182,7 +182,8 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
     if isinstance(budgets, np.ndarray):
         return Budgets.from_epsilons(budgets)
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
-        raise outside("budgets", budgets, "local epsilons, (local epsilon, users) pairs, a mapping or Budgets")
+        forms = "local epsilons, (local epsilon, users) pairs, a mapping or Budgets"
+        raise outside("budgets", budgets, f"{forms}; read_budgets_csv reads a file")
     rows: list[Any] = list(budgets)
     if any(isinstance(row, Tier | list | tuple) for row in rows):
         return Budgets.from_tiers(rows)
