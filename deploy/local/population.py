@@ -21,7 +21,15 @@ from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
-__all__ = ["ParticipantFile", "Rows", "column_names", "guess_question", "read_groups", "read_population"]
+__all__ = [
+    "ParticipantFile",
+    "Rows",
+    "check_columns",
+    "column_names",
+    "guess_question",
+    "read_groups",
+    "read_population",
+]
 
 _MAX_CATEGORIES = 64
 
@@ -85,12 +93,16 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
                 found.append((str(rows.line_num), row.get(column) or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
-    if column not in names:
-        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
-        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
+    _check_column(path, column, names)
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
+
+
+def _check_column(path: Path, column: str, names: Sequence[str]) -> None:
+    if column not in names:
+        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
+        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
 
 
 def read_population(
@@ -183,6 +195,14 @@ def column_names(path: Path) -> tuple[str, ...]:
             return tuple(csv.DictReader(file).fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+
+
+def check_columns(path: Path, wanted: Sequence[str | None]) -> None:
+    """Raises ValueError for a file that cannot be read, or lacks a column; None stands for one that is not needed."""
+    names = column_names(path)
+    for column in wanted:
+        if column is not None:
+            _check_column(path, column, names)
 
 
 def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
