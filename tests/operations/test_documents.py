@@ -73,6 +73,13 @@ def test_every_command_that_is_written_down_exists_with_its_options(page: Path) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_croupier_is_never_installed_from_a_public_index(page: Path) -> None:
+    """Reproduction: 'pip install croupier[...]' cannot work, or installs what someone else has put there."""
+    for installed in re.findall(r"pip install[^`\n]*?croupier(?!-)[^`\n]*", page.read_text()):
+        assert "--no-index" in installed, installed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#\S*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
