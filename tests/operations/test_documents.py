@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -11,7 +12,13 @@ from typing import Any
 import pytest
 import typer.main
 
+from accountant.budgets import Budgets
+from accountant.certification import certify
+from accountant.mechanisms.registry import as_randomizer
+from accountant.planner import resized, standard_error
+from accountant.results import round_up
 from deploy.cli import app
+from deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from deploy.operator.keys import make_deployment
 from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.prometheus_metrics import PrometheusMetrics
@@ -21,6 +28,9 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
 COMMAND: Any = typer.main.get_command(app)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+
+
+README = (ROOT / "README.md").read_text()
 
 
 def fenced(page: Path, language: str) -> list[str]:
@@ -95,3 +105,34 @@ def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
         if name.startswith("croupier_"):
             shown[name] = labels
     assert described == shown
+
+
+def row_of_readme(approach: str) -> str:
+    (row,) = re.findall(rf"^\| \W*{approach}.*", README, re.MULTILINE)
+    error: str = re.findall(r"\| ([\d.]+) \|", row)[0]
+    return error
+
+
+def test_the_errors_in_the_readme_are_those_of_the_program() -> None:
+    """Reproduction: two of them were of other settings than they said."""
+    ((users, epsilon),) = re.findall(r"among these ([\d,]+) people at ε = ([\d.]+)", README)
+    num_users, central = int(users.replace(",", "")), float(epsilon)
+    assert row_of_readme("central differential privacy") == f"{math.sqrt(2) / (num_users * central):.4f}"
+    alone = standard_error(Budgets.from_tiers([(central, num_users)]), as_randomizer("rr"))
+    assert row_of_readme("local differential privacy") == f"{alone:.3f}"
+    drawn = Budgets.from_tiers(
+        [(group.max_local_epsilon, int(group.share)) for group in parse_budget_groups(GSPA_BUDGETS)]
+    )
+    shuffled = standard_error(resized(drawn, num_users), as_randomizer("rr"))
+    assert float(row_of_readme("croupier")) == pytest.approx(shuffled, rel=0.03)  # of one run, which draws budgets
+
+
+def test_what_the_readme_says_of_a_few_hundred_people_is_so() -> None:
+    said = (
+        r"\((\d+) with a local budget of (\d): error ([\d.]+) for a share and ([\d.]+) for a mean .*?, ε = ([\d.]+)\)"
+    )
+    ((users, budget, share, mean, epsilon),) = re.findall(said, README)
+    few = Budgets.from_tiers([(float(budget), int(users))])
+    assert share == f"{standard_error(few, as_randomizer('rr')):.3f}"
+    assert mean == f"{standard_error(few, as_randomizer('onebit')):.3f}"
+    assert epsilon == round_up(certify(few, "rr", delta=1e-6, attack=False).epsilon, 2)
