@@ -247,7 +247,10 @@ def plan(
     rounds: Rounds = 1,
     as_json: Json = False,
 ) -> None:
-    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect."""
+    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
+
+    Local budgets are looked for up to 20, the most that a client accepts.
+    """
     with plain_errors():
         import accountant
         from deploy.show.documents import plan_json

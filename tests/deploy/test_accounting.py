@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from accountant.explanation import explain
 from accountant.results import percent, round_up
+from client.randomizers import MAX_LOCAL_EPSILON
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
 
@@ -175,6 +176,15 @@ def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     assert accuracy["goal"] == "accuracy"
     assert 0.02 < accuracy["standard_error"] < 0.2
     assert "standard error" in run("plan", "--budgets", budgets)
+
+
+def test_plan_says_where_the_most_that_a_client_accepts_is_the_limit() -> None:
+    """Reproduction: a local budget of 20 looked as if the target allowed no larger one."""
+    arguments = ("plan", "--users", 100, "--epsilon", 100, "--randomizer", "hemisphere", "--dimension", 3)
+    said = " ".join(run(*arguments).split())
+    assert f"local ε {MAX_LOCAL_EPSILON:g} ({MAX_LOCAL_EPSILON:g} is the most that a client accepts); standard" in said
+    assert "a client accepts" not in run("plan", "--users", 100, "--epsilon", 0.5, *arguments[5:])
+    assert f"up to {MAX_LOCAL_EPSILON:g}, the most that a client accepts" in " ".join(run("plan", "--help").split())
 
 
 def test_tightness_writes_its_table(tmp_path: Path) -> None:
