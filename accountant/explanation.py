@@ -86,6 +86,12 @@ class Explanation:
     improvements: tuple[Statement, ...]
     sections: tuple[Section, ...]
 
+    def __str__(self) -> str:
+        """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
+        return "\n\n".join(
+            "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
         return {

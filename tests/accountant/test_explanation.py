@@ -160,6 +160,19 @@ def test_every_tier_and_both_trust_statements_are_said() -> None:
     assert "and promise nothing here" in words(explained, "worth")
 
 
+def test_an_explanation_is_a_text_whose_promise_is_rounded_up() -> None:
+    """Reproduction: what the documentation printed was below the promise."""
+    certificate = certify([1.0] * 10_000, "rr", delta=1e-6)
+    explained = explain(certificate)
+    promise = right_at_most(certificate.epsilon, certificate.delta)
+    assert float(f"{100 * promise:.2f}") < 100 * promise
+    assert str(explained.certified).startswith(f"everybody: right at most {percent(promise)} (ε = ")
+    assert f"right at most {percent(promise)} of the time" in str(explained)
+    lines = str(explained).splitlines()
+    for section in explained.sections:
+        assert {section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)} <= set(lines)
+
+
 def test_what_promises_nothing_says_so() -> None:
     """Whatever is no guarantee stands with its grade, and without a percentage."""
     certificate = certify({4.0: 1000}, "rr", delta=1e-6, compare_all=True)
