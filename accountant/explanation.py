@@ -15,8 +15,9 @@ from accountant.budgets import Budgets
 from accountant.certification import LOCAL, certify
 from accountant.certified_profile import DELTAS, CertifiedProfile, privacy_profile
 from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
+from accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 from accountant.rich_display import html_sections
@@ -143,10 +144,10 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         left,
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
-            _about_one_person(found, document, kind, tiers),
+            _about_one_person(found, document, _secret(kind, randomizer), tiers),
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
-            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
+            Section("What this rests on", ("All of it has to be true:",), _what_it_rests_on(found, randomizer)),
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
@@ -276,10 +277,28 @@ def _listed(statements: list[Statement]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _adds_noise_to_vectors(randomizer: Randomizer | None) -> bool:
+    return isinstance(randomizer, GaussianMechanism) and randomizer.dimension > 1
+
+
+def _secret(kind: StatedRandomizer | None, randomizer: Randomizer | None) -> str:
+    """What an observer may want to find out."""
+    if kind is None:
+        return "which of two answers a person gave"
+    return of_vectors(kind.secret) if _adds_noise_to_vectors(randomizer) else kind.secret
+
+
+def _what_it_rests_on(certificate: Certificate, randomizer: Randomizer | None) -> tuple[str, ...]:
+    vectors = randomizer if _adds_noise_to_vectors(randomizer) else None
+    return tuple(
+        of_vectors(plain(line)) if vectors is not None and line == vectors.statement else plain(line)
+        for line in certificate.assumptions
+    )
+
+
 def _about_one_person(
-    certificate: Certificate, document: Mapping[str, Any], kind: StatedRandomizer | None, tiers: list[Statement]
+    certificate: Certificate, document: Mapping[str, Any], secret: str, tiers: list[Statement]
 ) -> Section:
-    secret = "which of two answers a person gave" if kind is None else kind.secret
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     best = percent(right_at_most(certificate.epsilon, certificate.delta))
     paragraphs = [

@@ -27,8 +27,14 @@ BudgetFile = Annotated[
         "also delta."
     ),
 ]
-RandomizerName = Annotated[str, typer.Option("--randomizer", help="rr, krr, onebit, laplace, gaussian or hemisphere.")]
-Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories.")]
+RandomizerName = Annotated[
+    str,
+    typer.Option(
+        "--randomizer",
+        help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10).",
+    ),
+]
+Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")]
 Lattice = Annotated[int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")]
 Dimension = Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")]
 Dishonest = Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")]
@@ -130,9 +136,12 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from deploy.show.tables import certificate_table, comparison_notes, steps_table
+    from accountant.certification import LOCAL
+    from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
+    if result.method.startswith(LOCAL):
+        tables.append(why_not_smaller(result.steps))
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:

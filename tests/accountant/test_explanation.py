@@ -173,6 +173,15 @@ def test_an_explanation_is_a_text_whose_promise_is_rounded_up() -> None:
         assert {section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)} <= set(lines)
 
 
+def test_a_vector_is_not_called_a_number() -> None:
+    """Reproduction: 'which of two numbers a person gave', of a person with three."""
+    said = words(explain(quick(as_randomizer("gaussian(d=3)"))))
+    assert "which of two vectors a person gave, however far apart they are" in said
+    assert "noise to the person's vector" in said
+    assert "two numbers" not in said
+    assert "which of two numbers a person gave" in words(explain(quick(as_randomizer("gaussian"))))
+
+
 def test_what_promises_nothing_says_so() -> None:
     """Whatever is no guarantee stands with its grade, and without a percentage."""
     certificate = certify({4.0: 1000}, "rr", delta=1e-6, compare_all=True)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from accountant.explanation import explain
+from accountant.mechanisms.registry import RANDOMIZERS
 from accountant.results import percent, round_up
 from client.randomizers import MAX_LOCAL_EPSILON
 from deploy.bench.certificates import TIMED_CASES, time_case
@@ -94,6 +95,28 @@ def test_compare_judges_every_published_bound(even: Path) -> None:
     shown = run("certify", even, "--delta", "1e-6", "--compare")
     assert "refuted" in shown
     assert "LOWER_BOUND" in shown
+
+
+def test_certify_says_why_nothing_is_gained(tmp_path: Path, budgets: Path) -> None:
+    """Reproduction: the reason was among the steps of --explain only."""
+    (path := tmp_path / "gaussian.csv").write_text("epsilon,delta,count\n1,1e-6,1000\n")
+    vectors = ("--randomizer", "gaussian", "--dimension", 3, "--delta", "1e-5")
+    said = " ".join(run("certify", path, *vectors).split())
+    assert "This is the local budget: no amplification: in 3 dimensions the length of a report shows its own" in said
+    (path := tmp_path / "few.csv").write_text("epsilon,count\n5,2\n")
+    said = run("certify", path, "--delta", "1e-9", *DIRECTIONS)
+    assert "\nThis is the local budget: no bound gives less (--explain lists them).\n" in said
+    assert "This is the local budget" not in run("certify", budgets, "--delta", "1e-6", *DIRECTIONS)
+
+
+def test_every_randomizer_that_an_error_names_is_in_the_help(budgets: Path) -> None:
+    said = run("certify", budgets, "--delta", "1e-6", "--randomizer", "foo", expect=2)
+    named = said.partition("it must be one of ")[2].strip()
+    kinds = re.findall(r"\w+(?:\([^)]*\))?", named)
+    assert len(kinds) == len(RANDOMIZERS)
+    for command in ("certify", "curve", "audit", "plan"):
+        shown = " ".join(re.sub("[│─]", "", run(command, "--help")).split())
+        assert all(kind in shown for kind in kinds)
 
 
 def test_explain_lists_the_steps(budgets: Path) -> None:
