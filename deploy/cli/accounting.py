@@ -115,6 +115,10 @@ def certify(
     with plain_errors():
         import accountant
 
+        if delta is None and epsilon is None:
+            raise ValueError(
+                f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
+            )
         family = randomizer_of(randomizer, k, lattice, dimension)
         multiset = _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
@@ -167,6 +171,8 @@ def explain(
 
         typed = certificate == Path("-")
         printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
+        if typed and not printed.strip():
+            raise ValueError("standard input is empty; did the command before it fail?")
         try:
             document = json.loads(printed)
         except ValueError as error:
@@ -184,7 +190,9 @@ def curve(
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
-    out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF).")] = Path("curve.png"),
+    out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
+        "curve.png"
+    ),
     as_json: Json = False,
 ) -> None:
     """Draw delta against epsilon: certified, the attack, and the published bounds."""

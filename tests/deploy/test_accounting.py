@@ -156,6 +156,8 @@ def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> Non
     assert "budgets.csv cannot be read" in run("explain", budgets, expect=2)
     assert "<stdin> cannot be read" in (said := run("explain", "-", typed=b"\xff{}", expect=2))
     assert "what 'croupier certify --json' or 'croupier round result --json' prints" in said
+    # Reproduction: after a command that had failed, a second error that had nothing to do with it.
+    assert "standard input is empty; did the command before it fail?" in run("explain", "-", expect=2)
     assert "the document is no certificate" in run("explain", "-", typed="[1]", expect=2)
     assert "missing.json" in run("explain", tmp_path / "missing.json", expect=2)
 

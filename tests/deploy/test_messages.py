@@ -66,7 +66,9 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     budgets.write_bytes(b"")
     assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"epsilon\n1\n")
-    assert "neither delta nor epsilon is given; give exactly one, such as delta 1e-06" in refused("certify", budgets)
+    assert "neither --delta nor --epsilon is given; give exactly one, such as --delta 1e-06" in refused(
+        "certify", budgets
+    )
 
 
 @pytest.mark.parametrize(

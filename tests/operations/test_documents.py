@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import typer.main
 
+import deploy.cli
 from accountant.budgets import Budgets
 from accountant.certification import certify
 from accountant.mechanisms.registry import as_randomizer
 from accountant.planner import resized, standard_error
-from accountant.results import round_up
+from accountant.results import Grade, Status, round_up
 from deploy.cli import app
 from deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from deploy.operator.keys import make_deployment
@@ -105,6 +106,18 @@ def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
         if name.startswith("croupier_"):
             shown[name] = labels
     assert described == shown
+
+
+def test_the_help_has_every_exit_code_that_is_described() -> None:
+    """Reproduction: it left out 1 and 130."""
+    described = re.findall(r"^\| (\d+) \| ", OPERATIONS.read_text().partition("## Exit codes")[2], re.MULTILINE)
+    for text in (COMMAND.help, deploy.cli.__doc__):
+        assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
+
+
+def test_the_readme_has_a_word_on_every_grade_and_verdict() -> None:
+    for word in (*Grade, *(status for status in Status if status in ("refuted", "out of range"))):
+        assert re.search(rf"[`*]{word}[`*]", README), word
 
 
 def row_of_readme(approach: str) -> str:
