@@ -15,7 +15,8 @@ import typer.main
 import deploy.cli
 from accountant.budgets import Budgets
 from accountant.certification import certify
-from accountant.mechanisms.registry import as_randomizer
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from accountant.planner import resized, standard_error
 from accountant.results import Grade, Status, round_up
 from deploy.cli import app
@@ -118,6 +119,14 @@ def test_the_help_has_every_exit_code_that_is_described() -> None:
 def test_the_readme_has_a_word_on_every_grade_and_verdict() -> None:
     for word in (*Grade, *(status for status in Status if status in ("refuted", "out of range"))):
         assert re.search(rf"[`*]{word}[`*]", README), word
+
+
+@pytest.mark.parametrize("kind", RANDOMIZERS)
+def test_the_bounds_of_each_mechanism_are_described(kind: str) -> None:
+    """Reproduction: the exchange bound was not named for the half sphere, and four others that have it."""
+    (row,) = re.findall(rf"^\| `{kind}` .*", (ROOT / "docs" / "mechanisms.md").read_text(), re.MULTILINE)
+    has_it = RANDOMIZERS[kind].exchange_profile is not Randomizer.exchange_profile
+    assert has_it == ("(exchange-bound.md)" in row or "| as `rr` |" in row)
 
 
 def row_of_readme(approach: str) -> str:
