@@ -234,19 +234,18 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
 
 
 def _check_not_refuted(certificate: Certificate) -> None:
-    """Raises ValueError where the attack beside a certificate shows that what it says is not true."""
-    lower = certificate.lower_bound
-    if lower is None:
+    """Raises ValueError where the attack beside a certificate shows that what it says is not true.
+
+    Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
+    """
+    lower, own = certificate.lower_bound, (certificate.epsilon, certificate.delta)
+    if lower is None or lower.epsilon < certificate.epsilon or lower.delta < certificate.delta:
         return
-    for name, at, reached, proved, same in (
-        ("ε", "δ", lower.epsilon, certificate.epsilon, lower.delta == certificate.delta),
-        ("δ", "ε", lower.delta, certificate.delta, lower.epsilon == certificate.epsilon),
-    ):
-        if same and reached > proved:
-            raise ValueError(
-                f"the document contradicts itself: it certifies {name} = {proved:g}, and its own attack shows that no "
-                f"{name} below {reached:g} can be true at the same {at}; it must be as the accountant made it"
-            )
+    if (lower.epsilon, lower.delta) != own:
+        raise ValueError(
+            f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack shows "
+            f"that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an accountant made it"
+        )
 
 
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:

@@ -53,8 +53,9 @@ def _options(
 
     Begin with 'croupier demo'; --help after any command lists its options.
 
-    Exit codes: 0 done; 1 'doctor' found something wrong, or an unforeseen error; 2 bad input; 3 refused; 4 not now, try
-    again later; 5 not certified; 6 not all accepted; 130 cut short by Ctrl-C.
+    Exit codes: 0 done; 1 'doctor' found something wrong, or an unforeseen error;
+    2 bad input; 3 refused; 4 not now, try again later; 5 not certified; 6 not all
+    accepted; 130 cut short by Ctrl-C.
     """
 
 

@@ -130,7 +130,7 @@ def note(line: str) -> None:
 def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
     """Shows a bar on standard error, and yields what moves it: called with done, total and a description.
 
-    It is there from the first call on. A transient one is shown on a terminal only.
+    It is there from the first call on, a transient one from the beginning, and on a terminal only.
     """
     if transient and not sys.stderr.isatty():
         yield lambda done, total, text: None
@@ -142,7 +142,9 @@ def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float,
     shown = (description, BarColumn(), TimeRemainingColumn())
     bar = Progress(*shown, console=Console(stderr=True), transient=transient)
     task = bar.add_task("", total=None)
-    begun = False
+    begun = transient
+    if begun:
+        bar.start()
 
     def move(done: float, total: float, text: str) -> None:
         nonlocal begun

@@ -214,10 +214,10 @@ def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
     found = _read_column(path, column, limit)
     for line, text in found:
         if not text.strip():
-            raise ValueError(f"line {line}: {column!r} is empty; every person must be in one group")
+            raise ValueError(f"{path}: line {line}: {column!r} is empty; every person must be in one group")
     values = sorted({text.strip() for _, text in found})
     if not 2 <= len(values) <= _MAX_CATEGORIES:
-        raise ValueError(f"{column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
+        raise ValueError(f"{path}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
     if "=" in column:
         raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
     return [Rows(column, value) for value in values]
@@ -241,9 +241,9 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         return Question(name, RandomizedResponse())
     hint = "give --low and --high to ask for its mean"
     if len(texts) < 2:
-        raise ValueError(f"{column!r} has one value only, {texts[0]!r}; {hint}")
+        raise ValueError(f"{path}: {column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
+            f"{path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
     return Question(name, KaryResponse(len(texts), tuple(texts)))

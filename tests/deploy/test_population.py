@@ -101,5 +101,5 @@ def test_groups_divide_the_rows_and_each_person_is_in_one(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="1 different values; groups must be"):
         read_groups(file, "site", 1)
     file.write_text("hours,site\n1,north\n2, \n")
-    with pytest.raises(ValueError, match="line 3: 'site' is empty; every person must be in one group"):
+    with pytest.raises(ValueError, match=r"people\.csv: line 3: 'site' is empty; every person must be in one group"):
         read_groups(file, "site", None)
