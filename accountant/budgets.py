@@ -182,7 +182,8 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
     if isinstance(budgets, np.ndarray):
         return Budgets.from_epsilons(budgets)
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
-        raise outside("budgets", budgets, "local epsilons, (local epsilon, users) pairs, a mapping or Budgets")
+        forms = "local epsilons, (local epsilon, users) pairs, a mapping or Budgets"
+        raise outside("budgets", budgets, f"{forms}; read_budgets_csv reads a file")
     rows: list[Any] = list(budgets)
     if any(isinstance(row, Tier | list | tuple) for row in rows):
         return Budgets.from_tiers(rows)
@@ -192,48 +193,59 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
 def read_budgets_csv(path: str | Path) -> Budgets:
     """Reads a CSV file with a header: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent).
 
-    Columns of other names are ignored.
-
     Raises:
-        ValueError: a bad value, named with its line and the range.
+        ValueError: a column of another name, a row of another length, or a bad value, named with the file, its line and
+            the range.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             header = [name.strip() for name in next(csv.reader(file), [])]
+        _check_header(header)
+        try:
+            return _read_quickly(path, header)
+        except (ValueError, OverflowError, OSError, Warning):
+            return _read_by_line(path, header)  # which finds the line that is wrong, or what only it can read
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+_COLUMNS = ("epsilon", "delta", "count")
+
+
+def _check_header(header: list[str]) -> None:
+    """Raises ValueError unless each column is one of those that are read, and `epsilon` is among them."""
     if not header:
-        raise ValueError(f"{path}: line 1 is empty; it must name the columns, one of them 'epsilon'")
+        raise ValueError("line 1 is empty; it must name the columns, one of them 'epsilon'")
+    for place, name in enumerate(header):
+        if name not in _COLUMNS:
+            raise ValueError(f"line 1: column {place + 1} is {name!r}; it must be one of {', '.join(_COLUMNS)}")
+        if name in header[:place]:
+            raise ValueError(f"line 1: column {place + 1} is {name!r} again; each column must be named once")
     if "epsilon" not in header:
-        raise ValueError(f"line 1: columns are {header!r}; one of them must be 'epsilon'")
-    columns = [header.index(name) if name in header else None for name in ("epsilon", "delta", "count")]
-    try:
-        return _read_quickly(path, columns)
-    except (ValueError, OverflowError, OSError, Warning):
-        return _read_by_line(path, columns)  # which finds the line that is wrong, or what only it can read
+        raise ValueError(f"line 1: the columns are {', '.join(header)}; one of them must be 'epsilon'")
 
 
-def _read_quickly(path: str | Path, columns: list[int | None]) -> Budgets:
+def _read_quickly(path: str | Path, header: list[str]) -> Budgets:
     """Raises an error or a Warning for anything but plain numbers in their ranges, one row a line."""
     with Path(path).open("rb") as file:
         while part := file.read(1 << 20):
             if b'"' in part:
                 raise ValueError("a field is quoted, and may hold a comma or the end of a line")
-    used = [column for column in columns if column is not None]
-    types = [(str(place), np.int64 if place == 2 else np.float64) for place in range(3) if columns[place] is not None]
+    types = [(name, np.int64 if name == "count" else np.float64) for name in header]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of no rows, or of a count that is read as if it were a float
-        table = np.loadtxt(
-            path, np.dtype(types), comments=None, delimiter=",", skiprows=1, usecols=used, encoding="utf-8", ndmin=1
-        )
+        # Without usecols, a row of another length than the header is an error.
+        table = np.loadtxt(path, np.dtype(types), comments=None, delimiter=",", skiprows=1, encoding="utf-8", ndmin=1)
     return Budgets(
-        table["0"],
-        np.zeros(table.size) if columns[1] is None else table["1"],
-        np.ones(table.size, dtype=np.int64) if columns[2] is None else table["2"],
+        table["epsilon"],
+        table["delta"] if "delta" in header else np.zeros(table.size),
+        table["count"] if "count" in header else np.ones(table.size, dtype=np.int64),
     )
 
 
-def _read_by_line(path: str | Path, columns: list[int | None]) -> Budgets:
+def _read_by_line(path: str | Path, header: list[str]) -> Budgets:
     epsilons: list[float] = []
     deltas: list[float] = []
     counts: list[int] = []
@@ -244,29 +256,27 @@ def _read_by_line(path: str | Path, columns: list[int | None]) -> Budgets:
             if not row:
                 continue
             where = f"line {reader.line_num}"
-            eps, delta, count = (_cell(row, column, where) for column in columns)
+            if len(row) != len(header):
+                raise ValueError(
+                    f"{where}: {len(row)} fields; there must be {len(header)}, as in the header: {','.join(header)}"
+                )
+            cells = dict(zip(header, map(str.strip, row), strict=True))
             epsilons.append(
-                _number(eps, "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where)
+                _number(
+                    cells["epsilon"], "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where
+                )
             )
-            deltas.append(0.0 if delta is None else _number(delta, "delta", "0 <= delta < 1", where))
-            counts.append(1 if count is None else _integer(count, where))
+            deltas.append(_number(cells.get("delta", "0"), "delta", "0 <= delta < 1", where))
+            counts.append(_integer(cells.get("count", "1"), where))
             _check_row(epsilons[-1], deltas[-1], counts[-1], where)
     if not epsilons:
         raise ValueError("line 1: the file has a header and no rows; it must hold at least one user")
     return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))
 
 
-def _cell(row: list[str], column: int | None, where: str) -> str | None:
-    if column is None:
-        return None
-    if column >= len(row):
-        raise ValueError(f"{where}: {len(row)} fields; there must be at least {column + 1}, as in the header")
-    return row[column].strip()
-
-
-def _number(text: str | None, name: str, required: str, where: str) -> float:
+def _number(text: str, name: str, required: str, where: str) -> float:
     try:
-        return float(text or "")
+        return float(text)
     except ValueError:
         raise ValueError(f"{where}: local {name} is {text!r}; it must be {required}") from None
 

@@ -183,17 +183,18 @@ def privacy_profile(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     *,
-    deltas: Sequence[float] = DELTAS,
+    deltas: Sequence[float] | float = DELTAS,
     dishonest: int = 0,
     linkage: str = "separate",
     rounds: int = 1,
 ) -> CertifiedProfile:
-    """Returns the certificate at every one of `deltas`; all other arguments are those of `certify`.
+    """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
     Raises:
         ValueError: as `certify`, or deltas is empty.
     """
-    if not len(deltas):
+    several = [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
+    if not several:
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
@@ -210,6 +211,6 @@ def privacy_profile(
                 compare_all=True,
             ),
         )
-        for delta in sorted(deltas, reverse=True)
+        for delta in sorted(several, reverse=True)
     ]
     return CertifiedProfile(family.name, tuple(points))

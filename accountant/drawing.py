@@ -16,13 +16,20 @@ OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 
 
 def _axes(axes: Any) -> Any:
-    """The axes given, or those of a new figure. Raises ImportError that names the extra if matplotlib is missing."""
+    """The axes given, or those of a new figure.
+
+    Raises ValueError for what is no axes, and an ImportError that names the extra if matplotlib is missing.
+    """
     if axes is not None:
+        if not hasattr(axes, "barh"):
+            raise ValueError(
+                f"axes is {axes!r}; it must be matplotlib axes, or left out: plot().figure.savefig(path) saves a plot"
+            )
         return axes
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'croupier[plots]'") from error
+        raise ImportError("plots need matplotlib; it comes with 'croupier[plots]'") from error
     return Figure(figsize=(6.4, 4.4), layout="constrained").subplots()
 
 

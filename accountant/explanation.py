@@ -15,8 +15,9 @@ from accountant.budgets import Budgets
 from accountant.certification import LOCAL, certify
 from accountant.certified_profile import DELTAS, CertifiedProfile, privacy_profile
 from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import StatedRandomizer, plain, stated_randomizer
+from accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
 from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 from accountant.rich_display import html_sections
@@ -86,6 +87,12 @@ class Explanation:
     improvements: tuple[Statement, ...]
     sections: tuple[Section, ...]
 
+    def __str__(self) -> str:
+        """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
+        return "\n\n".join(
+            "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
         return {
@@ -113,10 +120,12 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     What would make it better is certified anew, three times, and may take seconds for noise.
 
     Raises:
-        ValueError: a document that is no certificate, or is that of a round that was refused.
+        ValueError: a document that is no certificate, is that of a round that was refused, or says more than its own
+            attack leaves possible.
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    _check_not_refuted(found)
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
@@ -135,10 +144,10 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         left,
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
-            _about_one_person(found, document, kind, tiers),
+            _about_one_person(found, document, _secret(kind, randomizer), tiers),
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
-            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
+            Section("What this rests on", ("All of it has to be true:",), _what_it_rests_on(found, randomizer)),
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
@@ -155,6 +164,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
+    _check_not_refuted(found)
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     why_not = _why_nothing_is_computed(found, document, randomizer)
@@ -223,6 +233,21 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
 
 
+def _check_not_refuted(certificate: Certificate) -> None:
+    """Raises ValueError where the attack beside a certificate shows that what it says is not true.
+
+    Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
+    """
+    lower, own = certificate.lower_bound, (certificate.epsilon, certificate.delta)
+    if lower is None or lower.epsilon < certificate.epsilon or lower.delta < certificate.delta:
+        return
+    if (lower.epsilon, lower.delta) != own:
+        raise ValueError(
+            f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack shows "
+            f"that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an accountant made it"
+        )
+
+
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:
     """What people ran, where the certificate's name for it and its statement say all of it."""
     try:
@@ -251,10 +276,28 @@ def _listed(statements: list[Statement]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _adds_noise_to_vectors(randomizer: Randomizer | None) -> bool:
+    return isinstance(randomizer, GaussianMechanism) and randomizer.dimension > 1
+
+
+def _secret(kind: StatedRandomizer | None, randomizer: Randomizer | None) -> str:
+    """What an observer may want to find out."""
+    if kind is None:
+        return "which of two answers a person gave"
+    return of_vectors(kind.secret) if _adds_noise_to_vectors(randomizer) else kind.secret
+
+
+def _what_it_rests_on(certificate: Certificate, randomizer: Randomizer | None) -> tuple[str, ...]:
+    vectors = randomizer if _adds_noise_to_vectors(randomizer) else None
+    return tuple(
+        of_vectors(plain(line)) if vectors is not None and line == vectors.statement else plain(line)
+        for line in certificate.assumptions
+    )
+
+
 def _about_one_person(
-    certificate: Certificate, document: Mapping[str, Any], kind: StatedRandomizer | None, tiers: list[Statement]
+    certificate: Certificate, document: Mapping[str, Any], secret: str, tiers: list[Statement]
 ) -> Section:
-    secret = "which of two answers a person gave" if kind is None else kind.secret
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     best = percent(right_at_most(certificate.epsilon, certificate.delta))
     paragraphs = [
@@ -323,8 +366,9 @@ def _attack(certificate: Certificate) -> Section:
     ]
     comparable = lower.delta == certificate.delta or lower.epsilon == certificate.epsilon
     if comparable and 0 < reached <= proved:
-        room = round_up(100 * (1 - reached / proved), 2)
-        paragraphs.append(f"So no better proof could make the certified {name} smaller by more than {room} %.")
+        room = 100 * (1 - reached / proved)
+        by = f"by more than {round_up(max(room, 0.01), 2)} %" if room <= 99 else f"than {round_down(reached)}"
+        paragraphs.append(f"So no better proof could make the certified {name} smaller {by}.")
     return Section(title, tuple(paragraphs))
 
 
@@ -342,7 +386,10 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
         f"The proof: {certificate.method}.",
     ]
     if "round_id" in document:
-        paragraphs.append("'croupier round result' has checked who signed it. It cannot be seen in what is read here.")
+        paragraphs.append(
+            "'croupier round result ROUND --document FILE' checks who signed it. It cannot be seen in what is read "
+            "here."
+        )
     others = [
         f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
         f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
@@ -436,7 +483,7 @@ def _what_would_help(certificate: Certificate, better: Iterable[Statement], why_
     ]
     now = percent(right_at_most(certificate.epsilon, certificate.delta))
     intro = (
-        f"Computed now by the accountant, for a round like this one (right at most {now}, ε = "
+        f"Computed now, here, for a round like this one (right at most {now}, ε = "
         f"{round_up(certificate.epsilon)}) with one thing changed, at the same δ:"
     )
     return Section(title, (intro,), tuple(points))

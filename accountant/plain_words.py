@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["StatedRandomizer", "plain", "stated_randomizer"]
+__all__ = ["StatedRandomizer", "of_vectors", "plain", "stated_randomizer"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def plain(assumption: str) -> str:
             found = {name: re.sub(r"\d+", _grouped, text) for name, text in match.groupdict().items() if text}
             return sentence.format(**found, whose="the person's")
     return assumption
+
+
+def of_vectors(words: str) -> str:
+    """Returns what is said of a person's number, said of a vector."""
+    return words.replace("number", "vector")
 
 
 def _grouped(number: re.Match[str]) -> str:

@@ -77,7 +77,14 @@ class Plan:
         spread = low if low == high else f"{low} to {high}"
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
         users = f"{self.budgets.num_users:,} users with local ε {spread}"
-        return f"{self.goal}: {users}; standard error from the noise {error}"
+        capped = f" ({MOST_LOCAL_EPSILON:g} is the most that a client accepts)" if self.capped else ""
+        return f"{self.goal}: {users}{capped}; standard error from the noise {error}"
+
+    @property
+    def capped(self) -> bool:
+        """The target would allow larger local budgets, and no client accepts them."""
+        largest = float(self.budgets.local_epsilon[-1])
+        return self.goal is Goal.LOCAL_BUDGETS and largest >= MOST_LOCAL_EPSILON * (1 - 1e-9)
 
 
 def plan(
@@ -95,8 +102,10 @@ def plan(
 ) -> Plan:
     """Answers what is left open, for a total target (epsilon, delta) over all rounds.
 
-    * num_users and epsilon: the largest local budget that all of num_users can have.
-    * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets.
+    * num_users and epsilon: the largest local budget that all of num_users can have, up to 20, the most that a client
+      accepts.
+    * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets,
+      which leaves none above 20.
     * budgets and epsilon: the least number of users of these proportions.
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 

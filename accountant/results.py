@@ -8,6 +8,7 @@ signing and storing a certificate is left to the accountant service.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -397,11 +398,19 @@ class Certificate:
         }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Reads what `to_json` gave. The steps, and the curves of the tiers, are not in it.
+    def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
+        """Reads what `to_json` gave, or the JSON text of it. The steps, and the curves of the tiers, are not in it.
 
-        Raises ValueError for a document that lacks something, or holds a value outside its range.
+        Raises ValueError for a text that is not JSON, and a document that lacks something, or holds a value outside its
+        range.
         """
+        if isinstance(document, str | bytes):
+            try:
+                document = json.loads(document)
+            except ValueError as error:
+                raise ValueError(f"the text is not JSON ({error}); it must be what to_json gave, as text") from error
+        if not isinstance(document, Mapping):
+            raise ValueError(f"the document is {document!r:.60}; it must be what to_json gave, or that as JSON text")
         try:
             alone, lower = document["everyone_else_colludes"], document["lower_bound"]
             return cls(

@@ -46,7 +46,7 @@ explained = croupier.explain(certificate)
 explained
 
 # %%
-print(f"right in at most a share of {explained.certified.right_at_most} of all guesses; a coin is right in 0.5")
+print(explained.certified)  # of all guesses; a coin is right in 50 %
 
 # %% [markdown]
 # ## The whole curve

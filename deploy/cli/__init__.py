@@ -1,9 +1,9 @@
 """The `croupier` command line: each command parses its options, calls another room, and shows what that returns.
 
-Each command also prints one JSON object with `--json`. Exit codes: 0 done; 1 `doctor` has found
-something wrong; 2 an input that cannot be used; 3 a service refused; 4 not now: a service is out of reach, or what is
-asked for is not there yet; 5 the accountant refused the round, so there is no result; 6 some submissions were not
-accepted or are missing; 130 cut short by Ctrl-C. Messages go to standard error.
+Each command also prints one JSON object with `--json`. Exit codes: 0 done; 1 `doctor` has found something wrong, or an
+error that nothing foresaw; 2 an input that cannot be used; 3 a service refused; 4 not now: a service is out of reach,
+or what is asked for is not there yet; 5 the accountant refused the round, so there is no result; 6 some submissions
+were not accepted or are missing; 130 cut short by Ctrl-C. Messages go to standard error.
 
 Commands import what they need when they run, so that `croupier --help` and a client stay light.
 """
@@ -32,7 +32,7 @@ from deploy.cli import (
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["--help", "-h"]})
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,7 +53,9 @@ def _options(
 
     Begin with 'croupier demo'; --help after any command lists its options.
 
-    Exit codes: 0 done; 2 bad input; 3 refused; 4 not now, try again later; 5 not certified; 6 not all accepted.
+    Exit codes: 0 done; 1 'doctor' found something wrong, or an unforeseen error;
+    2 bad input; 3 refused; 4 not now, try again later; 5 not certified; 6 not all
+    accepted; 130 cut short by Ctrl-C.
     """
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands", "randomizer_of"]
 
+_NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
+"""Of a document, which anyone can write; under what `explain` says of it."""
+
 BudgetFile = Annotated[
     Path,
     typer.Argument(
@@ -24,8 +27,14 @@ BudgetFile = Annotated[
         "also delta."
     ),
 ]
-RandomizerName = Annotated[str, typer.Option("--randomizer", help="rr, krr, onebit, laplace, gaussian or hemisphere.")]
-Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories.")]
+RandomizerName = Annotated[
+    str,
+    typer.Option(
+        "--randomizer",
+        help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10).",
+    ),
+]
+Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")]
 Lattice = Annotated[int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")]
 Dimension = Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")]
 Dishonest = Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")]
@@ -113,6 +122,10 @@ def certify(
     with plain_errors():
         import accountant
 
+        if delta is None and epsilon is None:
+            raise ValueError(
+                f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
+            )
         family = randomizer_of(randomizer, k, lattice, dimension)
         multiset = _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
@@ -134,9 +147,12 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from deploy.show.tables import certificate_table, comparison_notes, steps_table
+    from accountant.certification import LOCAL
+    from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
+    if result.method.startswith(LOCAL):
+        tables.append(why_not_smaller(result.steps))
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
@@ -162,12 +178,14 @@ def explain(
 
         typed = certificate == Path("-")
         printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
+        if typed and not printed.strip():
+            raise ValueError("standard input is empty; did the command before it fail?")
         try:
             document = json.loads(printed)
         except ValueError as error:
             raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
         said = explained(document).to_json()
-        show(as_json, said, sections_text(said["sections"]))
+        show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
 
 
 def curve(
@@ -179,7 +197,9 @@ def curve(
     dishonest: Dishonest = 0,
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
-    out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF).")] = Path("curve.png"),
+    out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
+        "curve.png"
+    ),
     as_json: Json = False,
 ) -> None:
     """Draw delta against epsilon: certified, the attack, and the published bounds."""
@@ -253,7 +273,10 @@ def plan(
     rounds: Rounds = 1,
     as_json: Json = False,
 ) -> None:
-    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect."""
+    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
+
+    Local budgets are looked for up to 20, the most that a client accepts.
+    """
     with plain_errors():
         import accountant
         from deploy.show.documents import plan_json

@@ -146,8 +146,12 @@ def _submit_one(
         from deploy.local.one_user import submit_one
         from protocol.errors import Code
 
+        missing = [name for name, given in (("--value-file", value), ("--epsilon", epsilon)) if given is None]
         if value is None or epsilon is None:
-            raise ValueError("value or epsilon is missing; one user needs --value-file and --epsilon, a fleet --csv")
+            are = "is" if len(missing) == 1 else "are"
+            raise ValueError(
+                f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv"
+            )
         try:
             admits = bytes.fromhex(token)
         except ValueError as error:
@@ -199,14 +203,18 @@ def _submit_fleet(
     with plain_errors():
         import asyncio
 
+        from deploy.directory import read_deployment
         from deploy.local.budget_groups import parse_budget_groups
         from deploy.local.fleet import submit_file
-        from deploy.local.population import Rows
+        from deploy.local.population import Rows, check_columns
 
         value_column, epsilon_column, id_column = columns
         if value_column is None:
-            raise ValueError("value_column is missing; a fleet needs --value-column")
+            raise ValueError("--value-column is missing; a fleet needs it")
         groups = parse_budget_groups(budgets)
+        rows = Rows.parse(where) if where else None
+        check_columns(csv, [value_column, epsilon_column, id_column, rows.column if rows else None])
+        read_deployment(directory)
         with progress_bar() as move:
             sent = asyncio.run(
                 submit_file(
@@ -219,7 +227,7 @@ def _submit_fleet(
                     id_column=id_column,
                     clamp=clamp,
                     limit=limit,
-                    where=Rows.parse(where) if where else None,
+                    where=rows,
                     progress=lambda done, total: move(done, total, f"{value_column}: {done:,} of {total:,}"),
                 )
             )

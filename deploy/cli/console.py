@@ -130,7 +130,7 @@ def note(line: str) -> None:
 def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float, str], None]]:
     """Shows a bar on standard error, and yields what moves it: called with done, total and a description.
 
-    A transient one is shown on a terminal only.
+    It is there from the first call on, a transient one from the beginning, and on a terminal only.
     """
     if transient and not sys.stderr.isatty():
         yield lambda done, total, text: None
@@ -140,9 +140,24 @@ def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float,
 
     description = TextColumn("{task.description}", markup=False)
     shown = (description, BarColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=transient) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+    bar = Progress(*shown, console=Console(stderr=True), transient=transient)
+    task = bar.add_task("", total=None)
+    begun = transient
+    if begun:
+        bar.start()
+
+    def move(done: float, total: float, text: str) -> None:
+        nonlocal begun
+        bar.update(task, completed=done, total=total, description=text)
+        if not begun:
+            bar.start()
+            begun = True
+
+    try:
+        yield move
+    finally:
+        if begun:
+            bar.stop()
 
 
 def show(as_json: bool, document: Any, *tables: Any) -> None:

@@ -43,7 +43,9 @@ def demo(
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
-    plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF).")] = Path("out/demo.png"),
+    plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF); its directory is made.")] = Path(
+        "out/demo.png"
+    ),
     open_page: Annotated[
         bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")
     ] = False,

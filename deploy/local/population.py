@@ -21,7 +21,15 @@ from deploy.local.budget_groups import BudgetGroup
 from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from protocol.questions import Question, choose_budget
 
-__all__ = ["ParticipantFile", "Rows", "column_names", "guess_question", "read_groups", "read_population"]
+__all__ = [
+    "ParticipantFile",
+    "Rows",
+    "check_columns",
+    "column_names",
+    "guess_question",
+    "read_groups",
+    "read_population",
+]
 
 _MAX_CATEGORIES = 64
 
@@ -64,7 +72,7 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
     """Returns (line, text) of a column.
 
     Raises:
-        ValueError: the file or the column does not exist, or the file has no rows.
+        ValueError: the file or the column does not exist, the file has no rows, or a row has more fields than line 1.
     """
     if not path.exists():
         raise ValueError(f"{path} does not exist")
@@ -75,15 +83,26 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
             wanted = zip(rows, range(1 << 62 if limit is None else limit), strict=False)
-            found = [(str(rows.line_num), row.get(column) or "") for row, _ in wanted]
+            found = []
+            for row, _ in wanted:
+                if None in row:  # the fields that the header has no name for
+                    extra = len(names) + len(row[None])
+                    raise ValueError(
+                        f"{path}: line {rows.line_num}: {extra} fields; there must be {len(names)}, as in the header"
+                    )
+                found.append((str(rows.line_num), row.get(column) or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
-    if column not in names:
-        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
-        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
+    _check_column(path, column, names)
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
+
+
+def _check_column(path: Path, column: str, names: Sequence[str]) -> None:
+    if column not in names:
+        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
+        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
 
 
 def read_population(
@@ -178,6 +197,14 @@ def column_names(path: Path) -> tuple[str, ...]:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
 
 
+def check_columns(path: Path, wanted: Sequence[str | None]) -> None:
+    """Raises ValueError for a file that cannot be read, or lacks a column; None stands for one that is not needed."""
+    names = column_names(path)
+    for column in wanted:
+        if column is not None:
+            _check_column(path, column, names)
+
+
 def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
     """Returns the groups that a column divides the rows into, which every row must name one of.
 
@@ -187,10 +214,10 @@ def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
     found = _read_column(path, column, limit)
     for line, text in found:
         if not text.strip():
-            raise ValueError(f"line {line}: {column!r} is empty; every person must be in one group")
+            raise ValueError(f"{path}: line {line}: {column!r} is empty; every person must be in one group")
     values = sorted({text.strip() for _, text in found})
     if not 2 <= len(values) <= _MAX_CATEGORIES:
-        raise ValueError(f"{column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
+        raise ValueError(f"{path}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
     if "=" in column:
         raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
     return [Rows(column, value) for value in values]
@@ -214,9 +241,9 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         return Question(name, RandomizedResponse())
     hint = "give --low and --high to ask for its mean"
     if len(texts) < 2:
-        raise ValueError(f"{column!r} has one value only, {texts[0]!r}; {hint}")
+        raise ValueError(f"{path}: {column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
+            f"{path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
     return Question(name, KaryResponse(len(texts), tuple(texts)))

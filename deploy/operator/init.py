@@ -132,6 +132,7 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
             f"## {host}: {', '.join(names)}",
             "",
             *([_ports(ports, public), ""] if ports else []),
+            *([_extras(places, has_gateway=gateway is not None), ""] if run_with == "systemd" else []),
             *(_of_gateway(gateway) if gateway else []),
             "```sh",
             f"scp -r {MACHINES}/{host} {host}:croupier-files   # from {directory}; then, as root on {host}, beside it:",
@@ -144,12 +145,38 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "",
         f"1. Delete `{MACHINES}/` here: it holds every key. Keep `{OPERATOR}/` and `{DEPLOYMENT_FILE}`.",
         "2. `croupier doctor --dir DIR` here, and with `--dir " + HOME + "` on each machine, says what is still wrong.",
-        "3. On each machine, let its service change its identity (`croupier rotate`): until then this machine has seen",
-        "   all keys.",
+        "3. One after the other, let each service change its identity on its own machine, in three steps: until then",
+        "   this machine has seen all keys. After each command, copy the new `deployment.toml` to all machines, and to",
+        "   this one, before you go on (docs/operations.md, Identity rotation).",
+        "",
+        "   ```sh",
+        *(f"   {line}" for line in _rotation(layout, run_with)),
+        "   ```",
+        "",
         f"4. Give `{DEPLOYMENT_FILE}` to clients; it is public, and all that they trust.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _rotation(layout: Layout, run_with: str) -> list[str]:
+    """Returns the commands that change the identity of every service, each as the user that its keys belong to."""
+    lines = []
+    for host, places in layout.hosts.items():
+        if places:
+            lines.append(f"# as root on {host}{', beside compose.yaml' if run_with == 'compose' else ''}")
+        for name in (place.service for place in places):
+            as_owner = "runuser -u croupier -- /opt/croupier/bin/"
+            begin = as_owner if run_with == "systemd" else f"docker compose exec {name} "
+            command = f"{begin}croupier rotate {name} --dir {HOME}"
+            lines += [command, f"{command} --activate", f"{command} --retire"]
+    return lines
+
+
+def _extras(places: Sequence[Place], *, has_gateway: bool) -> str:
+    """Returns what to install on a machine."""
+    extras = sorted({place.role for place in places}) + ([GATEWAY] if has_gateway else [])
+    return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: docs/operations.md."
 
 
 def _ports(peers: Sequence[str], public: Sequence[str]) -> str:

@@ -34,8 +34,11 @@ __all__ = [
     "together_lines",
     "training_assumptions",
     "training_table",
+    "why_not_smaller",
 ]
 
+_NO_BOUND = "no amplification: the local budget"
+"""The step that says that no bound was less."""
 _MOST_TIERS, _MOST_COLUMNS = 20, 4
 
 
@@ -189,6 +192,16 @@ def _trust(certificate: dict[str, Any]) -> str:
     dishonest = certificate["dishonest"]
     cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
     return f"{order}{genuine}, {cheats}"
+
+
+def why_not_smaller(steps: Sequence[str]) -> str:
+    """Returns why a certificate is the local budget, by its steps, the last of which are about the largest budget."""
+    reasons = [
+        reason for step in steps if (reason := step.partition(": ")[2]).startswith(("no amplification", "no other"))
+    ]
+    if not reasons or reasons[-1] == _NO_BOUND:
+        return "This is the local budget: no bound gives less (--explain lists them)."
+    return f"This is the local budget: {reasons[-1]}."
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:

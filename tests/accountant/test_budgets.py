@@ -34,7 +34,7 @@ def test_the_arrays_cannot_be_changed_afterwards() -> None:
 
 
 def test_a_file_with_all_columns(tmp_path: Path) -> None:
-    path = write(tmp_path, "name, epsilon,delta,count\na,1.0,0,10\n\nb,0.5,1e-6,1\n")
+    path = write(tmp_path, " epsilon,delta,count\n1.0,0,10\n\n0.5,1e-6,1\n")
     assert read_budgets_csv(path).tiers == (Tier(0.5, 1, 1e-6), Tier(1.0, 10))
 
 
@@ -45,8 +45,8 @@ def test_a_file_with_one_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'epsilon,count,name\n"1",2,a\n0.5,1,"b, c\nd"\n',
-        "epsilon,count\r\n1.0 , +2\r\n\r\n5e-1,1,beyond\r\n",
+        'epsilon,count\n"1",2\n0.5,"1"\n',
+        "epsilon,count\r\n1.0 , +2\r\n\r\n5e-1,1\r\n",
         "count,epsilon\n0_2,1_0e-1\n\uff11,0.5",
         "\ufeffcount,epsilon\n1,0.5\n2,1\n",
     ],
@@ -75,12 +75,25 @@ def test_the_largest_count_in_a_file_is_exact(tmp_path: Path) -> None:
         ("epsilon,count\n1,-5\n", "line 2: count is -5"),
         ("epsilon,count\n1,0\n", "line 2: count is 0"),
         ("epsilon,count\n1,2.5\n", "line 2: count is '2.5'"),
-        ("epsilon,count\n1\n", "line 2: 1 fields"),
+        ("epsilon,count\n1\n", "line 2: 1 fields; there must be 2, as in the header: epsilon,count"),
+        # Reproductions: 10,000 users were read as 10, and a column that is not known as one user in each row.
+        ("epsilon,count\n2,5\n1,10,000\n", "line 3: 3 fields; there must be 2, as in the header: epsilon,count"),
+        ("epsilon\n1\n2,5\n", "line 3: 2 fields; there must be 1, as in the header: epsilon"),
+        ("epsilon,users\n1,10\n", "line 1: column 2 is 'users'; it must be one of epsilon, delta, count"),
+        ("epsilon,count,count\n1,10,20\n", "line 1: column 3 is 'count' again"),
+        ("epsilon,count\n1,9007199254740991\n2,2\n", "budgets hold 9007199254740993 users; they must"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        read_budgets_csv(write(tmp_path, text))
+    with pytest.raises(ValueError, match=message) as refused:
+        read_budgets_csv(file := write(tmp_path, text))
+    assert str(refused.value).startswith(f"{file}: ")
+
+
+def test_what_is_not_text_after_the_header_is_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "budgets.csv").write_bytes(b"epsilon\n1\n\xff\n")
+    with pytest.raises(ValueError, match="cannot be read; it must be a CSV file in UTF-8"):
+        read_budgets_csv(file)
 
 
 @pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")], [501.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +161,28 @@ def test_every_tier_and_both_trust_statements_are_said() -> None:
     assert "and promise nothing here" in words(explained, "worth")
 
 
+def test_an_explanation_is_a_text_whose_promise_is_rounded_up() -> None:
+    """Reproduction: what the documentation printed was below the promise."""
+    certificate = certify([1.0] * 10_000, "rr", delta=1e-6)
+    explained = explain(certificate)
+    promise = right_at_most(certificate.epsilon, certificate.delta)
+    assert float(f"{100 * promise:.2f}") < 100 * promise
+    assert str(explained.certified).startswith(f"everybody: right at most {percent(promise)} (ε = ")
+    assert f"right at most {percent(promise)} of the time" in str(explained)
+    lines = str(explained).splitlines()
+    for section in explained.sections:
+        assert {section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)} <= set(lines)
+
+
+def test_a_vector_is_not_called_a_number() -> None:
+    """Reproduction: 'which of two numbers a person gave', of a person with three."""
+    said = words(explain(quick(as_randomizer("gaussian(d=3)"))))
+    assert "which of two vectors a person gave, however far apart they are" in said
+    assert "noise to the person's vector" in said
+    assert "two numbers" not in said
+    assert "which of two numbers a person gave" in words(explain(quick(as_randomizer("gaussian"))))
+
+
 def test_what_promises_nothing_says_so() -> None:
     """Whatever is no guarantee stands with its grade, and without a percentage."""
     certificate = certify({4.0: 1000}, "rr", delta=1e-6, compare_all=True)
@@ -189,6 +212,38 @@ def test_an_attack_at_another_delta_is_not_compared() -> None:
     other = replace(certificate, lower_bound=replace(certificate.lower_bound, delta=1e-4))
     assert "smaller by more than" not in words(explain(other), "attack")
     assert "No attack stands beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
+
+
+@pytest.mark.parametrize("changed", [("epsilon",), ("delta",), ("epsilon", "delta")], ids="+".join)
+def test_a_document_that_its_own_attack_refutes_is_refused(changed: tuple[str, ...]) -> None:
+    """Reproduction: an edited epsilon of .001 was called CERTIFIED, beside an attack that reaches .0568."""
+    budgets = {0.5: 900, 2.0: 100}
+    by_epsilon = changed == ("delta",)
+    certificate = certify(budgets, "rr", epsilon=0.3) if by_epsilon else certify(budgets, "rr", delta=1e-6)
+    document = certificate.to_json()
+    attack, smaller = document["lower_bound"], {name: document[name] / 9 for name in changed}
+    edited = {**document, **smaller, "tiers": [{**tier, **smaller} for tier in document["tiers"]]}
+    said = (
+        f"certifies ε = {edited['epsilon']:g} at δ = {edited['delta']:g}, and its own attack shows that no ε below "
+        f"{attack['epsilon']:g} can be true at δ = {attack['delta']:g}"
+    )
+    for function in (explain, profile_around):
+        for one in (edited, {"certificate": edited}):
+            with pytest.raises(ValueError, match=re.escape(said)):
+                function(one)
+    explain(document)
+    for name in ("epsilon", "delta"):
+        explain({**edited, "lower_bound": {**attack, name: edited[name] / 2}})
+
+
+def test_no_percentage_has_an_exponent() -> None:
+    """Reproduction: 'smaller by more than 1e+02 %'."""
+    certificate = certify({1.0: 50}, "rr", delta=1e-3)
+    assert certificate.lower_bound is not None
+    weak = replace(certificate.lower_bound, epsilon=1e-4)
+    assert "smaller than 0.0001." in words(explain(replace(certificate, lower_bound=weak)), "attack")
+    close = replace(certificate.lower_bound, epsilon=certificate.epsilon * (1 - 1e-9))
+    assert "by more than 0.01 %" in words(explain(replace(certificate, lower_bound=close)), "attack")
 
 
 def test_an_attack_is_rounded_to_its_own_side() -> None:
@@ -251,7 +306,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     assert said in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3
-    assert "has checked who signed it" in words(explained, "worth")
+    assert "'croupier round result ROUND --document FILE' checks who signed it" in words(explained, "worth")
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 

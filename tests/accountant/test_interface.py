@@ -121,3 +121,28 @@ def test_numbers_of_numpy_are_numbers_and_texts_are_none() -> None:
             certify({1.0: 100}, "rr", delta=bad)
         with pytest.raises(ValueError, match="must be"):
             compare({1.0: 100}, "rr", bad)
+
+
+def test_a_class_is_no_randomizer() -> None:
+    """Reproduction: it was answered with a list of names."""
+    given: Any = BinaryRandomizedResponse
+    with pytest.raises(ValueError, match=r"an instance: BinaryRandomizedResponse\(…\) instead of BinaryRandom"):
+        certify([1.0], given, delta=1e-3)
+
+
+def test_the_name_of_a_file_is_no_budgets() -> None:
+    with pytest.raises(ValueError, match=r"budgets is 'budgets.csv'; .*; read_budgets_csv reads a file"):
+        certify("budgets.csv", "rr", delta=1e-3)
+
+
+def test_a_profile_may_be_asked_for_one_delta() -> None:
+    """Reproduction: object of type 'float' has no len()."""
+    one = privacy_profile([1.0] * 20, "rr", deltas=1e-3)
+    assert one == privacy_profile([1.0] * 20, "rr", deltas=[1e-3])
+
+
+def test_what_is_drawn_on_is_axes() -> None:
+    """Reproduction: 'str' object has no attribute 'barh'."""
+    for one in (certify([1.0] * 20, "rr", delta=1e-3), privacy_profile([1.0] * 20, "rr", deltas=1e-3)):
+        with pytest.raises(ValueError, match=r"axes is 'x.png'; it must be matplotlib axes, .* saves a plot"):
+            one.plot("x.png")

@@ -61,6 +61,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
 def test_a_certificate_is_read_back_from_its_json(certificate: Certificate) -> None:
     text = json.dumps(certificate.to_json())
     assert Certificate.from_json(json.loads(text)) == certificate
+    assert Certificate.from_json(text) == Certificate.from_json(text.encode()) == certificate
     for missing in certificate.to_json():
         document = json.loads(text)
         del document[missing]
@@ -68,6 +69,13 @@ def test_a_certificate_is_read_back_from_its_json(certificate: Certificate) -> N
             Certificate.from_json(document)
     with pytest.raises(ValueError, match="CERTIFIED in a certificate"):
         Certificate.from_json({**json.loads(text), "grade": "HEURISTIC"})
+
+
+@pytest.mark.parametrize("document", ["{}", "certificate.json", "[1]", "", b"\xff", [], None, {"epsilon": 1.0}])
+def test_what_is_no_certificate_is_not_read(document: Any) -> None:
+    """Reproduction: of a text it was said that string indices must be integers."""
+    with pytest.raises(ValueError, match="must be what to_json gave"):
+        Certificate.from_json(document)
 
 
 def test_a_certificate_is_a_sentence() -> None:

@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from accountant.explanation import explain
+from accountant.mechanisms.registry import RANDOMIZERS
 from accountant.results import percent, round_up
+from client.randomizers import MAX_LOCAL_EPSILON
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
 
@@ -95,6 +97,28 @@ def test_compare_judges_every_published_bound(even: Path) -> None:
     assert "LOWER_BOUND" in shown
 
 
+def test_certify_says_why_nothing_is_gained(tmp_path: Path, budgets: Path) -> None:
+    """Reproduction: the reason was among the steps of --explain only."""
+    (path := tmp_path / "gaussian.csv").write_text("epsilon,delta,count\n1,1e-6,1000\n")
+    vectors = ("--randomizer", "gaussian", "--dimension", 3, "--delta", "1e-5")
+    said = " ".join(run("certify", path, *vectors).split())
+    assert "This is the local budget: no amplification: in 3 dimensions the length of a report shows its own" in said
+    (path := tmp_path / "few.csv").write_text("epsilon,count\n5,2\n")
+    said = run("certify", path, "--delta", "1e-9", *DIRECTIONS)
+    assert "\nThis is the local budget: no bound gives less (--explain lists them).\n" in said
+    assert "This is the local budget" not in run("certify", budgets, "--delta", "1e-6", *DIRECTIONS)
+
+
+def test_every_randomizer_that_an_error_names_is_in_the_help(budgets: Path) -> None:
+    said = run("certify", budgets, "--delta", "1e-6", "--randomizer", "foo", expect=2)
+    named = said.partition("it must be one of ")[2].strip()
+    kinds = re.findall(r"\w+(?:\([^)]*\))?", named)
+    assert len(kinds) == len(RANDOMIZERS)
+    for command in ("certify", "curve", "audit", "plan"):
+        shown = " ".join(re.sub("[│─]", "", run(command, "--help")).split())
+        assert all(kind in shown for kind in kinds)
+
+
 def test_explain_lists_the_steps(budgets: Path) -> None:
     steps = answer("certify", budgets, "--delta", "1e-6", "--randomizer", "laplace", "--explain")["steps"]
     for word in ("gamma", "blanket messages", "victim's mass", "slack", "evaluations"):
@@ -116,12 +140,25 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
             assert line in " ".join(said.split())
     assert f"right at most {percent(found['certified']['right_at_most'])} of the time" in " ".join(said.split())
     assert not re.search(r"\d\n *%|[εδ=≥]\n", said)
+    assert said.endswith("\nThis explains what was read. It does not check who made it, or what was changed.\n")
+
+
+def test_a_certificate_that_its_own_attack_refutes_is_not_explained(budgets: Path) -> None:
+    """Reproduction: it was explained as CERTIFIED."""
+    document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
+    reached = document["lower_bound"]["epsilon"]
+    edited = document | {"epsilon": 0.001, "tiers": [one | {"epsilon": 0.001} for one in document["tiers"]]}
+    said = run("explain", "-", typed=json.dumps(edited), expect=2)
+    assert "certifies ε = 0.001 at δ = 1e-06, and its own attack shows" in said
+    assert f"no ε below {reached:g} can be true at δ = 1e-06" in said
 
 
 def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> None:
     assert "budgets.csv cannot be read" in run("explain", budgets, expect=2)
     assert "<stdin> cannot be read" in (said := run("explain", "-", typed=b"\xff{}", expect=2))
     assert "what 'croupier certify --json' or 'croupier round result --json' prints" in said
+    # Reproduction: after a command that had failed, a second error that had nothing to do with it.
+    assert "standard input is empty; did the command before it fail?" in run("explain", "-", expect=2)
     assert "the document is no certificate" in run("explain", "-", typed="[1]", expect=2)
     assert "missing.json" in run("explain", tmp_path / "missing.json", expect=2)
 
@@ -165,6 +202,15 @@ def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     assert accuracy["goal"] == "accuracy"
     assert 0.02 < accuracy["standard_error"] < 0.2
     assert "standard error" in run("plan", "--budgets", budgets)
+
+
+def test_plan_says_where_the_most_that_a_client_accepts_is_the_limit() -> None:
+    """Reproduction: a local budget of 20 looked as if the target allowed no larger one."""
+    arguments = ("plan", "--users", 100, "--epsilon", 100, "--randomizer", "hemisphere", "--dimension", 3)
+    said = " ".join(run(*arguments).split())
+    assert f"local ε {MAX_LOCAL_EPSILON:g} ({MAX_LOCAL_EPSILON:g} is the most that a client accepts); standard" in said
+    assert "a client accepts" not in run("plan", "--users", 100, "--epsilon", 0.5, *arguments[5:])
+    assert f"up to {MAX_LOCAL_EPSILON:g}, the most that a client accepts" in " ".join(run("plan", "--help").split())
 
 
 def test_tightness_writes_its_table(tmp_path: Path) -> None:

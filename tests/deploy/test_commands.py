@@ -50,6 +50,12 @@ def test_a_shell_completes_commands() -> None:
     assert (done.exit_code, done.stdout.split()) == (0, ["rotate", "round"])
 
 
+def test_help_has_a_short_name() -> None:
+    """Reproduction: 'croupier -h' ended with 2."""
+    for path in ((), ("certify",), ("round", "open")):
+        assert croupier(*path, "-h").stdout == croupier(*path, "--help").stdout
+
+
 def test_the_version_is_printed_and_nothing_else() -> None:
     assert croupier("--version") == (f"{library.__version__}\n", "")
     assert croupier("--version", "no-such-command").stdout == f"{library.__version__}\n"

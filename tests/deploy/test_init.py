@@ -90,6 +90,30 @@ def test_what_is_to_be_copied_is_there(tmp_path: Path) -> None:
     assert (machine / compose["secrets"]["shuffler-1-storage-key"]["file"]).exists()
 
 
+@pytest.mark.parametrize("run_with", ["systemd", "compose"])
+def test_the_commands_that_change_identities_are_complete(run_with: str, tmp_path: Path) -> None:
+    """Reproduction: the page said 'croupier rotate', which ends with 2."""
+    place = tmp_path / "clinic"
+    croupier("init", "--dir", place, "--run-with", run_with, *HOSTS)
+    page = (place / "NEXT.md").read_text()
+    assert "`croupier rotate`" not in page
+    rotations = [line.split("croupier rotate ")[1].split() for line in page.splitlines() if "croupier rotate " in line]
+    assert [name for name, *_ in rotations] == [name for name in MACHINES.values() for _ in range(3)]
+    for host, name in MACHINES.items():
+        machine = place / "machines" / host
+        key = machine / "storage-keys" / f"{name}.storage-key"
+        (machine / name / name / "service.toml").write_text(f'storage_key = "file:{key}"\n')
+        before = read_deployment(machine / name).service(name).identity
+        for service, *options in rotations:
+            if service == name:
+                croupier("rotate", name, *(machine / name if word == "/var/lib/croupier" else word for word in options))
+        after = read_deployment(machine / name).service(name)
+        assert after.identity != before
+        assert not after.retired_identities
+    for name in ("shuffler", "accountant", "analyzer"):
+        assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:

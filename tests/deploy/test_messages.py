@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from deploy.cli import app
-from deploy.cli.console import plain_errors
+from deploy.cli.console import plain_errors, progress_bar
 from protocol.errors import SignatureError
 from tests.support.command_line import answer, croupier
 
@@ -66,7 +66,9 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     budgets.write_bytes(b"")
     assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"epsilon\n1\n")
-    assert "neither delta nor epsilon is given; give exactly one, such as delta 1e-06" in refused("certify", budgets)
+    assert "neither --delta nor --epsilon is given; give exactly one, such as --delta 1e-06" in refused(
+        "certify", budgets
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,35 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     assert said == "croupier: --budgets and --epsilon-column are both given; at most one of them can be"
     # Reproduction: a cost was shown as CERTIFIED at delta = 5.
     assert refused("ledger", "--delta", "5", *here) == "croupier: delta is 5; it must be 0 < delta < 1"
+
+
+def test_what_is_missing_of_an_answer_is_named(tmp_path: Path) -> None:
+    """Reproduction: 'value or epsilon is missing' read as if --value did not count."""
+    needs = "missing; one user needs a value and --epsilon, a fleet --csv"
+    here = ("submit", "--dir", tmp_path)
+    assert refused(*here, "--value", "1") == f"croupier: --epsilon is {needs}"
+    assert refused(*here, "--epsilon", "1") == f"croupier: --value-file is {needs}"
+    assert refused(*here) == f"croupier: --value-file and --epsilon are {needs}"
+
+
+def test_the_file_of_a_fleet_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: a bar without end was drawn, and the deployment was complained of."""
+    monkeypatch.setattr("deploy.local.fleet.submit_file", lambda *_, **__: pytest.fail("it was begun"))
+    people = tmp_path / "people.csv"
+    here = ("submit", "--csv", people, "--value-column", "smokes", "--dir", tmp_path / "none")
+    assert refused(*here) == f"croupier: {people} does not exist"
+    people.write_text("smokes\n1\n")
+    assert refused(*here, "--where", "site=north").endswith("has no column 'site'; its columns are smokes")
+    assert refused(*here).startswith(f"croupier: {tmp_path}/none/deployment.toml does not exist")
+
+
+def test_a_bar_that_never_moved_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyError), progress_bar():
+        raise KeyError
+    assert capsys.readouterr().err == ""
+    with progress_bar() as move:
+        move(1, 2, "half of it")
+    assert "half of it" in capsys.readouterr().err
 
 
 def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) -> None:

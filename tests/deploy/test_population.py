@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,19 @@ def test_another_file_holds_other_people_and_the_same_file_the_same(tmp_path: Pa
     assert not a & b
 
 
+def test_a_row_with_more_fields_than_the_header_is_refused(tmp_path: Path) -> None:
+    """Reproduction: of 1,250 hours one was read, and nothing was said."""
+    file = tmp_path / "people.csv"
+    file.write_text("hours,site\n3,north\n1,250,south\n")
+    said = f"{file}: line 3: 3 fields; there must be 2, as in the header"
+    for column in ("hours", "site"):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            read_population(file, column, HOURS, GROUPS)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_groups(file, "site", None)
+    assert len(read_population(file, "hours", HOURS, GROUPS, limit=1).participants) == 1
+
+
 def test_several_columns_are_several_questions(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("smokes,hours,a:0:9\n1,3,x\n0,30,y\n")
@@ -87,5 +101,5 @@ def test_groups_divide_the_rows_and_each_person_is_in_one(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="1 different values; groups must be"):
         read_groups(file, "site", 1)
     file.write_text("hours,site\n1,north\n2, \n")
-    with pytest.raises(ValueError, match="line 3: 'site' is empty; every person must be in one group"):
+    with pytest.raises(ValueError, match=r"people\.csv: line 3: 'site' is empty; every person must be in one group"):
         read_groups(file, "site", None)

@@ -153,7 +153,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
     round_id = answer("round", "open", "letters", "--dir", up, "--randomizer", "krr", "--labels", "a,b,c")["round_id"]
     cases: list[tuple[int, str, tuple[str | Path, ...]]] = [
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
-        (2, "value_column is missing", ("submit", "--csv", survey)),
+        (2, "--value-column is missing", ("submit", "--csv", survey)),
         (2, "does not exist", ("submit", "--csv", tmp_path / "none.csv", "--value-column", "age")),
         (2, "must be one of the categories a, b, c", ("submit", "--value", "z", "--epsilon", "1")),
         (2, "max_local_epsilon is 0.01; it must be at least 0.1", ("submit", "--value", "a", "--epsilon", "0.01")),

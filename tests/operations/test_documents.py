@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -11,7 +12,15 @@ from typing import Any
 import pytest
 import typer.main
 
+import deploy.cli
+from accountant.budgets import Budgets
+from accountant.certification import certify
+from accountant.mechanisms.base import Randomizer
+from accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
+from accountant.planner import resized, standard_error
+from accountant.results import Grade, Status, round_up
 from deploy.cli import app
+from deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from deploy.operator.keys import make_deployment
 from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.prometheus_metrics import PrometheusMetrics
@@ -21,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
 COMMAND: Any = typer.main.get_command(app)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+
+
+README = (ROOT / "README.md").read_text()
 
 
 def fenced(page: Path, language: str) -> list[str]:
@@ -73,6 +85,13 @@ def test_every_command_that_is_written_down_exists_with_its_options(page: Path) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_croupier_is_never_installed_from_a_public_index(page: Path) -> None:
+    """Reproduction: 'pip install croupier[...]' cannot work, or installs what someone else has put there."""
+    for installed in re.findall(r"pip install[^`\n]*?croupier(?!-)[^`\n]*", page.read_text()):
+        assert "--no-index" in installed, installed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#\S*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -88,3 +107,54 @@ def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
         if name.startswith("croupier_"):
             shown[name] = labels
     assert described == shown
+
+
+def test_the_help_has_every_exit_code_that_is_described() -> None:
+    """Reproduction: it left out 1 and 130."""
+    described = re.findall(r"^\| (\d+) \| ", OPERATIONS.read_text().partition("## Exit codes")[2], re.MULTILINE)
+    for text in (COMMAND.help, deploy.cli.__doc__):
+        assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
+
+
+def test_the_readme_has_a_word_on_every_grade_and_verdict() -> None:
+    for word in (*Grade, *(status for status in Status if status in ("refuted", "out of range"))):
+        assert re.search(rf"[`*]{word}[`*]", README), word
+
+
+@pytest.mark.parametrize("kind", RANDOMIZERS)
+def test_the_bounds_of_each_mechanism_are_described(kind: str) -> None:
+    """Reproduction: the exchange bound was not named for the half sphere, and four others that have it."""
+    (row,) = re.findall(rf"^\| `{kind}` .*", (ROOT / "docs" / "mechanisms.md").read_text(), re.MULTILINE)
+    has_it = RANDOMIZERS[kind].exchange_profile is not Randomizer.exchange_profile
+    assert has_it == ("(exchange-bound.md)" in row or "| as `rr` |" in row)
+
+
+def row_of_readme(approach: str) -> str:
+    (row,) = re.findall(rf"^\| \W*{approach}.*", README, re.MULTILINE)
+    error: str = re.findall(r"\| ([\d.]+) \|", row)[0]
+    return error
+
+
+def test_the_errors_in_the_readme_are_those_of_the_program() -> None:
+    """Reproduction: two of them were of other settings than they said."""
+    ((users, epsilon),) = re.findall(r"among these ([\d,]+) people at ε = ([\d.]+)", README)
+    num_users, central = int(users.replace(",", "")), float(epsilon)
+    assert row_of_readme("central differential privacy") == f"{math.sqrt(2) / (num_users * central):.4f}"
+    alone = standard_error(Budgets.from_tiers([(central, num_users)]), as_randomizer("rr"))
+    assert row_of_readme("local differential privacy") == f"{alone:.3f}"
+    drawn = Budgets.from_tiers(
+        [(group.max_local_epsilon, int(group.share)) for group in parse_budget_groups(GSPA_BUDGETS)]
+    )
+    shuffled = standard_error(resized(drawn, num_users), as_randomizer("rr"))
+    assert float(row_of_readme("croupier")) == pytest.approx(shuffled, rel=0.03)  # of one run, which draws budgets
+
+
+def test_what_the_readme_says_of_a_few_hundred_people_is_so() -> None:
+    said = (
+        r"\((\d+) with a local budget of (\d): error ([\d.]+) for a share and ([\d.]+) for a mean .*?, ε = ([\d.]+)\)"
+    )
+    ((users, budget, share, mean, epsilon),) = re.findall(said, README)
+    few = Budgets.from_tiers([(float(budget), int(users))])
+    assert share == f"{standard_error(few, as_randomizer('rr')):.3f}"
+    assert mean == f"{standard_error(few, as_randomizer('onebit')):.3f}"
+    assert epsilon == round_up(certify(few, "rr", delta=1e-6, attack=False).epsilon, 2)
