@@ -14,7 +14,7 @@ import numpy as np
 
 from accountant.numerics.binomial import Floats
 
-__all__ = ["Limit", "limit_of"]
+__all__ = ["CutLimit", "limit_of"]
 
 PLACES = (0.0, 0.08, 0.25, 0.5, 0.75, 0.92, 1.0)
 """Of a host, between the victim's values."""
@@ -30,7 +30,7 @@ INNER, OUTER, FAR = 48, 160, 24.0
 
 
 @dataclass(frozen=True)
-class Limit:
+class CutLimit:
     """A cut, and about the standard deviation that it leaves."""
 
     deviation: float
@@ -49,7 +49,7 @@ def limit_of(
     steepest: float,
     shared: bool,
     heard: float,
-) -> Limit:
+) -> CutLimit:
     """The best cut for these hosts of the core and of the tails, rates and numbers, and a core at least so steep.
 
     apart: the least and the largest distance that it is for. shared: whether it is the core's hosts that give omega
@@ -62,7 +62,7 @@ def limit_of(
     ]
     away, _ = _beyond(victim)
     radii, steeper, kept = np.array(RADII) / victim, np.array(STEEPER) * victim, np.array(KEPT)
-    best, lowest = Limit(math.inf, float(radii[0]), steepest, 1.0, 0.0), math.inf
+    best, lowest = CutLimit(math.inf, float(radii[0]), steepest, 1.0, 0.0), math.inf
     for _ in range(FINER):
         r, w = (x.ravel() for x in np.meshgrid(radii, steepest + steeper, indexing="ij"))
         g = np.exp(-(w - victim)[:, None] * np.maximum(away - r[:, None], 0.0))
@@ -84,7 +84,7 @@ def limit_of(
         at, share = np.unravel_index(int(np.argmin(price)), total.shape)
         if price[at, share] < lowest:
             lowest, deviation = float(price[at, share]), math.sqrt(float(total[at, share]))
-            best = Limit(deviation, float(r[at]), float(w[at]), float(kept[share]), float(clear[at]))
+            best = CutLimit(deviation, float(r[at]), float(w[at]), float(kept[share]), float(clear[at]))
         radii, steeper = _around(radii, best.radius), _around(steeper, best.steep - steepest)
         kept = _around(kept, best.kept)
     return best

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from accountant.bounds.core_laws import TERMS, Apart, Cut, shared_blanket, shared_mass, split_family, split_mean
-from accountant.bounds.core_limit import Limit, limit_of
+from accountant.bounds.core_limit import CutLimit, limit_of
 from accountant.bounds.exchange import LEAST, TUNING_DELTA, horizon, stages
 from accountant.bounds.exchange_laplace import (
     FEW_TIERS,
@@ -28,7 +28,7 @@ from accountant.bounds.exchange_laplace import (
     left_of_host,
     spread,
 )
-from accountant.bounds.exchange_rows import Rows
+from accountant.bounds.exchange_rows import HostSums
 from accountant.bounds.laplace_laws import Family
 from accountant.bounds.profile import Bounded, Others, Victim
 from accountant.numerics.binomial import UNIT, Floats, Ints
@@ -278,7 +278,7 @@ class ExchangeCoreProfile:
         if len(known) < len(families):
             return np.full(rows.distance.shape, math.inf)
         mean, terms = split_mean(rows, cut, tails=tails)
-        return Rows(
+        return HostSums(
             hosts.count,
             clocks.weights[which],
             clocks.left[which],
@@ -410,7 +410,7 @@ def _tuned(
                 continue
             core, tails = (_Hosts(rates[part], count[part], delta) for part in (slice(low, top), slice(0, low)))
             groups, steepest = [(one.rates, one.count) for one in (core, tails)], max(rates[top - 1], LEAST_STEEP * v)
-            found: list[Limit] = []
+            found: list[CutLimit] = []
             for most, least in itertools.pairwise(DISTANCES):
                 found.append(limit_of(v, (least, most), epsilon, groups, float(steepest), shared, heard))
                 if found[0].heard < heard or found[-1].deviation >= worth:

@@ -17,7 +17,7 @@ from accountant.bounds.exchange import LEAST, SMOOTHING, integral_edges
 from accountant.bounds.laplace_laws import Family
 from accountant.numerics.binomial import UNIT, Floats
 
-__all__ = ["Rows"]
+__all__ = ["HostSums"]
 
 TILTS = ((0.7, 9), (0.12, 5))
 """The tilt is looked for so far around the best one so far, in ln theta, in so many places."""
@@ -36,7 +36,7 @@ NEGLIGIBLE = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class HostSums:
     """N sums over the same T tiers of hosts, and the S stages of their clocks."""
 
     count: Floats
@@ -131,7 +131,7 @@ class Rows:
             theta = thetas[np.arange(theta.size), best]
         return theta
 
-    def _few(self) -> Rows:
+    def _few(self) -> HostSums:
         """With the first and the last law of every tier only, in the stage in the middle."""
         families = []
         for family in self.families:
@@ -140,14 +140,14 @@ class Rows:
         at = slice(self.log_mass.shape[1] // 2, self.log_mass.shape[1] // 2 + 1)
         return replace(self, families=tuple(families), left=self.left[:, :, at], log_mass=self.log_mass[:, at])
 
-    def _repeated(self, times: int) -> Rows:
+    def _repeated(self, times: int) -> HostSums:
         """Every row so many times."""
         rows = np.repeat(np.arange(self.mean.size), times)
         families = []
         for family in self.families:
             laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
             families.append(family.only(laws[rows].ravel()))
-        return Rows(
+        return HostSums(
             self.count,
             self.weights[rows],
             self.left[rows],
@@ -198,7 +198,7 @@ class _Tilted:
         return found
 
     @classmethod
-    def of(cls, rows: Rows, tier: int, family: Family, theta: Floats) -> _Tilted:
+    def of(cls, rows: HostSums, tier: int, family: Family, theta: Floats) -> _Tilted:
         """Those of a tier: with rounding and the terms of the series that are left out."""
         number = theta.size
         w = (theta * rows.weights[:, tier])[:, None, None]

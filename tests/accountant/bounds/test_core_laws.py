@@ -104,7 +104,7 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(24)
+@drawn(10)
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:
     """Of every row; second moments to one per cent."""
     rng = np.random.default_rng(seed)

@@ -185,7 +185,7 @@ def test_two_lattice_points_are_randomised_response_and_more() -> None:
 
 def test_fine_lattices_come_to_the_line() -> None:
     line = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(), delta=1e-6, bounds="blanket").epsilon
-    fine = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(100_000), delta=1e-6).epsilon
+    fine = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(100_000), delta=1e-6, bounds="blanket").epsilon
     assert fine == pytest.approx(line, rel=2e-3)
 
 

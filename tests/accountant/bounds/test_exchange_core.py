@@ -19,7 +19,7 @@ from accountant.bounds import exchange_core
 from accountant.bounds.core_laws import Apart, Cut, shared_blanket
 from accountant.bounds.exchange_core import ExchangeCoreProfile, distances, in_core
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_rows import Rows
+from accountant.bounds.exchange_rows import HostSums
 from accountant.bounds.profile import Others, Victim, smallest_epsilon
 from croupier import Budgets, certify
 from tests.accountant.bounds.test_core_laws import density, grid, parts
@@ -180,14 +180,14 @@ def test_one_set_of_clocks_in_either_group(shared: bool) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every knot the two parts add up to D, with one set of weights; and silence of either group is charged."""
-    seen: list[Rows] = []
+    seen: list[HostSums] = []
     answers = iter([2.0, 3.0])
 
-    def answered(rows: Rows, step: float) -> Floats:
+    def answered(rows: HostSums, step: float) -> Floats:
         seen.append(rows)
         return np.full(rows.mean.size, next(answers))
 
-    monkeypatch.setattr(Rows, "positive_parts", answered)
+    monkeypatch.setattr(HostSums, "positive_parts", answered)
     core, tails = group([1.0], [50.0], 1e-30), group([0.3, 0.5], [30.0, 30.0], 1e-30)
     curve = curve_of(1.0, core, tails, Cut(0.5, 1.3, 0.0, 0.8), shared=shared)
     apart = exchange_core._apart(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
@@ -215,7 +215,7 @@ def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.Monke
 
 
 def test_what_nobody_hides_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rows, "positive_parts", lambda rows, step: np.full(rows.mean.size, 2.0))
+    monkeypatch.setattr(HostSums, "positive_parts", lambda rows, step: np.full(rows.mean.size, 2.0))
     core, cut = group([0.3, 1.0], [20.0, 20.0], 1e-30), Cut(1.5, 1.2, 0.0)
     curve = curve_of(0.6, core, None, cut)
     at = exchange_core._apart(0.6, np.ones(1), np.zeros(1), 0.1)
@@ -227,7 +227,7 @@ def test_what_nobody_hides_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(curve._bounds(at, 5, 0.05)[0]) == pytest.approx(2 + silent * positive[0] + positive[1], rel=1e-5)
 
 
-def test_the_largest_distances_are_refined_until_the_largest_is_such_a_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_distances_are_refined_until_the_largest_is(monkeypatch: pytest.MonkeyPatch) -> None:
     curve = core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
     few: list[int] = []

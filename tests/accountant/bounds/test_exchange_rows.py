@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from accountant.bounds.core_laws import split_family, split_mean
 from accountant.bounds.exchange import SMOOTHING
-from accountant.bounds.exchange_rows import Rows, _Tilted
+from accountant.bounds.exchange_rows import HostSums, _Tilted
 from accountant.bounds.laplace_laws import Family, thinned_family
 from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, parts, row_of
 from tests.support.drawn import drawn
@@ -45,9 +45,9 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
     assert true <= found + 1e-6 * w * w * float((family.scale**2 * family.moments[:, 0]).max()) + 1e-15
 
 
-def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> Rows:
+def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> HostSums:
     """Of one host."""
-    return Rows(np.ones(1), np.ones((1, 1)), np.full((1, 1, 1), left), np.zeros((1, 1)), (family,), mean, terms)
+    return HostSums(np.ones(1), np.ones((1, 1)), np.full((1, 1, 1), left), np.zeros((1, 1)), (family,), mean, terms)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -93,7 +93,7 @@ def sum_of(values: Floats, mass: Floats, count: int, left: float, size: int) -> 
 
 
 @given(st.integers(0, 2**32 - 1))
-@drawn(12)
+@drawn(4)
 def test_the_bound_is_just_above_the_worst_sum(seed: int) -> None:
     """Two tiers of two laws each, two stages, by exact convolution: for several means at once."""
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def test_the_bound_is_just_above_the_worst_sum(seed: int) -> None:
         means.append([float(v @ m) for v, m in laws])
     assert np.allclose(np.array(means), np.repeat(shift, 2))
     weights = np.full((number, 2), scale)
-    rows = Rows(
+    rows = HostSums(
         count.astype(np.float64),
         weights,
         np.repeat(left[None], number, axis=0),
@@ -149,7 +149,7 @@ def test_a_coarser_integral_is_larger_and_every_stage_counts() -> None:
 
     def bound(step: float, log_mass: list[float]) -> float:
         stages = len(log_mass)
-        rows = Rows(
+        rows = HostSums(
             np.array([1_000.0]),
             np.full((1, 1), 1e-3),
             np.ones((1, 1, stages)),
@@ -183,7 +183,7 @@ def test_what_lies_beyond_the_last_cell_is_charged() -> None:
 
 def test_nothing_is_claimed_where_the_series_overflows() -> None:
     family = Family(np.array([1e200]), np.full((1, 27), 1e-300))
-    rows = Rows(
+    rows = HostSums(
         np.array([10.0]),
         np.full((1, 1), 0.1),
         np.ones((1, 1, 1)),
