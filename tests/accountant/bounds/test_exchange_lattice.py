@@ -181,7 +181,10 @@ def test_victims_that_are_answered_together() -> None:
     blanket = certify(budgets, mechanism, delta=1e-6, bounds="blanket")
     assert found.tiers[-1].grouped
     assert found.tiers[-1].epsilon < 0.9 * blanket.tiers[-1].epsilon
-    assert lower_bound(budgets, mechanism, victim=budgets.local_epsilon.max(), delta=1e-6).epsilon <= found.tiers[-1].epsilon
+    assert (
+        lower_bound(budgets, mechanism, victim=budgets.local_epsilon.max(), delta=1e-6).epsilon
+        <= found.tiers[-1].epsilon
+    )
 
 
 def test_a_span_is_answered_in_parts() -> None:
