@@ -136,7 +136,7 @@ def certify(
     Raises ValueError for anything outside these ranges, naming the value and the range.
     """
     budgets = as_budgets(budgets)
-    randomizer = _instance(randomizer)
+    randomizer = as_randomizer(randomizer)
     _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
     if bounds not in BOUNDS:
@@ -216,14 +216,6 @@ def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
             f"adaptive_order is true for {randomizer.name}; it must be false: the bound is proved for bits and half "
             "spheres only"
         )
-
-
-def _instance(randomizer: object) -> Randomizer:
-    """As `as_randomizer`, with a sentence of its own for a class."""
-    if isinstance(randomizer, type):
-        name = randomizer.__name__
-        raise outside("randomizer", randomizer, f"a name or an instance: {name}(…) instead of {name}")
-    return as_randomizer(randomizer)  # type: ignore[arg-type]
 
 
 def _check_local_deltas(budgets: Budgets, randomizer: Randomizer) -> None:

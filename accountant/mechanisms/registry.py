@@ -13,6 +13,7 @@ from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.mechanisms.kary import KaryRandomizedResponse
 from accountant.mechanisms.laplace import LaplaceMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.ranges import outside
 from protocol.mechanisms import Mechanism
 
 __all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of"]
@@ -46,6 +47,9 @@ def as_randomizer(randomizer: Randomizer | str) -> Randomizer:
     """
     if isinstance(randomizer, str):
         return randomizer_from_name(randomizer)
+    if isinstance(randomizer, type):
+        name = randomizer.__name__
+        raise outside("randomizer", randomizer, f"a name or an instance: {name}(…) instead of {name}")
     if not isinstance(randomizer, Randomizer):
         raise _unknown(randomizer)
     return randomizer
