@@ -66,9 +66,9 @@ DISTANCES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08, 0.03, 0.0)
 MOST_UNHEARD = 1e-3
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""What is shown of the tails where nobody hides them, as a part of delta: tried."""
+"""What is shown of the tails where no host hides them, as a part of delta: tried."""
 WORTH = 0.015
-"""Where nobody has a larger budget, the least part of the standard deviation of section 5 that has to be won."""
+"""Where no one has a larger budget, the least part of the standard deviation of section 5 that has to be won."""
 ROUNDING = 512 * UNIT
 
 
@@ -214,7 +214,7 @@ class ExchangeCoreProfile:
         return np.where(np.isnan(found), math.inf, found)
 
     def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
-        """With all of the positive part of the tails, and the mean that is nobody's."""
+        """With all of the positive part of the tails, and what is shown if no clock rings."""
         v, hosts = self.local_epsilon, self.core
         _, clocks = self._clocks(hosts, apart, cut, tails=False)
         which = np.arange(apart.distance.size)
@@ -435,7 +435,7 @@ def _shown(
     delta: float | None,
     epsilon: float,
 ) -> ExchangeCoreProfile:
-    """With tails that nobody hides, of about the best size."""
+    """With tails that no host hides, of about the best size."""
     tried: list[tuple[float, ExchangeCoreProfile]] = []
     one = _apart(v, np.ones(1), np.zeros(1), epsilon)
     for top in range(int(np.searchsorted(rates, v, "right")) + 1, rates.size + 1):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accountant.bounds.exchange import LEAST, SMOOTHING, integral_edges
+from accountant.bounds.exchange_laplace import INEXACT
 from accountant.bounds.laplace_laws import Family
 from accountant.numerics.binomial import UNIT, Floats
 
@@ -23,8 +24,6 @@ TILTS = ((0.7, 9), (0.12, 5))
 """The tilt is looked for so far around the best one so far, in ln theta, in so many places."""
 LARGEST, SMALLEST = 5.0, 100.0
 """|theta alpha X| is at most the first number, and theta |E[Y]| and theta^2 Var(Y) are at most the second."""
-INEXACT = 1e-12
-"""Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
 EXPONENT = 512 * UNIT
 """Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
 ELEMENTS = 1 << 16

@@ -214,7 +214,7 @@ def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.Monke
         assert found[row] == pytest.approx(5 + lost, rel=1e-6)
 
 
-def test_what_nobody_hides_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_host_hides_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostSums, "positive_parts", lambda rows, step: np.full(rows.mean.size, 2.0))
     core, cut = group([0.3, 1.0], [20.0, 20.0], 1e-30), Cut(1.5, 1.2, 0.0)
     curve = curve_of(0.6, core, None, cut)
