@@ -36,8 +36,8 @@ __all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
 
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
-ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 250, 1000
-"""So many are one job: 10 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
+ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000
+"""So many are one job: 20 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
 _PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
 """So many pages of chunks are opened side by side: here the processes have work while the outcome of one is kept."""
 
