@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -146,6 +146,14 @@ class Opening(RoundDriver):
 
         await self.store.run("keep what was opened", keep)
         self.metrics.stage("open", time.perf_counter() - started)
+
+    def keep_records(
+        self, tx: Transaction, terms: RoundTerms, lane: pb.Lane.ValueType, records: Sequence[bytes]
+    ) -> None:
+        """Adds records behind the others of a lane that grows until it is closed, as if their items had been kept."""
+        shelf = _Shelf(tx.keys(terms.round_id)[ENVELOPE_KEY].private, terms.round_id, lane)
+        index = tx.next_chunk_index(terms.round_id, lane)
+        tx.append_opened(terms.round_id, lane, index, shelf.put(index, b"".join(records)))
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, so many at a time."""

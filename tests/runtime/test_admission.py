@@ -42,7 +42,7 @@ def submission(client: int, fill: int = 0, size: int = SIZE) -> pb.Submission:
     return sign_submission(TERMS.round_id, bytes([fill]) * size, private(client))
 
 
-def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], _records: Sequence[bytes]) -> None:
     tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes))
 
 
