@@ -1,8 +1,9 @@
 """Admission: registered clients may submit, once per round, acknowledged only after the commit.
 
 Hop 1 admits submissions, and the accountant requests for tickets; both keep the same roster. Signatures are checked in
-the worker pool, where hop 1 also has the envelopes opened of those who may submit; whatever has been checked while a commit runs is committed together with the next (group commit). Reads
-come from memory, which is filled from the store; the store's primary key is the safety net.
+the worker pool, where hop 1 also has the envelopes opened of those who may submit; whatever has been checked while a
+commit runs is committed together with the next (group commit). Reads come from memory, which is filled from the store;
+the store's primary key is the safety net.
 """
 
 from __future__ import annotations
