@@ -32,7 +32,10 @@ DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 @dataclass(frozen=True)
 class ProfilePoint:
-    """One delta: the certificate there, with its lower bound and the published figures."""
+    """One delta: the certificate there, with its lower bound and the published figures.
+
+    delta: what was asked for. Where the certificate is the local budget's, its own delta may be larger.
+    """
 
     delta: float
     certificate: Certificate
@@ -138,7 +141,7 @@ class CertifiedProfile:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
-                "delta": one.delta,
+                "delta": one.certificate.delta,
                 "epsilon": one.epsilon,
                 "grade": str(one.certificate.grade),
                 "lower_bound": None if one.lower_bound is None else one.lower_bound.epsilon,
@@ -150,7 +153,7 @@ class CertifiedProfile:
         """For notebooks: the plot, where matplotlib is there, and the points as a table."""
         rows = [
             {
-                "δ": round_up(one.delta),
+                "δ": round_up(one.certificate.delta),
                 f"ε, {one.certificate.grade}": round_up(one.epsilon),
                 f"attack, {Grade.LOWER_BOUND}": round_down(one.lower_bound.epsilon) if one.lower_bound else "none",
             }

@@ -217,7 +217,9 @@ def curve(
             linkage=linkage,
             rounds=rounds,
         )
-        points = [point.certificate.to_json() for point in found.points]
+        # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
+        certified = {point.certificate.delta: point.certificate for point in found.points}
+        points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(found.randomizer, points, out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
         show(as_json, document, privacy_curve_table(points), f"drawn in {out}")
@@ -251,9 +253,9 @@ def audit(
                 multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
             )
         attack, certificate = found.attack, found.certificate
-        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(delta)}: {attack.attack}"
+        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
         close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
-        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(delta)}"
+        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}")
 
 

@@ -83,3 +83,16 @@ def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile) -> Non
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["30 users", "50 users"]
     widths = sorted(bar.get_width() for bar in drawn.patches)
     assert widths == sorted([0.5, 1.0, *(tier.epsilon for tier in certificate.tiers)])
+
+
+def test_every_row_has_the_delta_it_is_certified_at() -> None:
+    """Reproduction: Gaussian noise that is not amplified has its local delta; rows had the smaller one asked for."""
+    found = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
+    assert [one.certificate.delta for one in found.points] == [1e-3, 1e-5]
+    assert [row["delta"] for row in found.rows()] == [1e-3, 1e-5]
+    assert "1e-05" in found._repr_html_()
+    assert "1e-09" not in found._repr_html_()
+    for point in found.points:  # an attack at another delta says nothing of this one
+        assert point.lower_bound is not None
+        assert point.lower_bound.delta == point.certificate.delta
+        assert point.lower_bound.epsilon <= point.epsilon

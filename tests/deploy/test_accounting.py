@@ -244,3 +244,19 @@ def test_timed_cases_are_certified_and_attacked() -> None:
 )
 def test_bad_input_is_named(budgets: Path, arguments: tuple[Any, ...], message: str) -> None:
     assert message in run(*(budgets if a == "BUDGETS" else a for a in arguments), expect=2)
+
+
+def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Path) -> None:
+    """Reproduction: 'audit' wrote CERTIFIED at the delta that was asked for, and not at the noise's own, larger one."""
+    path = tmp_path / "gaussian.csv"
+    path.write_text("epsilon,delta,count\n1,1e-5,3\n")
+    of_noise = (path, "--randomizer", "gaussian")
+    said = " ".join(run("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1).split())
+    assert "CERTIFIED ε = 1 at δ = 1e-05" in said
+    assert "at δ = 1e-05: " in said
+    assert "1e-08" not in said
+    found = answer("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1)
+    assert found["lower_bound"]["delta"] == found["certificate"]["delta"] == 1e-5
+    points = answer("curve", *of_noise, "--out", tmp_path / "curve.png")["points"]
+    assert [point["delta"] for point in points] == [1e-2, 1e-3, 1e-4, 1e-5]
+    assert all(point["lower_bound"]["delta"] == point["delta"] for point in points)
