@@ -357,7 +357,7 @@ def _attack(certificate: Certificate) -> Section:
         return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
     says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
     name, reached, proved = "ε", lower.epsilon, certificate.epsilon
-    if lower.delta != certificate.delta:
+    if lower.delta != certificate.delta or not lower.delta:
         says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_down(lower.epsilon)}"
         name, reached, proved = "δ", lower.delta, certificate.delta
     paragraphs = [

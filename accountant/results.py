@@ -229,6 +229,15 @@ class LowerBound:
         if not self.attack:
             raise ValueError("attack is empty; it must describe data set and statistic")
 
+    def says(self, delta: float) -> str:
+        """What it proves, beside a certificate of this delta: of epsilon where both deltas are the same, else of delta.
+
+        At a larger delta than its own it proves nothing of epsilon, and at delta 0 nothing at all.
+        """
+        if self.delta == delta > 0:
+            return f"ε ≥ {round_down(self.epsilon)}"
+        return f"δ ≥ {round_down(self.delta)} at ε = {round_down(self.epsilon)}"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -291,9 +300,9 @@ class Certificate:
             f"{self.randomizer}" + (f" over {self.rounds:,} rounds" if self.rounds > 1 else "")
         )
         if self.dishonest:
-            text += f", {self.dishonest:,} of them dishonest"
+            text += f", of the others at most {self.dishonest:,} dishonest"
         if self.lower_bound is not None:
-            text += f"; {Grade.LOWER_BOUND} ε ≥ {round_down(self.lower_bound.epsilon)}"
+            text += f"; {Grade.LOWER_BOUND} {self.lower_bound.says(self.delta)}"
         return f"{text}; if everyone else colludes ε = {round_up(self.everyone_else_colludes.epsilon)} ({self.method})"
 
     def plot(self, axes: Any = None) -> Any:
@@ -342,7 +351,7 @@ class Certificate:
         ]
         lower = self.lower_bound
         attack = (
-            f"{Grade.LOWER_BOUND}: ε ≥ {round_down(lower.epsilon)}, {lower.attack}" if lower else "No attack was run."
+            f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
         )
         return html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", self.assumptions)
 

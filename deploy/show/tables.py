@@ -170,7 +170,11 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
-        table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")
+        # Where δ was certified at a given ε, the attack's is smaller; a round's document has only ε, at the round's δ.
+        of_delta = lower.get("delta", certificate["delta"]) != certificate["delta"] or not certificate["delta"]
+        at = f"δ ≥ {round_down(lower['delta'], 3)} at ε = {round_down(lower['epsilon'])}, " if of_delta else ""
+        reached = "" if of_delta else f"≥ {round_down(lower['epsilon'])}"
+        table.add_row(f"attack: {at}{lower['attack']}", reached, "LOWER_BOUND")
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"

@@ -367,3 +367,9 @@ def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
     ):
         with pytest.raises(ValueError, match=f"the privacy profile is not computed: .*{why}"):
             profile_around(certificate)
+
+
+def test_an_attack_that_proves_nothing_is_not_made_a_limit_of_epsilon() -> None:
+    attack = words(explain(certify({1.0: 50}, "rr", epsilon=600.0)), "attack")
+    assert "no ε below" not in attack
+    assert "no δ below 0 can be true at ε = 600" in attack

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from accountant.explanation import explain
 from accountant.mechanisms.registry import RANDOMIZERS
-from accountant.results import percent, round_up
+from accountant.results import percent, round_down, round_up
 from client.randomizers import MAX_LOCAL_EPSILON
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
@@ -260,3 +260,11 @@ def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Pa
     points = answer("curve", *of_noise, "--out", tmp_path / "curve.png")["points"]
     assert [point["delta"] for point in points] == [1e-2, 1e-3, 1e-4, 1e-5]
     assert all(point["lower_bound"]["delta"] == point["delta"] for point in points)
+
+
+def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
+    """Reproduction: 'certify --epsilon 0.05' showed '≥ 0.05 LOWER_BOUND', below a δ that the attack does not reach."""
+    found = answer("certify", budgets, "--epsilon", "0.05")
+    shown = run("certify", budgets, "--epsilon", "0.05")
+    assert f"attack: δ ≥ {round_down(found['lower_bound']['delta'], 3)} at ε = 0.05" in shown
+    assert "│ ≥" not in shown
