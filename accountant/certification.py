@@ -26,7 +26,15 @@ from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import DEFAULT_DELTA, check_count, check_epsilon, check_linkage, check_target_delta, outside
+from accountant.ranges import (
+    DEFAULT_DELTA,
+    check_count,
+    check_epsilon,
+    check_linkage,
+    check_target_delta,
+    is_number,
+    outside,
+)
 from accountant.results import (
     Certificate,
     Comparison,
@@ -139,6 +147,8 @@ def certify(
     randomizer = as_randomizer(randomizer)
     _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
+    if seconds is not None and not (is_number(seconds) and seconds >= 0):
+        raise outside("seconds", seconds, "a finite number >= 0, or None")
     if bounds not in BOUNDS:
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
     check_order(randomizer, adaptive_order)

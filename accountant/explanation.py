@@ -125,7 +125,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    _check_not_refuted(found)
+    found.check_not_refuted()
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
@@ -164,7 +164,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    _check_not_refuted(found)
+    found.check_not_refuted()
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     why_not = _why_nothing_is_computed(found, document, randomizer)
@@ -231,21 +231,6 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
-
-
-def _check_not_refuted(certificate: Certificate) -> None:
-    """Raises ValueError where the attack beside a certificate shows that what it says is not true.
-
-    Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
-    """
-    lower, own = certificate.lower_bound, (certificate.epsilon, certificate.delta)
-    if lower is None or lower.epsilon < certificate.epsilon or lower.delta < certificate.delta:
-        return
-    if (lower.epsilon, lower.delta) != own:
-        raise ValueError(
-            f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack shows "
-            f"that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an accountant made it"
-        )
 
 
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:

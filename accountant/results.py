@@ -279,8 +279,29 @@ class Certificate:
             raise ValueError(f"tiers hold {sum(t.count for t in self.tiers)} users; they must hold {self.num_users}")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
             raise outside("epsilon", self.epsilon, "at least that of every tier")
-        if self.grade is not Grade.CERTIFIED:
-            raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
+        if self.delta < max(tier.delta for tier in self.tiers):
+            raise outside("delta", self.delta, "at least that of every tier")
+        for name, grade in (
+            ("grade", self.grade),
+            ("grade of everyone_else_colludes", self.everyone_else_colludes.grade),
+        ):
+            if grade is not Grade.CERTIFIED:
+                raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
+
+    def check_not_refuted(self) -> None:
+        """Raises ValueError where the attack beside the certificate shows that what it says is not true.
+
+        Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
+        """
+        lower, own = self.lower_bound, (self.epsilon, self.delta)
+        if lower is None or lower.epsilon < self.epsilon or lower.delta < self.delta:
+            return
+        if (lower.epsilon, lower.delta) != own:
+            raise ValueError(
+                f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack "
+                f"shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an "
+                "accountant made it"
+            )
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
@@ -350,9 +371,7 @@ class Certificate:
             for tier in self.tiers
         ]
         lower = self.lower_bound
-        attack = (
-            f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
-        )
+        attack = f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
         return html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", self.assumptions)
 
     def to_json(self) -> dict[str, Any]:
@@ -410,8 +429,8 @@ class Certificate:
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
         """Reads what `to_json` gave, or the JSON text of it. The steps, and the curves of the tiers, are not in it.
 
-        Raises ValueError for a text that is not JSON, and a document that lacks something, or holds a value outside its
-        range.
+        Raises ValueError for a text that is not JSON, and a document that lacks something, holds a value outside its
+        range, or says more than its own attack leaves possible.
         """
         if isinstance(document, str | bytes):
             try:
@@ -422,7 +441,7 @@ class Certificate:
             raise ValueError(f"the document is {document!r:.60}; it must be what to_json gave, or that as JSON text")
         try:
             alone, lower = document["everyone_else_colludes"], document["lower_bound"]
-            return cls(
+            found = cls(
                 epsilon=document["epsilon"],
                 delta=document["delta"],
                 grade=Grade(document["grade"]),
@@ -469,3 +488,5 @@ class Certificate:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the document is no certificate ({error!r}); it must be what to_json gave") from error
+        found.check_not_refuted()
+        return found

@@ -175,3 +175,15 @@ def test_an_attack_says_nothing_of_epsilon_at_a_larger_delta_than_its_own() -> N
     assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in found._repr_html_()
     assert "of the others at most 3 dishonest" in str(found)
     assert "LOWER_BOUND δ ≥ 0 at ε = 600" in str(certify([1.0] * 50, "rr", epsilon=600.0))
+
+
+def test_a_document_that_contradicts_itself_is_not_read() -> None:
+    """Reproduction: an edited ε of .001 was read and printed as CERTIFIED, beside an attack that reaches .13."""
+    document = certify([1.0] * 1000, "rr", delta=1e-6).to_json()
+    (tier,), alone = document["tiers"], document["everyone_else_colludes"]
+    with pytest.raises(ValueError, match=r"contradicts itself: it certifies ε = 0\.001"):
+        Certificate.from_json({**document, "epsilon": 0.001, "tiers": [{**tier, "epsilon": 0.001}]})
+    with pytest.raises(ValueError, match=r"delta is 1e-06; it must be at least that of every tier"):
+        Certificate.from_json({**document, "tiers": [{**tier, "delta": 0.5}]})
+    with pytest.raises(ValueError, match="grade of everyone_else_colludes is 'HEURISTIC'"):
+        Certificate.from_json({**document, "everyone_else_colludes": {**alone, "grade": "HEURISTIC"}})
