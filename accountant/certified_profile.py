@@ -132,10 +132,7 @@ class CertifiedProfile:
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
         attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
-        first, last = certified[0][0], certified[-1][0]
-        line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
-        between = [(epsilon, self(epsilon)) for epsilon in (*line, last)]
-        return draw_curve(self.randomizer, certified, between, attacks, axes)
+        return draw_curve(self.randomizer, certified, certified_line(self), attacks, axes)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
@@ -180,6 +177,16 @@ class CertifiedProfile:
             least = min(least, delta)
             nodes[epsilon] = least
         return Chords(list(nodes), list(nodes.values()))
+
+
+def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
+    """Returns many (epsilon, delta) of a curve, from its first point to its last, to be joined by straight lines.
+
+    The points alone must not be, where delta is drawn on a logarithmic scale: between them less is certified.
+    """
+    first, last = profile.points[0].epsilon, profile.points[-1].epsilon
+    line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
+    return [(epsilon, profile(epsilon)) for epsilon in (*line, last)]
 
 
 def privacy_profile(

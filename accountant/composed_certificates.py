@@ -18,7 +18,7 @@ from accountant.certification import MAX_COMPOSED_ROUNDS
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from accountant.numerics.binomial import UNIT
 from accountant.ranges import check_epsilon, check_target_delta, is_number, outside
-from accountant.results import Certificate, Grade, Guarantee, round_up
+from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above
 
 __all__ = ["compose", "privacy_loss_distribution"]
 
@@ -93,7 +93,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
     certificates = _checked(certificates)
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     found = [
-        (_sum_above([epsilon for epsilon, _ in parts]), "basic composition")
+        (sum_above([epsilon for epsilon, _ in parts]), "basic composition")
         for parts in added
         if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
     ]
@@ -101,7 +101,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)
-        ceiling = min((epsilon for epsilon, _ in found), default=_sum_above([p.ceiling * p.count for p in rounds]))
+        ceiling = min((epsilon for epsilon, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
             found.append((inverse.epsilon, "privacy loss distributions"))
@@ -179,9 +179,3 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:
     if epsilon >= alone.epsilon:
         epsilon, delta = alone.epsilon, min(delta, alone.delta)
     return _PairProfile(epsilon, delta)
-
-
-def _sum_above(values: Sequence[float]) -> float:
-    """The sum, rounded up."""
-    exact = sum((Fraction(value) for value in values), Fraction(0))
-    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, Protocol, Self
 
 from accountant.ranges import check_count, check_delta, check_epsilon, outside
@@ -33,6 +34,7 @@ __all__ = [
     "right_at_most",
     "round_down",
     "round_up",
+    "sum_above",
 ]
 
 
@@ -54,6 +56,12 @@ def _rounded(value: float, digits: int, direction: str) -> str:
     if exact.is_finite() and exact:
         exact = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=direction)
     return f"{float(exact):.{digits}g}"
+
+
+def sum_above(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers, rounded up."""
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:

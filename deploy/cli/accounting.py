@@ -205,6 +205,7 @@ def curve(
     """Draw delta against epsilon: certified, the attack, and the published bounds."""
     with plain_errors():
         import accountant
+        from accountant.certified_profile import certified_line
         from deploy.show.plots import check_plot_file, plot_privacy_curve
         from deploy.show.tables import privacy_curve_table
 
@@ -220,7 +221,7 @@ def curve(
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
         certified = {point.certificate.delta: point.certificate for point in found.points}
         points = [certificate.to_json() for certificate in certified.values()]
-        plot_privacy_curve(found.randomizer, points, out)
+        plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
         show(as_json, document, privacy_curve_table(points), f"drawn in {out}")
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import croupier
-from accountant.certified_profile import CertifiedProfile
+from accountant.certified_profile import CertifiedProfile, certified_line
 
 DELTAS = [1e-2, 1e-4, 1e-6]
 
@@ -96,3 +96,18 @@ def test_every_row_has_the_delta_it_is_certified_at() -> None:
         assert point.lower_bound is not None
         assert point.lower_bound.delta == point.certificate.delta
         assert point.lower_bound.epsilon <= point.epsilon
+
+
+def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedProfile) -> None:
+    """Reproduction: 'croupier curve' joined the points, which on a logarithmic scale is below what they certify."""
+    line = certified_line(curve)
+    assert (line[0][0], line[-1][0]) == (curve.points[0].epsilon, curve.points[-1].epsilon)
+    lower = 0
+    for (left, above), (right, below) in itertools.pairwise(line):
+        middle = (left + right) / 2
+        assert math.sqrt(above * below) >= curve(middle) * 0.9  # what is read off in between
+        after = next(one for one in curve.points if one.epsilon > middle)
+        before = curve.points[curve.points.index(after) - 1]
+        share = (middle - before.epsilon) / (after.epsilon - before.epsilon)
+        lower += before.delta ** (1 - share) * after.delta**share < 0.5 * curve(middle)
+    assert lower > len(line) // 2  # where the points are joined
