@@ -80,6 +80,14 @@ class CertifiedProfile:
         check_epsilon(epsilon)
         return min(1.0, self._chords.above(epsilon))
 
+    def __str__(self) -> str:
+        """One line for people: every point, rounded to the sound side, with its grade."""
+        points = ", ".join(
+            f"{one.certificate.grade} ε = {round_up(one.epsilon)} at δ = {round_up(one.certificate.delta)}"
+            for one in self.points
+        )
+        return f"{self.randomizer}: {points}"
+
     def epsilon(self, delta: float) -> float:
         """The least epsilon at which the curve is at most delta, rounded up to the next float but a few.
 

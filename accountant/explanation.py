@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from accountant.budgets import Budgets
@@ -22,7 +23,7 @@ from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 from accountant.rich_display import html_sections
 
-__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "delta_too_large", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
@@ -151,6 +152,17 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
+    )
+
+
+def delta_too_large(certificate: Certificate) -> str:
+    """Returns what a delta of one in the number of people, or more, allows; of a smaller one, nothing."""
+    if Fraction(certificate.delta) * certificate.num_users < 1:
+        return ""
+    return (
+        f"Beware: δ = {round_up(certificate.delta)} is not below one in the number of people, "
+        f"{round_down(1 / certificate.num_users, 3)}. Whatever ε is, it allows to show everybody the answer of one of "
+        "them; ask for a δ that is far smaller."
     )
 
 
@@ -294,6 +306,8 @@ def _about_one_person(
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
+    if too_large := delta_too_large(certificate):
+        paragraphs.append(too_large)
     merged = document.get("merged_below")
     if merged:
         paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")

@@ -148,11 +148,14 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
     from accountant.certification import LOCAL
+    from accountant.explanation import delta_too_large
     from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
     if result.method.startswith(LOCAL):
         tables.append(why_not_smaller(result.steps))
+    if too_large := delta_too_large(result):
+        tables.append(too_large)
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:

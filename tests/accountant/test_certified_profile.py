@@ -9,6 +9,7 @@ import pytest
 
 import croupier
 from accountant.certified_profile import CertifiedProfile, certified_line
+from accountant.results import round_up
 
 DELTAS = [1e-2, 1e-4, 1e-6]
 
@@ -111,3 +112,10 @@ def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedPro
         share = (middle - before.epsilon) / (after.epsilon - before.epsilon)
         lower += before.delta ** (1 - share) * after.delta**share < 0.5 * curve(middle)
     assert lower > len(line) // 2  # where the points are joined
+
+
+def test_a_curve_is_a_sentence(curve: CertifiedProfile) -> None:
+    """Reproduction: print(curve) was 20,000 characters."""
+    first = curve.points[0]
+    assert str(curve).startswith(f"rr: CERTIFIED ε = {round_up(first.epsilon)} at δ = 0.01, CERTIFIED ε = ")
+    assert len(str(curve)) < 50 * len(curve.points)

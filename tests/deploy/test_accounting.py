@@ -268,3 +268,9 @@ def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
     shown = run("certify", budgets, "--epsilon", "0.05")
     assert f"attack: δ ≥ {round_down(found['lower_bound']['delta'], 3)} at ε = 0.05" in shown
     assert "│ ≥" not in shown
+
+
+def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Path) -> None:
+    shown = " ".join(run("certify", budgets, "--delta", "0.5").split())
+    assert "Beware: δ = 0.5 is not below one in the number of people, 0.001." in shown
+    assert "Beware" not in run("certify", budgets, "--delta", "1e-6")
