@@ -227,9 +227,7 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
         points.append(f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}.")
     above = (
-        " or ".join(map(round_up, limits))
-        if len(limits) < 4
-        else f"{round_up(limits[0])} to {round_up(limits[-1])}"
+        " or ".join(map(round_up, limits)) if len(limits) < 4 else f"{round_up(limits[0])} to {round_up(limits[-1])}"
     )
     above = above if len(limits) == 1 else f"the limit of a budget, {above}"
     count = f"{terms['dishonest']:,}" if terms["dishonest"] else "none"
