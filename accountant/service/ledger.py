@@ -21,7 +21,7 @@ from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
-from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up
+from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up, sum_above
 
 __all__ = [
     "ANY_TIER",
@@ -315,7 +315,7 @@ def _entry(row: sa.Row[Any]) -> Entry:
 
 def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | None:
     """A delta above this one at which something is proved: where losses compose, or else what the rounds add up to."""
-    added_up = sum(max(e.delta for e in entries) for entries in rounds)
+    added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     larger = [one for one in (LEAST_DELTA, added_up) if delta < one < 1]
     return next((one for one in sorted(larger) if _composed(rounds, one) is not None), None)
 
@@ -326,8 +326,8 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found = []
-    if sum(d for _, d in worst) <= delta:
-        found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
+    if sum_above(d for _, d in worst) <= delta:
+        found.append(Guarantee(sum_above(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
             Round(

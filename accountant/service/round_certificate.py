@@ -194,7 +194,9 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not central_delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}: the "
+            "shuffle adds nothing that could be proved, and what is left is the noise by itself, with a larger delta; "
+            "it takes more clients, or a round with a smaller local delta"
         )
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]

@@ -102,3 +102,14 @@ def test_what_cannot_be_reached_is_said() -> None:
     assert single.budgets.local_epsilon[0] == pytest.approx(0.1, rel=2e-3)
     with pytest.raises(ValueError, match="takes a larger epsilon"):
         plan("rr", delta=1e-6, epsilon=0.1, budgets=[400.0])
+
+
+def test_a_plan_keeps_delta_too() -> None:
+    """Reproduction: budgets were planned that are only certified at their own delta, which is larger."""
+    with pytest.raises(ValueError, match="none at this delta, for their own is larger"):
+        plan("gaussian", delta=1e-8, epsilon=1.0, num_users=3, budgets=[(1.0, 3, 1e-5)])
+    found = plan("gaussian", delta=1e-8, epsilon=1.0, budgets=[(1.0, 3, 1e-5)])
+    assert found.certificate.delta == 1e-8
+    assert certify([(1.0, found.budgets.num_users // 2, 1e-5)], "gaussian", delta=1e-8).delta == 1e-5
+    with pytest.raises(ValueError, match="none at this delta, for their own is larger"):
+        plan("gaussian_vector(d=5, records=3)", delta=1e-8, epsilon=1.0, budgets=[(1.0, 3, 1e-5)])
