@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from accountant.mechanisms.registry import randomizer_of
-from accountant.service.ledger import Ledger, RecordedProfile
+from accountant.service.ledger import Entry, Ledger, RecordedProfile
 from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
 from protocol.manifest import canonical, parse_terms
@@ -111,6 +111,21 @@ def test_what_the_ledger_keeps_holds_for_a_client_that_nobody_known_is_like(smal
     for share in (0.0, 0.3, 0.6):
         gain = math.exp(share * small)
         assert float(np.maximum(high - gain * low, 0).sum()) - 1e-12 <= kept.delta(share * small).value
+
+
+def test_a_client_whose_tier_a_round_does_not_have_may_have_taken_part_in_it() -> None:
+    small, large = (Entry(epsilon, 0.0, 10, epsilon / 4, 1e-6) for epsilon in (0.5, 2.0))
+    with sa.create_engine("sqlite://").begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("complete", b"", [large])
+        ledger.enter("both", b"", [small, large], unknown=True)
+        ledger.enter("other", b"", [large], unknown=True)
+        assert ledger.unknown_rounds() == {"both", "other"}
+        spent = {one.tier: (one.rounds, one.guarantee) for one in ledger.spent(1e-3)}
+    rounds, guarantee = spent["local ε 0.5"]
+    assert guarantee is not None
+    assert (rounds, guarantee.epsilon) == (2, 0.5 / 4 + 2.0 / 4)
+    assert spent["local ε 2"][0] == 3
 
 
 def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
