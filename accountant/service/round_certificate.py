@@ -257,6 +257,8 @@ def _unknown_budgets_into(
         largest = replace(largest, epsilon=at_worst, profile=())
     elif alone and not randomizer.spends_local_delta:
         largest = replace(largest, profile=_beside_a_report(largest.profile, alone))
+    if alone and randomizer.spends_local_delta:
+        largest = replace(largest, delta=max(largest.delta, terms.question.mechanism.budget_delta))
     message.unknown_budget_epsilon = largest.epsilon
     message.epsilon = max(message.epsilon, largest.epsilon)
     return [*others, largest]

@@ -14,6 +14,7 @@ from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import (
+    Gaussian,
     Hemisphere,
     KaryResponse,
     Laplace,
@@ -85,6 +86,20 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
     assert message.unknown_budget_epsilon >= max(least, *(tier.epsilon for tier in message.tiers))
     assert message.unknown_budget_epsilon >= largest.epsilon or tiers[-1][0] == 2.0
     assert entries == len(tiers) + (tiers[-1][0] != 2.0)
+
+
+@pytest.mark.parametrize(("spent", "refused"), [(1e-3, True), (1e-6, False), (1e-8, False)])
+def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: float, refused: bool) -> None:
+    """Among 1,000 of 2, with 10^-3, one of 0.5 has (0.5, 10^-3) and no more: the count of reports above 11 tells."""
+    manifest = make_kit(question=Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent))).manifest
+    del manifest.budget_grid[:]
+    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=spent) for epsilon in (0.5, 2.0))
+    manifest.delta, manifest.epsilon_max = 1e-6, 4.0
+    message = pb.Certificate(delta=1e-6, unknown_budgets=1)
+    entries = certify_into(message, parse_terms(canonical(manifest)), [(2.0, 1000)])
+    assert max(entry.epsilon for entry in entries) == message.epsilon >= 0.5
+    assert max(entry.delta for entry in entries) == max(spent, 1e-6)
+    assert list(message.refusals) == (["certified delta is 0.001; it must be at most 1e-06"] if refused else [])
 
 
 @pytest.mark.parametrize("small", [0.1, 0.17])
