@@ -40,13 +40,13 @@ MOST_USERS = 10**9
 class Forward(Protocol):
     """The forward check: the certificate of these budgets, with or without an attack beside it."""
 
-    def __call__(self, candidate: Budgets, attack: bool = False, bounds: str = ...) -> Certificate:
+    def __call__(self, candidate: Budgets, attack: bool = False) -> Certificate:
         """Certifies the candidate."""
         ...
 
 
-Quick = Callable[[Budgets], Certificate]
-"""The same by the blanket bound alone."""
+Reached = Callable[[Budgets], float]
+"""The epsilon that these budgets are certified at the target's delta; infinite where they are at a larger one only."""
 
 
 class Goal(StrEnum):
@@ -146,8 +146,13 @@ def plan(
             adaptive_order=adaptive_order,
         )
 
-    def quick(candidate: Budgets) -> Certificate:
-        return forward(candidate, bounds="blanket")
+    def reached(candidate: Budgets, bounds: str = bounds) -> float:
+        certificate = forward(candidate, bounds=bounds)
+        # What is not amplified keeps its local delta; what rounds add up to is rounded.
+        return certificate.epsilon if certificate.delta <= delta * (1 + 1e-12) else math.inf
+
+    def quick(candidate: Budgets) -> float:
+        return reached(candidate, "blanket")
 
     if epsilon is None:
         if shape is None:
@@ -162,12 +167,12 @@ def plan(
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         found = _fewest_users(shape, quick, epsilon, dishonest)
         if shape.num_tiers <= MOST_TIERS:
-            found = _fewer_users(shape, found.num_users, forward, epsilon, max(shape.num_tiers, dishonest, 1))
+            found = _fewer_users(shape, found.num_users, reached, epsilon, max(shape.num_tiers, dishonest, 1))
         return _answer(Goal.NUM_USERS, found, randomizer, forward, epsilon)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    found = _largest_budgets(even, quick, epsilon)
+    found = _largest_budgets(even, quick, epsilon, rounds)
     if even.num_tiers <= MOST_TIERS:
-        found = _larger_budgets(found, forward, epsilon)
+        found = _larger_budgets(found, reached, epsilon)
     return _answer(Goal.LOCAL_BUDGETS, found, randomizer, forward, epsilon)
 
 
@@ -220,26 +225,23 @@ def _scaled(budgets: Budgets, factor: float) -> Budgets:
     return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
 
 
-def _larger_budgets(enough: Budgets, forward: Forward, epsilon: float) -> Budgets:
+def _larger_budgets(enough: Budgets, reached: Reached, epsilon: float) -> Budgets:
     """From budgets that are enough by the blanket bound to nearly the largest that are enough by all bounds."""
     most = MOST_LOCAL_EPSILON / float(enough.local_epsilon[-1])
 
-    def reached(factor: float) -> float:
-        return forward(_scaled(enough, factor)).epsilon
-
-    return _scaled(enough, _furthest(reached, epsilon, most, 1.0))
+    return _scaled(enough, _furthest(lambda factor: reached(_scaled(enough, factor)), epsilon, most, 1.0))
 
 
-def _fewer_users(shape: Budgets, enough: int, forward: Forward, epsilon: float, least: int) -> Budgets:
+def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, least: int) -> Budgets:
     """From a number of users that is enough by the blanket bound to nearly the least that is enough by all bounds."""
 
     def users(factor: float) -> int:
         return max(least, math.ceil(enough / factor))
 
-    def reached(factor: float) -> float:
-        return forward(resized(shape, users(factor))).epsilon
+    def at(factor: float) -> float:
+        return reached(resized(shape, users(factor)))
 
-    return resized(shape, users(_furthest(reached, epsilon, enough / least, 0.5)))
+    return resized(shape, users(_furthest(at, epsilon, enough / least, 0.5)))
 
 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
@@ -265,44 +267,48 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
     return low
 
 
-def _largest_budgets(shape: Budgets, forward: Quick, epsilon: float) -> Budgets:
+def _largest_budgets(shape: Budgets, reached: Reached, epsilon: float, rounds: int) -> Budgets:
     least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
     high = MOST_LOCAL_EPSILON / most
     low = min(LEAST_LOCAL_EPSILON / least, high)
-    if forward(_scaled(shape, high)).epsilon <= epsilon:
+    if reached(_scaled(shape, high)) <= epsilon:
         return _scaled(shape, high)
     # The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough.
     certain = epsilon / most / (1 + 1e-9)
-    rounds = forward(_scaled(shape, min(certain, high))).rounds
     low = max(low, min(certain / rounds, high))
-    if forward(_scaled(shape, low)).epsilon > epsilon:
+    if (at_low := reached(_scaled(shape, low))) > epsilon:
         raise ValueError(
             f"epsilon is {epsilon!r}; reached at local budgets up to {round_down(low * most, 3)} is "
-            f"{round_up(forward(_scaled(shape, low)).epsilon, 4)}: it takes a larger epsilon or delta"
+            f"{_shown(at_low)}: it takes a larger epsilon or delta"
         )
     while high > low * (1 + TOLERANCE):
         middle = math.sqrt(low * high)
-        if forward(_scaled(shape, middle)).epsilon <= epsilon:
+        if reached(_scaled(shape, middle)) <= epsilon:
             low = middle
         else:
             high = middle
     return _scaled(shape, low)
 
 
-def _fewest_users(shape: Budgets, forward: Quick, epsilon: float, dishonest: int) -> Budgets:
+def _shown(reached: float) -> str:
+    return round_up(reached, 4) if math.isfinite(reached) else "none at this delta"
+
+
+def _fewest_users(shape: Budgets, reached: Reached, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
-    while (reached := forward(resized(shape, high)).epsilon) > epsilon:
+    while (at_high := reached(resized(shape, high))) > epsilon:
         if high >= MOST_USERS:
             raise ValueError(
-                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {round_up(reached, 4)}: "
+                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {_shown(at_high)}: "
                 "it takes a larger epsilon or delta, or smaller budgets"
             )
         # What is reached falls about as the root of the users.
-        low, high = high, min(math.ceil(high * max(4.0, 1.1 * (reached / epsilon) ** 2)), max(MOST_USERS, high))
+        growth = min(max(4.0, 1.1 * (at_high / epsilon) ** 2), 1.0 * MOST_USERS) if math.isfinite(at_high) else 4.0
+        low, high = high, min(math.ceil(high * growth), max(MOST_USERS, high))
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2
-        if forward(resized(shape, middle)).epsilon <= epsilon:
+        if reached(resized(shape, middle)) <= epsilon:
             high = middle
         else:
             low = middle
