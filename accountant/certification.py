@@ -162,7 +162,9 @@ def certify(
     local = _local(budgets, randomizer, rounds)
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets, adaptive_order)
     reached = max(answer.tier.delta for answer in answers)
-    lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
+    # Where the local delta is all that a tier has, the certificate is at that one, and so is what stands beside it.
+    at = delta if delta is None or reached >= 1 else max(delta, reached)
+    lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -178,7 +180,7 @@ def certify(
         if rounds > 1
         else tuple(
             _in_this_deployment(row, dishonest, linkage)
-            for row in _comparison(budgets, randomizer, reached, delta, lower, compare_all)
+            for row in _comparison(budgets, randomizer, reached, at, lower, compare_all)
         ),
         lower_bound=lower,
         randomizer=randomizer.name,
