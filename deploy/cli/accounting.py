@@ -251,9 +251,9 @@ def audit(
                 multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
             )
         attack, certificate = found.attack, found.certificate
-        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(delta)}: {attack.attack}"
+        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
         close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
-        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(delta)}"
+        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}")
 
 

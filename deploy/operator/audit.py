@@ -54,7 +54,7 @@ def audit(
     Args:
         budgets: the local budgets of the batch.
         randomizer: of all its users.
-        delta: of certificate and attack.
+        delta: of certificate and attack; a larger local delta takes its place where it is not amplified.
         dishonest: how many of the other clients may be dishonest.
         linkage: "separate", or "stratified": a report shows its tier.
         seconds: to search for.
@@ -65,8 +65,9 @@ def audit(
         RuntimeError: an attack reaches more than is certified.
     """
     certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
+    at = max(delta, certificate.delta)
     attack = lower_bound(
-        budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=progress
+        budgets, randomizer, delta=at, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=progress
     )
     if attack.epsilon > certificate.epsilon * (1 + _ROUNDING):
         raise RuntimeError(
