@@ -404,6 +404,9 @@ class Certificate:
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
         """Reads what `to_json` gave, or the JSON text of it. The steps, and the curves of the tiers, are not in it.
 
+        Nothing is certified anew: the document's numbers are taken as they stand, its grade with them. Who has written
+        it has to be known otherwise; the certificate of a round is signed.
+
         Raises ValueError for a text that is not JSON, and a document that lacks something, or holds a value outside its
         range.
         """

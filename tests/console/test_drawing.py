@@ -76,3 +76,9 @@ def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None
     assert all(
         float(point.split(",")[0]) <= found["width"] for one in found["published"] for point in one["points"].split()
     )
+
+
+def test_a_curve_of_one_delta_is_drawn() -> None:
+    """A local delta that is not amplified is that of every point."""
+    drawn = curve(privacy_profile([(1.0, 2, 0.05)], "gaussian", deltas=[1e-2, 1e-6]))
+    assert [row[0] for row in drawn["rows"]] == ["0.05", "0.05"]
