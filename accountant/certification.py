@@ -190,7 +190,7 @@ def certify(
         if rounds > 1
         else tuple(
             _in_this_deployment(row, dishonest, linkage)
-            for row in _comparison(budgets, randomizer, reached, delta, lower, compare_all)
+            for row in _comparison(budgets, randomizer, reached, at, lower, compare_all)
         ),
         lower_bound=lower,
         randomizer=randomizer.name,

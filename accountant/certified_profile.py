@@ -34,7 +34,7 @@ DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 class ProfilePoint:
     """One delta: the certificate there, with its lower bound and the published figures.
 
-    delta: what was asked for. Where the certificate is the local budget's, its own delta may be larger.
+    Where a local delta is larger than what was asked for, and not amplified, it is that one.
     """
 
     delta: float
@@ -216,19 +216,10 @@ def privacy_profile(
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
-    points = [
-        ProfilePoint(
-            delta,
-            certify(
-                multiset,
-                family,
-                delta=delta,
-                dishonest=dishonest,
-                linkage=linkage,
-                rounds=rounds,
-                compare_all=True,
-            ),
+    points = []
+    for delta in sorted(several, reverse=True):
+        found = certify(
+            multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds, compare_all=True
         )
-        for delta in sorted(several, reverse=True)
-    ]
+        points.append(ProfilePoint(max(delta, found.delta), found))
     return CertifiedProfile(family.name, tuple(points))

@@ -314,12 +314,15 @@ class Certificate:
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
 
+        Of tiers that differ in their local delta alone it is the one with the largest epsilon.
+
         Raises:
             ValueError: for a budget above all tiers.
         """
-        for tier in self.tiers:
-            if tier.local_epsilon >= local_epsilon:
-                return tier
+        above = [tier for tier in self.tiers if tier.local_epsilon >= local_epsilon]
+        if above:
+            least = min(tier.local_epsilon for tier in above)
+            return max((t for t in above if t.local_epsilon == least), key=lambda tier: (tier.epsilon, tier.delta))
         raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
 
     def __str__(self) -> str:
@@ -436,6 +439,9 @@ class Certificate:
     @classmethod
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
         """Reads what `to_json` gave, or the JSON text of it. The steps, and the curves of the tiers, are not in it.
+
+        Nothing is certified anew: the document's numbers are taken as they stand, its grade with them. Who has written
+        it has to be known otherwise; the certificate of a round is signed.
 
         Raises ValueError for a text that is not JSON, and a document that lacks something, holds a value outside its
         range, or says more than its own attack leaves possible.

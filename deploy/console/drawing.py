@@ -90,6 +90,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
     published = _published(points, 3 * max(certified))
     widest: float = max([*certified, *(x for one in published for x, _ in one["at"])])
     top, bottom = math.log10(deltas[0]), math.log10(deltas[-1])  # they decrease
+    if bottom == top:  # a local delta that is not amplified
+        bottom = top - 1
 
     def x(epsilon: float) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - 12) * epsilon / widest, 2)

@@ -119,3 +119,14 @@ def test_a_curve_is_a_sentence(curve: CertifiedProfile) -> None:
     first = curve.points[0]
     assert str(curve).startswith(f"rr: CERTIFIED ε = {round_up(first.epsilon)} at δ = 0.01, CERTIFIED ε = ")
     assert len(str(curve)) < 50 * len(curve.points)
+
+
+def test_a_local_delta_that_is_not_amplified_is_shown_as_the_points_own() -> None:
+    """Two people with (1, 10^-3): the rows said (1, 10^-6), which the attack beside them refuted."""
+    curve = croupier.privacy_profile([(1.0, 2, 1e-3)], "gaussian", deltas=[1e-2, 1e-6])
+    for row, point in zip(curve.rows(), curve.points, strict=True):
+        assert row["delta"] == point.delta == point.certificate.delta >= 1e-3
+        assert point.lower_bound is not None
+        assert point.lower_bound.delta == point.delta
+        assert row["lower_bound"] <= row["epsilon"]
+    assert croupier.certify([(1.0, 1, 0.6)], "gaussian", delta=1e-6, rounds=2).delta == 1.0

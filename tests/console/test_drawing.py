@@ -91,3 +91,9 @@ def test_no_two_published_bounds_look_the_same_and_each_is_a_line() -> None:
     for one in published:
         for name in one["look"].split():
             assert f".{name} {{" in sheet
+
+
+def test_a_curve_of_one_delta_is_drawn() -> None:
+    """A local delta that is not amplified is that of every point."""
+    drawn = curve(privacy_profile([(1.0, 2, 0.05)], "gaussian", deltas=[1e-2, 1e-6]))
+    assert [row[0] for row in drawn["rows"]] == ["0.05", "0.05"]

@@ -191,6 +191,15 @@ def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:
     assert shown.count("at δ = 1e-06") == 2
 
 
+def test_audit_is_at_the_local_delta_where_that_is_not_amplified(tmp_path: Path) -> None:
+    """It compared (1, 10^-3) with an attack at 10^-6, and said that croupier is wrong."""
+    two = tmp_path / "two.csv"
+    two.write_text("epsilon,delta,count\n1,0.001,2\n")
+    shown = " ".join(run("audit", two, "--randomizer", "gaussian", "--seconds", "0").split())
+    assert "CERTIFIED ε = 1 at δ = 0.001" in shown
+    assert shown.count("at δ = 0.001") == 2
+
+
 def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     local = answer("plan", "--users", 1000, "--epsilon", 0.3)
     assert local["goal"] == "local budgets"
