@@ -121,7 +121,7 @@ def test_a_curve_is_a_sentence(curve: CertifiedProfile) -> None:
     assert len(str(curve)) < 50 * len(curve.points)
 
 
-def test_a_local_delta_that_is_not_amplified_is_shown_as_the_points_own() -> None:
+def test_a_local_delta_that_is_not_amplified_is_that_of_the_point() -> None:
     """Two people with (1, 10^-3): the rows said (1, 10^-6), which the attack beside them refuted."""
     curve = croupier.privacy_profile([(1.0, 2, 1e-3)], "gaussian", deltas=[1e-2, 1e-6])
     for row, point in zip(curve.rows(), curve.points, strict=True):
