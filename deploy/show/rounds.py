@@ -31,6 +31,7 @@ __all__ = [
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
 _BAR = 30
+_SOME_SILENT = "not every service answers, and the others have no round"
 _NO_ROUND = "no round yet; 'croupier round open' opens one"
 
 
@@ -80,8 +81,10 @@ def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) 
     """
     rounds = seen["rounds"]
     if not rounds:
-        silent = any(service.get("problem") for service in seen["services"])
-        return Text("not every service answers, and the others have no round" if silent else _NO_ROUND)
+        silent = [bool(service.get("problem")) for service in seen["services"]]
+        if any(silent):
+            return Text("no service answers" if all(silent) else _SOME_SILENT)
+        return Text(_NO_ROUND)
     text = Text(no_wrap=True)
     for one in rounds[:most]:
         text.append(f"{one['round_id']}\n", "bold")

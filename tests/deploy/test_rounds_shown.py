@@ -192,10 +192,12 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
 
 def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     """Reproduction: "no round yet" was said of a deployment that was down."""
-    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}], "rounds": []}
+    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}, {"service": "analyzer"}], "rounds": []}
     assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][0]["problem"] = "UNAVAILABLE"
     assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
+    empty["services"][1]["problem"] = "UNAVAILABLE"
+    assert rounds_text(empty, NOW, most=3, services=False).plain == "no service answers"
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
