@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -31,13 +32,12 @@ _NICE = 5
 _log = logging.getLogger(__name__)
 
 
-def _start_worker() -> None:
+def _start_worker(room: str) -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
-
+    importlib.import_module(room)  # now, so that the first chunk does not pay for it
     collect_rarely()
 
 
@@ -66,8 +66,17 @@ def _timed(work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
 class WorkerPool:
     """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
 
-    def __init__(self, processes: int | None = None, executor: Executor | None = None) -> None:
-        """executor: what runs the work, if not processes of our own; closed with the pool."""
+    def __init__(
+        self, processes: int | None = None, executor: Executor | None = None, room: str = "protocol.envelope"
+    ) -> None:
+        """Starts the workers.
+
+        Args:
+            processes: how many; by default one a core.
+            executor: what runs the work, if not processes of our own; closed with the pool.
+            room: the module of their work, which they import when they start.
+        """
+        self._room = room
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")
@@ -75,7 +84,10 @@ class WorkerPool:
 
     def _make(self) -> Executor:
         return ProcessPoolExecutor(
-            self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+            self.processes,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(self._room,),
         )
 
     async def warm(self) -> None:

@@ -41,6 +41,8 @@ from runtime.workers import WorkerPool, collect_rarely
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
+_ROOMS = {"shuffler": "runtime.tasks", "accountant": "accountant.service.checking", "analyzer": "runtime.tasks"}
+"""Where the work of a role's workers is."""
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +102,7 @@ class RunningService:
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers)
+            self._pool = pool or WorkerPool(workers or settings.workers, room=_ROOMS[entry.role])
             undo.callback(self._pool.close)
             self._cluster = None
             if settings.scheduler:

@@ -48,6 +48,27 @@ async def test_results_come_in_the_order_of_the_items_and_errors_travel() -> Non
         WorkerPool(-1)
 
 
+def is_imported(module: str) -> bool:
+    return module in sys.modules
+
+
+@pytest.mark.asyncio
+async def test_workers_have_imported_their_room_before_their_first_job() -> None:
+    """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
+    for room, found in (("protocol.envelope", False), ("colorsys", True)):
+        pool = WorkerPool(1, room=room)
+        assert (await pool.run(is_imported, "colorsys"))[0] is found
+        pool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_service_waits_for_its_loops_and_not_for_its_workers() -> None:
+    pool = WorkerPool(1)
+    nice, _ = await pool.run(os.nice, 0)
+    pool.close()
+    assert nice == min(19, os.nice(0) + 5)
+
+
 def alive(pid: int) -> bool:
     try:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
