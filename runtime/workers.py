@@ -8,6 +8,7 @@ however it ended, and a pool that lost a worker (out of memory, killed) is repla
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import logging
@@ -35,7 +36,8 @@ _log = logging.getLogger(__name__)
 def _start_worker(room: str) -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.nice(_NICE)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     importlib.import_module(room)  # now, so that the first chunk does not pay for it
     collect_rarely()
