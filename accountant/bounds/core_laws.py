@@ -119,16 +119,16 @@ def shared_mass(apart: Apart, cut: Cut) -> Floats:
 
 
 def shared_blanket(apart: Apart, cut: Cut, rate: float) -> Floats:
-    """Gamma with R_host >= gamma psi/Z for all hosts of this rate, at most the victim's, (K,); rounded down.
+    """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down.
 
-    psi/R is convex between the victim's values and falls beyond them, so that it is largest at one of them.
+    psi/R is convex between the victim's values, and beyond them it falls or, for rates above the victim's, grows: so
+    that it is largest at one of them, or at an end of C.
     """
     v, d = apart.victim, apart.distance
-    if rate > v:
-        raise ValueError(f"the rate must be at most the victim's, {v}, not {rate}")
     reach = 1 + np.maximum(d - apart.nearest, 0.0)  # from the farthest host to d; to 0 it is 1
-    gamma: Floats = shared_mass(apart, cut) * (rate / v) / (_end(apart) * np.exp(rate * reach))
-    return gamma * (1 - (64 + 4 * rate) * UNIT)
+    further = max(rate - v, 0.0) * cut.radius
+    gamma: Floats = shared_mass(apart, cut) * (rate / v) / (_end(apart) * np.exp(rate * reach + further))
+    return gamma * (1 - (64 + 4 * (rate + further)) * UNIT)
 
 
 def split_mean(apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, Floats]:

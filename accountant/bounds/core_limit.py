@@ -109,7 +109,9 @@ def _best(
                 if tail:
                     once, none = host.inside[0, 1:].sum(0) + g @ outer.T, host.inside[0, 0] + outer.sum(1)
                     second += none[:, None] - 2 * kept * once[:, :, None]
-                given += n * (e * math.exp(-e) * unit if shared != bool(tail) else min(1.0, e * math.exp(-e / 2)))
+                # As in `shared_blanket`, and T4's.
+                close = e * np.exp(-e - max(e - victim, 0.0) * r) * unit
+                given += n * (close if shared != bool(tail) else e / max(one.rate for one in group) * math.exp(-e / 2))
                 inverse += n / np.maximum(second.max(1), 1e-300)
             total += (1 + 1 / np.maximum(given, 1e-9))[:, None] / inverse  # with what the clock takes, about
             clear = np.minimum(clear, given)

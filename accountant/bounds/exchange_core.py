@@ -65,7 +65,7 @@ LEAST_TUNED = 0.1
 """Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
 DISTANCES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08, 0.03, 0.0)
 """Between each of them and the next one there is a cut."""
-MOST_UNHEARD = 1e-3
+MOST_UNHEARD = 0.03
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
@@ -411,8 +411,6 @@ def _tuned(
     best: ExchangeCoreProfile | None = None
     for low in range(1, int(np.searchsorted(rates, v, "right")) + 1):
         for top, shared in itertools.product(range(low + 1, rates.size + 1), (False, True)):
-            if shared and rates[top - 1] > v:
-                continue
             core, tails = (_Hosts(rates[part], count[part], delta) for part in (slice(low, top), slice(0, low)))
             groups, steepest = [(one.rates, one.count) for one in (core, tails)], max(rates[top - 1], LEAST_STEEP * v)
             found: list[CutLimit] = []
