@@ -448,11 +448,21 @@ def test_between_the_attack_and_what_the_largest_victims_have(
         assert curve.plain.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
 
 
+def test_a_victim_with_few_like_it() -> None:
+    """Near its values the larger budgets give what is needed there; by those of its own kind alone it has .089."""
+    tiers = [(0.242, 95), (0.79, 185), (2.68, 20_700)]
+    curve = core_of(tiers, 0.242, 1e-6)
+    assert curve is not None
+    assert curve.shared
+    attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=0.242, delta=1e-6).epsilon
+    assert attack <= epsilon_of(curve, 1e-6) < 0.066
+
+
 VERY_DIFFERENT = [
-    ([(0.05, 50_000), (3.0, 50_000)], 0.04766),
-    ([(0.1, 50_000), (4.0, 50_000)], 0.06678),
-    ([(0.05, 500), (0.5, 500), (4.0, 9_000)], 0.22513),
-    ([(0.05, 9_000), (3.0, 1_000)], 0.23923),
+    ([(0.05, 50_000), (3.0, 50_000)], 0.047),
+    ([(0.1, 50_000), (4.0, 50_000)], 0.0645),
+    ([(0.05, 500), (0.5, 500), (4.0, 9_000)], 0.2214),
+    ([(0.05, 9_000), (3.0, 1_000)], 0.2335),
 ]
 
 
