@@ -258,7 +258,8 @@ def _read_by_line(path: str | Path, header: list[str]) -> Budgets:
             where = f"line {reader.line_num}"
             if len(row) != len(header):
                 raise ValueError(
-                    f"{where}: {len(row)} fields; there must be {len(header)}, as in the header: {','.join(header)}"
+                    f"{where}: the number of fields is {len(row)}; it must be {len(header)}, as in the header: "
+                    f"{','.join(header)}"
                 )
             cells = dict(zip(header, map(str.strip, row), strict=True))
             epsilons.append(

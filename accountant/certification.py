@@ -26,7 +26,15 @@ from accountant.bounds.split_search import SplitSearchProfile
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
-from accountant.ranges import DEFAULT_DELTA, check_count, check_epsilon, check_linkage, check_target_delta, outside
+from accountant.ranges import (
+    DEFAULT_DELTA,
+    check_count,
+    check_epsilon,
+    check_linkage,
+    check_target_delta,
+    is_number,
+    outside,
+)
 from accountant.results import (
     Certificate,
     Comparison,
@@ -139,6 +147,8 @@ def certify(
     randomizer = as_randomizer(randomizer)
     _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon, dishonest, linkage, rounds)
+    if seconds is not None and not (is_number(seconds) and seconds >= 0):
+        raise outside("seconds", seconds, "a finite number >= 0, or None")
     if bounds not in BOUNDS:
         raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
     check_order(randomizer, adaptive_order)
@@ -162,7 +172,9 @@ def certify(
     local = _local(budgets, randomizer, rounds)
     assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets, adaptive_order)
     reached = max(answer.tier.delta for answer in answers)
-    lower = _lower_bound(budgets, randomizer, delta, epsilon, dishonest, linkage, rounds) if attack else None
+    # At the delta that is certified, which may be a local one and larger than what was asked for.
+    at = None if delta is None else reached
+    lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -178,7 +190,7 @@ def certify(
         if rounds > 1
         else tuple(
             _in_this_deployment(row, dishonest, linkage)
-            for row in _comparison(budgets, randomizer, reached, delta, lower, compare_all)
+            for row in _comparison(budgets, randomizer, reached, at, lower, compare_all)
         ),
         lower_bound=lower,
         randomizer=randomizer.name,
@@ -257,7 +269,8 @@ def _answer(
     enough: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
-    per_round = None if delta is None else delta / rounds
+    per_round = None if delta is None else _share(delta, rounds)
+    at = _share(epsilon or 0.0, rounds)
     curve: PrivacyProfile | NoAmplification
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         curve = NoAmplification("no other honest client: the local budget is certified")
@@ -273,7 +286,7 @@ def _answer(
     if per_round is not None:
         found = _epsilon_at(curve, victim, per_round, spends)
     else:
-        found = _delta_at(curve, victim, (epsilon or 0.0) / rounds, spends)
+        found = _delta_at(curve, victim, at, spends)
     if not isinstance(curve, NoAmplification):
         line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
         started = time.perf_counter()
@@ -291,7 +304,7 @@ def _answer(
             tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
             if isinstance(beside, ExchangeCoreProfile):
                 tolerance = CORE_TOLERANCE
-            at, floor = (epsilon or 0.0) / rounds, LOWEST * enough
+            floor = LOWEST * enough
             sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:
                 line, beside = f"{line}; {name}: no less", NoAmplification("no less")
@@ -303,6 +316,7 @@ def _answer(
         found = replace(found, steps=(*found.steps, line))
     alone = found.delta if per_round is None else found.epsilon
     found = _basic(found, rounds)
+    found = replace(found, epsilon=max(found.epsilon, epsilon or 0.0), delta=max(found.delta, delta or 0.0))
     if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
         other = _composed(curve, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
@@ -385,6 +399,12 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
         slack=min(1.0, one.slack * rounds),
         method=f"{one.method}; basic composition over {rounds} rounds",
     )
+
+
+def _share(total: float, rounds: int) -> float:
+    """The part of one round, rounded down: all rounds together have no more than the total."""
+    part = total / rounds
+    return part if Fraction(part) * rounds <= Fraction(total) else math.nextafter(part, 0.0)
 
 
 def _times(value: float, rounds: int) -> float:
@@ -519,7 +539,7 @@ def _lower_bound(
 ) -> LowerBound | None:
     from accountant.attacks.lower_bound import is_attackable, lower_bound
 
-    if not is_attackable(randomizer):
+    if not is_attackable(randomizer) or (delta is not None and delta >= 1):
         return None
     found = lower_bound(budgets, randomizer, delta=delta, epsilon=epsilon, dishonest=dishonest, linkage=linkage)
     return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")

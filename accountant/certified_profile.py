@@ -32,7 +32,10 @@ DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 @dataclass(frozen=True)
 class ProfilePoint:
-    """One delta: the certificate there, with its lower bound and the published figures."""
+    """One delta: the certificate there, with its lower bound and the published figures.
+
+    Where a local delta is larger than what was asked for, and not amplified, it is that one.
+    """
 
     delta: float
     certificate: Certificate
@@ -76,6 +79,14 @@ class CertifiedProfile:
         """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
         check_epsilon(epsilon)
         return min(1.0, self._chords.above(epsilon))
+
+    def __str__(self) -> str:
+        """One line for people: every point, rounded to the sound side, with its grade."""
+        points = ", ".join(
+            f"{one.certificate.grade} ε = {round_up(one.epsilon)} at δ = {round_up(one.certificate.delta)}"
+            for one in self.points
+        )
+        return f"{self.randomizer}: {points}"
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon at which the curve is at most delta, rounded up to the next float but a few.
@@ -129,16 +140,13 @@ class CertifiedProfile:
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
         attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
-        first, last = certified[0][0], certified[-1][0]
-        line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
-        between = [(epsilon, self(epsilon)) for epsilon in (*line, last)]
-        return draw_curve(self.randomizer, certified, between, attacks, axes)
+        return draw_curve(self.randomizer, certified, certified_line(self), attacks, axes)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
-                "delta": one.delta,
+                "delta": one.certificate.delta,
                 "epsilon": one.epsilon,
                 "grade": str(one.certificate.grade),
                 "lower_bound": None if one.lower_bound is None else one.lower_bound.epsilon,
@@ -150,7 +158,7 @@ class CertifiedProfile:
         """For notebooks: the plot, where matplotlib is there, and the points as a table."""
         rows = [
             {
-                "δ": round_up(one.delta),
+                "δ": round_up(one.certificate.delta),
                 f"ε, {one.certificate.grade}": round_up(one.epsilon),
                 f"attack, {Grade.LOWER_BOUND}": round_down(one.lower_bound.epsilon) if one.lower_bound else "none",
             }
@@ -179,6 +187,16 @@ class CertifiedProfile:
         return Chords(list(nodes), list(nodes.values()))
 
 
+def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
+    """Returns many (epsilon, delta) of a curve, from its first point to its last, to be joined by straight lines.
+
+    The points alone must not be, where delta is drawn on a logarithmic scale: between them less is certified.
+    """
+    first, last = profile.points[0].epsilon, profile.points[-1].epsilon
+    line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
+    return [(epsilon, profile(epsilon)) for epsilon in (*line, last)]
+
+
 def privacy_profile(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
@@ -198,19 +216,10 @@ def privacy_profile(
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
-    points = [
-        ProfilePoint(
-            delta,
-            certify(
-                multiset,
-                family,
-                delta=delta,
-                dishonest=dishonest,
-                linkage=linkage,
-                rounds=rounds,
-                compare_all=True,
-            ),
+    points = []
+    for delta in sorted(several, reverse=True):
+        found = certify(
+            multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds, compare_all=True
         )
-        for delta in sorted(several, reverse=True)
-    ]
+        points.append(ProfilePoint(max(delta, found.delta), found))
     return CertifiedProfile(family.name, tuple(points))

@@ -8,7 +8,7 @@ losses are composed is in `composition`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,8 +17,8 @@ from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.certification import MAX_COMPOSED_ROUNDS
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from accountant.numerics.binomial import UNIT
-from accountant.ranges import check_epsilon, check_target_delta, outside
-from accountant.results import Certificate, Grade, Guarantee, round_up
+from accountant.ranges import check_epsilon, check_target_delta, is_number, outside
+from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above
 
 __all__ = ["compose", "privacy_loss_distribution"]
 
@@ -75,7 +75,7 @@ class _WorstProfile:
         return tuple(line for curve in self.curves for line in curve.explain())
 
 
-def compose(certificates: Sequence[Certificate], *, delta: float) -> Guarantee:
+def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
     """A CERTIFIED (epsilon, delta) for a client that takes part in all releases, chosen adaptively or not.
 
     Args:
@@ -90,10 +90,10 @@ def compose(certificates: Sequence[Certificate], *, delta: float) -> Guarantee:
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
     """
     check_target_delta(delta)
-    _check(certificates)
+    certificates = _checked(certificates)
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     found = [
-        (_sum_above([epsilon for epsilon, _ in parts]), "basic composition")
+        (sum_above([epsilon for epsilon, _ in parts]), "basic composition")
         for parts in added
         if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
     ]
@@ -101,7 +101,7 @@ def compose(certificates: Sequence[Certificate], *, delta: float) -> Guarantee:
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)
-        ceiling = min((epsilon for epsilon, _ in found), default=_sum_above([p.ceiling * p.count for p in rounds]))
+        ceiling = min((epsilon for epsilon, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
             found.append((inverse.epsilon, "privacy loss distributions"))
@@ -126,7 +126,8 @@ def privacy_loss_distribution(
         delta: how much may be cut at most, in [1e-12, 1); None: a thousandth of the certificate's.
 
     Pessimistic: its delta at any epsilon is never below the exact one, in both directions of replace-one. What is cut
-    or rounded is in its mass at infinity. Below about 1e-12 the library's own tails are not to be relied on.
+    or rounded is in its mass at infinity. Below about 1e-12 the library's own tails are not to be relied on. All that
+    is known of a certificate read back from JSON is its (epsilon, delta): then delta is mass at infinity, too.
 
     Raises:
         ValueError: an interval or a delta outside its range.
@@ -134,20 +135,30 @@ def privacy_loss_distribution(
     from dp_accounting.pld.pld_pmf import DensePLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    if not (math.isfinite(value_discretization_interval) and value_discretization_interval > 0):
+    _checked([certificate])
+    if not (is_number(value_discretization_interval) and value_discretization_interval > 0):
         raise outside("value_discretization_interval", value_discretization_interval, "a finite number > 0")
+    if delta is not None and not (is_number(delta) and LEAST_DELTA <= delta < 1):
+        raise outside("delta", delta, f"{LEAST_DELTA} <= delta < 1")
     target = max(certificate.delta * 1e-3, LEAST_DELTA) if delta is None else delta
     pmf, slack = ComposedProfile([_round(certificate)], target, value_discretization_interval).losses
     lost = min(1.0, pmf._infinity_mass + slack)
     return PrivacyLossDistribution(DensePLDPmf(pmf._discretization, pmf._lower_loss, pmf._probs, lost, True))
 
 
-def _check(certificates: Sequence[Certificate]) -> None:
-    if not certificates:
+def _checked(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
+    if not isinstance(certificates, Iterable):
+        raise ValueError(f"certificates is of type {type(certificates).__name__}; it must hold Certificates")
+    several = tuple(certificates)
+    if not several:
         raise ValueError("certificates is empty; it must hold at least one")
-    for place, certificate in enumerate(certificates):
+    for place, certificate in enumerate(several):
         if not isinstance(certificate, Certificate):
-            raise outside(f"certificates[{place}]", certificate, "a Certificate")
+            kind = type(certificate).__name__
+            raise ValueError(
+                f"certificates[{place}] is of type {kind}; it must be a Certificate, as from_json gives it"
+            )
+    return several
 
 
 def _alone(certificate: Certificate) -> tuple[float, float]:
@@ -168,9 +179,3 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:
     if epsilon >= alone.epsilon:
         epsilon, delta = alone.epsilon, min(delta, alone.delta)
     return _PairProfile(epsilon, delta)
-
-
-def _sum_above(values: Sequence[float]) -> float:
-    """The sum, rounded up."""
-    exact = sum((Fraction(value) for value in values), Fraction(0))
-    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)

@@ -143,7 +143,7 @@ class ComposedProfile:
         dense = np.zeros(max(sparse._loss_probs) - first + 1)
         dense[np.array([*sparse._loss_probs]) - first] = [*sparse._loss_probs.values()]
         pmf = DensePLDPmf(step, first, dense, sparse._infinity_mass, pessimistic_estimate=True)
-        if part.count == 1:
+        if part.count == 1 or sparse._infinity_mass >= 1:  # then all is lost in the first, and more is no more
             return pmf, 0.0
         before = pmf
         after = pmf.self_compose(part.count, TRUNCATION)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from accountant.budgets import Budgets
@@ -22,7 +23,7 @@ from accountant.planner import standard_error
 from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
 from accountant.rich_display import html_sections
 
-__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "delta_too_large", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
@@ -125,7 +126,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    _check_not_refuted(found)
+    found.check_not_refuted()
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
@@ -154,6 +155,17 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     )
 
 
+def delta_too_large(certificate: Certificate) -> str:
+    """Returns what a delta of one in the number of people, or more, allows; of a smaller one, nothing."""
+    if Fraction(certificate.delta) * certificate.num_users < 1:
+        return ""
+    return (
+        f"Beware: δ = {round_up(certificate.delta)} is not below one in the number of people, "
+        f"{round_down(1 / certificate.num_users, 3)}. Whatever ε is, it allows to show everybody the answer of one of "
+        "them; ask for a δ that is far smaller."
+    )
+
+
 def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedProfile:
     """Returns the privacy profile of what a certificate is about, certified anew, also at the certificate's own delta.
 
@@ -164,7 +176,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     """
     document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
     found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    _check_not_refuted(found)
+    found.check_not_refuted()
     kind = stated_randomizer(found.assumptions)
     randomizer = None if kind is None else _randomizer(found, kind)
     why_not = _why_nothing_is_computed(found, document, randomizer)
@@ -233,21 +245,6 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
         raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
 
 
-def _check_not_refuted(certificate: Certificate) -> None:
-    """Raises ValueError where the attack beside a certificate shows that what it says is not true.
-
-    Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
-    """
-    lower, own = certificate.lower_bound, (certificate.epsilon, certificate.delta)
-    if lower is None or lower.epsilon < certificate.epsilon or lower.delta < certificate.delta:
-        return
-    if (lower.epsilon, lower.delta) != own:
-        raise ValueError(
-            f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack shows "
-            f"that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an accountant made it"
-        )
-
-
 def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:
     """What people ran, where the certificate's name for it and its statement say all of it."""
     try:
@@ -309,6 +306,8 @@ def _about_one_person(
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
+    if too_large := delta_too_large(certificate):
+        paragraphs.append(too_large)
     merged = document.get("merged_below")
     if merged:
         paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")
@@ -357,7 +356,7 @@ def _attack(certificate: Certificate) -> Section:
         return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
     says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
     name, reached, proved = "ε", lower.epsilon, certificate.epsilon
-    if lower.delta != certificate.delta:
+    if lower.delta != certificate.delta or not lower.delta:
         says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_down(lower.epsilon)}"
         name, reached, proved = "δ", lower.delta, certificate.delta
     paragraphs = [

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 
@@ -37,16 +36,8 @@ MOST_USERS = 10**9
 """More are not looked for. Already for so many, a blanket bound takes seconds."""
 
 
-class Forward(Protocol):
-    """The forward check: the certificate of these budgets, with or without an attack beside it."""
-
-    def __call__(self, candidate: Budgets, attack: bool = False, bounds: str = ...) -> Certificate:
-        """Certifies the candidate."""
-        ...
-
-
-Quick = Callable[[Budgets], Certificate]
-"""The same by the blanket bound alone."""
+Reached = Callable[[Budgets], float]
+"""The epsilon that budgets are certified at the target's delta; infinite where they are only at a larger one."""
 
 
 class Goal(StrEnum):
@@ -133,7 +124,7 @@ def plan(
     if num_users is not None:
         check_count(num_users, "num_users", 1)
 
-    def forward(candidate: Budgets, attack: bool = False, bounds: str = bounds) -> Certificate:
+    def forward(candidate: Budgets, bounds: str = bounds, attack: bool = False) -> Certificate:
         return certify(
             candidate,
             randomizer,
@@ -146,15 +137,20 @@ def plan(
             adaptive_order=adaptive_order,
         )
 
-    def quick(candidate: Budgets) -> Certificate:
-        return forward(candidate, bounds="blanket")
+    def reached(candidate: Budgets, bounds: str = bounds) -> float:
+        certificate = forward(candidate, bounds)
+        return certificate.epsilon if certificate.delta <= delta else math.inf
+
+    def quick(candidate: Budgets) -> float:
+        return reached(candidate, "blanket")
+
+    def answer(goal: Goal, found: Budgets) -> Plan:
+        return _answer(goal, found, randomizer, forward(found, attack=True), epsilon, delta)
 
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
-        return _answer(
-            Goal.ACCURACY, shape if num_users is None else resized(shape, num_users), randomizer, forward, None
-        )
+        return answer(Goal.ACCURACY, shape if num_users is None else resized(shape, num_users))
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
@@ -162,13 +158,13 @@ def plan(
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         found = _fewest_users(shape, quick, epsilon, dishonest)
         if shape.num_tiers <= MOST_TIERS:
-            found = _fewer_users(shape, found.num_users, forward, epsilon, max(shape.num_tiers, dishonest, 1))
-        return _answer(Goal.NUM_USERS, found, randomizer, forward, epsilon)
+            found = _fewer_users(shape, found.num_users, reached, epsilon, max(shape.num_tiers, dishonest, 1))
+        return answer(Goal.NUM_USERS, found)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    found = _largest_budgets(even, quick, epsilon)
+    found = _largest_budgets(even, quick, epsilon, rounds)
     if even.num_tiers <= MOST_TIERS:
-        found = _larger_budgets(found, forward, epsilon)
-    return _answer(Goal.LOCAL_BUDGETS, found, randomizer, forward, epsilon)
+        found = _larger_budgets(found, reached, epsilon)
+    return answer(Goal.LOCAL_BUDGETS, found)
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
@@ -185,12 +181,15 @@ def _answer(
     goal: Goal,
     budgets: Budgets,
     randomizer: Randomizer,
-    forward: Forward,
+    certificate: Certificate,
     target: float | None,
+    delta: float,
 ) -> Plan:
-    certificate = forward(budgets, True)
-    if target is not None and certificate.epsilon > target:
-        raise ValueError(f"the plan reaches epsilon {certificate.epsilon!r}; it must be at most {target!r}")
+    if target is not None and (certificate.epsilon > target or certificate.delta > delta):
+        raise ValueError(
+            f"the plan reaches epsilon {certificate.epsilon!r} at delta {certificate.delta!r}; it must be at most "
+            f"{target!r} at {delta!r}"
+        )
     try:
         error = standard_error(budgets, randomizer)
     except ValueError:
@@ -220,26 +219,21 @@ def _scaled(budgets: Budgets, factor: float) -> Budgets:
     return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
 
 
-def _larger_budgets(enough: Budgets, forward: Forward, epsilon: float) -> Budgets:
+def _larger_budgets(enough: Budgets, reached: Reached, epsilon: float) -> Budgets:
     """From budgets that are enough by the blanket bound to nearly the largest that are enough by all bounds."""
     most = MOST_LOCAL_EPSILON / float(enough.local_epsilon[-1])
 
-    def reached(factor: float) -> float:
-        return forward(_scaled(enough, factor)).epsilon
-
-    return _scaled(enough, _furthest(reached, epsilon, most, 1.0))
+    return _scaled(enough, _furthest(lambda factor: reached(_scaled(enough, factor)), epsilon, most, 1.0))
 
 
-def _fewer_users(shape: Budgets, enough: int, forward: Forward, epsilon: float, least: int) -> Budgets:
+def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, least: int) -> Budgets:
     """From a number of users that is enough by the blanket bound to nearly the least that is enough by all bounds."""
 
     def users(factor: float) -> int:
         return max(least, math.ceil(enough / factor))
 
-    def reached(factor: float) -> float:
-        return forward(resized(shape, users(factor))).epsilon
-
-    return resized(shape, users(_furthest(reached, epsilon, enough / least, 0.5)))
+    factor = _furthest(lambda factor: reached(resized(shape, users(factor))), epsilon, enough / least, 0.5)
+    return resized(shape, users(factor))
 
 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
@@ -250,11 +244,13 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
     low, low_reached = 1.0, reached(1.0)
     high, high_reached = math.inf, math.inf
     for _ in range(MOST_STEPS):
-        if high < math.inf:
+        if high_reached < math.inf:
             slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
         if low_reached <= 0:
             break
         point = min(low * (target / low_reached) ** (1 / slope) * (1 - TOLERANCE / 2), most)
+        if high < math.inf == high_reached:
+            point = min(point, math.sqrt(low * high))
         if point <= low * (1 + TOLERANCE) or point >= high:
             break
         at_point = reached(point)
@@ -265,44 +261,48 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
     return low
 
 
-def _largest_budgets(shape: Budgets, forward: Quick, epsilon: float) -> Budgets:
+def _largest_budgets(shape: Budgets, reached: Reached, epsilon: float, rounds: int) -> Budgets:
     least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
     high = MOST_LOCAL_EPSILON / most
     low = min(LEAST_LOCAL_EPSILON / least, high)
-    if forward(_scaled(shape, high)).epsilon <= epsilon:
+    if reached(_scaled(shape, high)) <= epsilon:
         return _scaled(shape, high)
     # The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough.
     certain = epsilon / most / (1 + 1e-9)
-    rounds = forward(_scaled(shape, min(certain, high))).rounds
     low = max(low, min(certain / rounds, high))
-    if forward(_scaled(shape, low)).epsilon > epsilon:
+    if (least_reached := reached(_scaled(shape, low))) > epsilon:
         raise ValueError(
             f"epsilon is {epsilon!r}; reached at local budgets up to {round_down(low * most, 3)} is "
-            f"{round_up(forward(_scaled(shape, low)).epsilon, 4)}: it takes a larger epsilon or delta"
+            f"{_shown(least_reached)}: it takes a larger epsilon or delta"
         )
     while high > low * (1 + TOLERANCE):
         middle = math.sqrt(low * high)
-        if forward(_scaled(shape, middle)).epsilon <= epsilon:
+        if reached(_scaled(shape, middle)) <= epsilon:
             low = middle
         else:
             high = middle
     return _scaled(shape, low)
 
 
-def _fewest_users(shape: Budgets, forward: Quick, epsilon: float, dishonest: int) -> Budgets:
+def _shown(epsilon: float) -> str:
+    return round_up(epsilon, 4) if epsilon < math.inf else "none at this delta, for their own is larger"
+
+
+def _fewest_users(shape: Budgets, reached: Reached, epsilon: float, dishonest: int) -> Budgets:
     low = max(1, shape.num_tiers, dishonest)
     high = max(low, 2)
-    while (reached := forward(resized(shape, high)).epsilon) > epsilon:
+    while (found := reached(resized(shape, high))) > epsilon:
         if high >= MOST_USERS:
             raise ValueError(
-                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {round_up(reached, 4)}: "
+                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {_shown(found)}: "
                 "it takes a larger epsilon or delta, or smaller budgets"
             )
         # What is reached falls about as the root of the users.
-        low, high = high, min(math.ceil(high * max(4.0, 1.1 * (reached / epsilon) ** 2)), max(MOST_USERS, high))
+        factor = max(4.0, 1.1 * (found / epsilon) ** 2) if found < math.inf else 4.0
+        low, high = high, min(math.ceil(high * factor), max(MOST_USERS, high))
     while high > low + max(1, int(TOLERANCE * low)):
         middle = (low + high) // 2
-        if forward(resized(shape, middle)).epsilon <= epsilon:
+        if reached(resized(shape, middle)) <= epsilon:
             high = middle
         else:
             low = middle

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, Protocol, Self
 
 from accountant.ranges import check_count, check_delta, check_epsilon, outside
@@ -33,6 +34,7 @@ __all__ = [
     "right_at_most",
     "round_down",
     "round_up",
+    "sum_above",
 ]
 
 
@@ -54,6 +56,12 @@ def _rounded(value: float, digits: int, direction: str) -> str:
     if exact.is_finite() and exact:
         exact = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=direction)
     return f"{float(exact):.{digits}g}"
+
+
+def sum_above(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers, rounded up."""
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:
@@ -229,6 +237,15 @@ class LowerBound:
         if not self.attack:
             raise ValueError("attack is empty; it must describe data set and statistic")
 
+    def says(self, delta: float) -> str:
+        """What it proves, beside a certificate of this delta: of epsilon where both deltas are the same, else of delta.
+
+        At a larger delta than its own it proves nothing of epsilon, and at delta 0 nothing at all.
+        """
+        if self.delta == delta > 0:
+            return f"ε ≥ {round_down(self.epsilon)}"
+        return f"δ ≥ {round_down(self.delta)} at ε = {round_down(self.epsilon)}"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -270,18 +287,42 @@ class Certificate:
             raise ValueError(f"tiers hold {sum(t.count for t in self.tiers)} users; they must hold {self.num_users}")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
             raise outside("epsilon", self.epsilon, "at least that of every tier")
-        if self.grade is not Grade.CERTIFIED:
-            raise outside("grade", self.grade, f"{Grade.CERTIFIED} in a certificate")
+        if self.delta < max(tier.delta for tier in self.tiers):
+            raise outside("delta", self.delta, "at least that of every tier")
+        for name, grade in (
+            ("grade", self.grade),
+            ("grade of everyone_else_colludes", self.everyone_else_colludes.grade),
+        ):
+            if grade is not Grade.CERTIFIED:
+                raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
+
+    def check_not_refuted(self) -> None:
+        """Raises ValueError where the attack beside the certificate shows that what it says is not true.
+
+        Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
+        """
+        lower, own = self.lower_bound, (self.epsilon, self.delta)
+        if lower is None or lower.epsilon < self.epsilon or lower.delta < self.delta:
+            return
+        if (lower.epsilon, lower.delta) != own:
+            raise ValueError(
+                f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack "
+                f"shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an "
+                "accountant made it"
+            )
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
 
+        Of tiers that differ in their local delta alone it is the one with the largest epsilon.
+
         Raises:
             ValueError: for a budget above all tiers.
         """
-        for tier in self.tiers:
-            if tier.local_epsilon >= local_epsilon:
-                return tier
+        above = [tier for tier in self.tiers if tier.local_epsilon >= local_epsilon]
+        if above:
+            least = min(tier.local_epsilon for tier in above)
+            return max((t for t in above if t.local_epsilon == least), key=lambda tier: (tier.epsilon, tier.delta))
         raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
 
     def __str__(self) -> str:
@@ -291,9 +332,9 @@ class Certificate:
             f"{self.randomizer}" + (f" over {self.rounds:,} rounds" if self.rounds > 1 else "")
         )
         if self.dishonest:
-            text += f", {self.dishonest:,} of them dishonest"
+            text += f", of the others at most {self.dishonest:,} dishonest"
         if self.lower_bound is not None:
-            text += f"; {Grade.LOWER_BOUND} ε ≥ {round_down(self.lower_bound.epsilon)}"
+            text += f"; {Grade.LOWER_BOUND} {self.lower_bound.says(self.delta)}"
         return f"{text}; if everyone else colludes ε = {round_up(self.everyone_else_colludes.epsilon)} ({self.method})"
 
     def plot(self, axes: Any = None) -> Any:
@@ -341,9 +382,7 @@ class Certificate:
             for tier in self.tiers
         ]
         lower = self.lower_bound
-        attack = (
-            f"{Grade.LOWER_BOUND}: ε ≥ {round_down(lower.epsilon)}, {lower.attack}" if lower else "No attack was run."
-        )
+        attack = f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
         return html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", self.assumptions)
 
     def to_json(self) -> dict[str, Any]:
@@ -401,8 +440,11 @@ class Certificate:
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
         """Reads what `to_json` gave, or the JSON text of it. The steps, and the curves of the tiers, are not in it.
 
-        Raises ValueError for a text that is not JSON, and a document that lacks something, or holds a value outside its
-        range.
+        Nothing is certified anew: the document's numbers are taken as they stand, its grade with them. Who has written
+        it has to be known otherwise; the certificate of a round is signed.
+
+        Raises ValueError for a text that is not JSON, and a document that lacks something, holds a value outside its
+        range, or says more than its own attack leaves possible.
         """
         if isinstance(document, str | bytes):
             try:
@@ -413,7 +455,7 @@ class Certificate:
             raise ValueError(f"the document is {document!r:.60}; it must be what to_json gave, or that as JSON text")
         try:
             alone, lower = document["everyone_else_colludes"], document["lower_bound"]
-            return cls(
+            found = cls(
                 epsilon=document["epsilon"],
                 delta=document["delta"],
                 grade=Grade(document["grade"]),
@@ -460,3 +502,5 @@ class Certificate:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the document is no certificate ({error!r}); it must be what to_json gave") from error
+        found.check_not_refuted()
+        return found

@@ -95,16 +95,20 @@ def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool, blanket
 
 
 def _strata(budgets: Budgets, dishonest: int, thorough: bool, blanket_only: bool) -> list[Group]:
-    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone."""
+    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone.
+
+    Neighbours among those are one group. No other tier lies between them, so that a budget's group is the first one
+    whose budget is not below it.
+    """
     order = np.argsort(-budgets.count, kind="stable")
     groups = []
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
         stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
         groups.append(_single(stratum, 0, dishonest, thorough, blanket_only))
-    if order.size > MAX_STRATA:
-        members = order[MAX_STRATA:]
-        none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=blanket_only)
+    rest = np.sort(order[MAX_STRATA:])
+    none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=blanket_only)
+    for members in np.split(rest, np.flatnonzero(np.diff(rest) > 1) + 1) if rest.size else []:
         victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
         groups.append(Group(victim, int(budgets.count[members].sum()), none, members.size > 1))
     return groups

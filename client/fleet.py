@@ -1,4 +1,4 @@
-"""A fleet: n users played from one place, each with its own ephemeral key and its own budget.
+"""A fleet: n users played from one place, each with its own key and its own budget.
 
 Randomizing and sealing run in worker processes and overlap with enrolling, asking for tickets, storing and sending. A
 fleet that is started again for the same round goes on where it stopped: a sealed submission of one of its users is sent
@@ -29,6 +29,7 @@ __all__ = ["FleetReport", "run_fleet"]
 Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
 Progress = Callable[[int], None]
 _CHUNK, _FEWEST = 500, 100
+_ASKING = 3  # parts at a time: while one is at the accountant, the next is blinded, and the first can soon be sealed
 T = TypeVar("T")
 
 
@@ -90,7 +91,7 @@ async def run_fleet(
 
     most = per_call(terms)
     chunk = min(most, _CHUNK)
-    under_way = asyncio.Semaphore(2 * pool.processes + 6)
+    under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
 
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
@@ -98,9 +99,10 @@ async def run_fleet(
             report.seal_cpu_s += cpu_s
             prepared = dict(zip(part, found, strict=True))
             await enrol([one.client_key for one in found])
-            asked = time.perf_counter()
-            tickets = await get_tickets(accountant, terms, prepared)
-            report.ticket_wall_s += time.perf_counter() - asked
+            async with asking:
+                asked = time.perf_counter()
+                tickets = await get_tickets(accountant, terms, prepared)
+                report.ticket_wall_s += time.perf_counter() - asked
             report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
             progress(len(tickets.refused))
             granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]

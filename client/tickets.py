@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import grpc.aio
@@ -26,6 +27,8 @@ from runtime.retrying import retrying
 __all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_with_tickets"]
 
 _PER_CALL = 1000
+_IN_TURN = ThreadPoolExecutor(1, "tickets")
+"""The library holds the interpreter's lock: in threads side by side, the first call would be done with the last."""
 
 
 class Tickets(NamedTuple):
@@ -96,14 +99,8 @@ async def _ask(
     tickets: Tickets,
     patience_s: float,
 ) -> None:
-    blinded = await asyncio.to_thread(_blind_all, terms, users)
-    request = pb.GetTicketsRequest(
-        round_id=terms.round_id,
-        requests=[
-            sign_submission(terms.round_id, report.blinded + parameter.blinded, user.key, user.token, "tickets")
-            for user, (report, parameter) in zip(users.values(), blinded, strict=True)
-        ],
-    )
+    loop = asyncio.get_running_loop()
+    blinded, request = await loop.run_in_executor(_IN_TURN, _blind_all, terms, users)
     answer = await retrying(lambda: stub.GetTickets(request, timeout=60.0), give_up_after_s=patience_s)
     if len(answer.codes) != len(users):
         raise TicketError(f"the accountant answered {len(answer.codes)} of {len(users)} requests")
@@ -112,13 +109,20 @@ async def _ask(
     requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]
     tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
     if granted:
-        found = await asyncio.to_thread(_unblind_all, terms, requests, answer)
+        found = await loop.run_in_executor(_IN_TURN, _unblind_all, terms, requests, answer)
         tickets.granted.update(dict(zip(granted, found, strict=True)))
 
 
-def _blind_all(terms: RoundTerms, users: Mapping[str, Prepared]) -> list[tuple[TicketRequest, TicketRequest]]:
+def _blind_all(
+    terms: RoundTerms, users: Mapping[str, Prepared]
+) -> tuple[list[tuple[TicketRequest, TicketRequest]], pb.GetTicketsRequest]:
     messages = [user.messages(terms.hash) for user in users.values()]
-    return [(TicketRequest(report), TicketRequest(parameter)) for report, parameter in messages]
+    blinded = [(TicketRequest(report), TicketRequest(parameter)) for report, parameter in messages]
+    requests = [
+        sign_submission(terms.round_id, report.blinded + parameter.blinded, user.key, user.token, "tickets")
+        for user, (report, parameter) in zip(users.values(), blinded, strict=True)
+    ]
+    return blinded, pb.GetTicketsRequest(round_id=terms.round_id, requests=requests)
 
 
 def _unblind_all(

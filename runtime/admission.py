@@ -1,8 +1,9 @@
 """Admission: registered clients may submit, once per round, acknowledged only after the commit.
 
 Hop 1 admits submissions, and the accountant requests for tickets; both keep the same roster. Signatures are checked in
-the worker pool; whatever has been checked while a commit runs is committed together with the next (group commit). Reads
-come from memory, which is filled from the store; the store's primary key is the safety net.
+the worker pool, where hop 1 also has the envelopes opened of those who may submit; whatever has been checked while a
+commit runs is committed together with the next (group commit). Reads come from memory, which is filled from the store;
+the store's primary key is the safety net.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from protocol.identity import Purpose, has_small_order
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.store import Store
-from runtime.tasks import faults_of
+from runtime.tasks import LaneWork, faults_and_records
 from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 
@@ -58,6 +59,7 @@ class _Waiting:
 
     terms: RoundTerms
     submissions: Sequence[pb.Submission]
+    records: Sequence[bytes]
     done: asyncio.Future[list[pb.SubmissionCode.ValueType]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -88,8 +90,8 @@ class _Roster:
         return pb.SUBMISSION_CODE_UNSPECIFIED
 
 
-Keep = Callable[[Transaction, RoundTerms, Sequence[bytes]], None]
-"""Stores the envelopes that a transaction admits."""
+Keep = Callable[[Transaction, RoundTerms, Sequence[bytes], Sequence[bytes]], None]
+"""Stores the envelopes that a transaction admits, or their records where it is given as many."""
 
 
 class _Group:
@@ -99,10 +101,16 @@ class _Group:
         self._roster, self._admitted, self._terms, self._keep = roster, admitted, terms, keep
         self.rows: dict[bytes, bytes] = {}
         self.envelopes: list[bytes] = []
+        self.records: list[bytes] = []
         self.spent: dict[bytes, tuple[bytes, str]] = {}
 
-    def decide(self, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
-        """Returns the code that the submission gets once the group is durable."""
+    def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
+        """Returns the codes that the submissions of a call get once the group is durable."""
+        records = call.records or [b""] * len(call.submissions)
+        opened = zip(call.submissions, records, strict=True)
+        return [self._decide(submission, record) for submission, record in opened]
+
+    def _decide(self, submission: pb.Submission, record: bytes) -> pb.SubmissionCode.ValueType:
         refusal = self._roster.refusal(submission, self._terms.round_id)  # a client may have been revoked meanwhile
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
@@ -120,6 +128,8 @@ class _Group:
             self.spent[token_hash] = admits
         self.rows[client] = envelope_hash
         self.envelopes.append(submission.envelope)
+        if record:
+            self.records.append(record)
         return pb.SUBMISSION_CODE_ACCEPTED
 
     def write(self, tx: Transaction) -> bool:
@@ -131,7 +141,7 @@ class _Group:
         if self.rows:
             tx.add_submissions(self._terms.round_id, list(self.rows.items()))
             if self._keep is not None and self.envelopes:
-                self._keep(tx, self._terms, self.envelopes)
+                self._keep(tx, self._terms, self.envelopes, self.records)
         return True
 
     def remember(self) -> None:
@@ -223,9 +233,19 @@ class Admission:
         return self._known
 
     async def submit(
-        self, terms: RoundTerms, envelope_size: int, submissions: Sequence[pb.Submission]
+        self,
+        terms: RoundTerms,
+        envelope_size: int,
+        submissions: Sequence[pb.Submission],
+        lane_work: LaneWork | None = None,
     ) -> tuple[list[pb.SubmissionCode.ValueType], float]:
         """Returns one code per submission, in order, and the workers' CPU seconds.
+
+        Args:
+            terms: of the round.
+            envelope_size: of every submission.
+            submissions: of clients.
+            lane_work: opens the envelopes of those who may submit, whose records are then kept in their place.
 
         Raises:
             Refusal: OVERLOADED while too many wait.
@@ -234,9 +254,9 @@ class Admission:
             raise Refusal(Code.OVERLOADED, log_only=f"{self._pending} submissions are waiting")
         self._pending += len(submissions)
         try:
-            codes, passed, cpu_s = await self._check(terms, envelope_size, submissions)
+            codes, passed, records, cpu_s = await self._check(terms, envelope_size, submissions, lane_work)
             if passed:
-                waiting = _Waiting(terms, [submissions[index] for index in passed])
+                waiting = _Waiting(terms, [submissions[index] for index in passed], records)
                 self._queue.append(waiting)
                 if self._committer is None or self._committer.done():
                     self._committer = asyncio.create_task(self._commit_groups())
@@ -247,24 +267,33 @@ class Admission:
             self._pending -= len(submissions)
 
     async def _check(
-        self, terms: RoundTerms, envelope_size: int, submissions: Sequence[pb.Submission]
-    ) -> tuple[list[pb.SubmissionCode.ValueType], list[int], float]:
-        """Returns codes (unspecified where still undecided), the undecided positions, and the workers' CPU seconds."""
+        self,
+        terms: RoundTerms,
+        envelope_size: int,
+        submissions: Sequence[pb.Submission],
+        lane_work: LaneWork | None,
+    ) -> tuple[list[pb.SubmissionCode.ValueType], list[int], list[bytes], float]:
+        """Returns codes (unspecified where still undecided), the undecided positions with their records, and CPU s."""
+        roster = await self._roster()
         codes = [
-            pb.SUBMISSION_CODE_UNSPECIFIED
+            roster.refusal(submission, terms.round_id)
             if len(submission.envelope) == envelope_size
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
         ]
-        # Signatures before the roster: without the key a caller learns nothing about it, not even by the time it takes.
-        undecided = [index for index, code in enumerate(codes) if code == pb.SUBMISSION_CODE_UNSPECIFIED]
-        raw = [submissions[index].SerializeToString() for index in undecided]
-        faults, cpu_s = await self._pool.run(faults_of, self._purpose, terms.round_id, raw) if raw else ([], 0.0)
-        roster = await self._roster()
-        for index, fault in zip(undecided, faults, strict=True):
-            codes[index] = fault or roster.refusal(submissions[index], terms.round_id)
-        passed = [index for index in undecided if codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED]
-        return codes, passed, cpu_s
+        # All signatures are checked: without the key a caller learns nothing of it, not even by the time it takes.
+        sized = [index for index, code in enumerate(codes) if code != pb.SUBMISSION_CODE_WRONG_SIZE]
+        if not sized:
+            return codes, [], [], 0.0
+        may = [codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED for index in sized]
+        raw = [submissions[index].SerializeToString() for index in sized]
+        (faults, records), cpu_s = await self._pool.run(
+            faults_and_records, self._purpose, terms.round_id, lane_work, may, raw
+        )
+        for index, fault in zip(sized, faults, strict=True):
+            codes[index] = fault or codes[index]
+        passed = [index for index in sized if codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED]
+        return codes, passed, records, cpu_s
 
     async def _commit_groups(self) -> None:
         while self._queue:
@@ -303,7 +332,7 @@ class Admission:
             is_open, admitted = True, self._admitted[round_id]
         if is_open:
             group = _Group(roster, admitted, terms, self._keep)
-            codes = [[group.decide(submission) for submission in call.submissions] for call in calls]
+            codes = [group.decide_all(call) for call in calls]
             if await self._store.run("admit submissions", group.write):
                 group.remember()
                 return codes

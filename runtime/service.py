@@ -45,8 +45,17 @@ class AdmittingService(RoundService):
         super().__init__(setup)
         self.admission = Admission(setup.store, setup.pool, self.admits, self.keep_envelopes)
 
-    def keep_envelopes(self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
-        """Stores what is admitted, in the same transaction; the hash of each is kept in any case."""
+    def keep_envelopes(
+        self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], records: Sequence[bytes]
+    ) -> None:
+        """Stores what is admitted, in the same transaction; the hash of each is kept in any case.
+
+        Args:
+            tx: the transaction.
+            terms: of the round.
+            envelopes: as they came.
+            records: of all of them, or of none: what came of opening them.
+        """
 
     @property
     def num_waiting_submissions(self) -> int:

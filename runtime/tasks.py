@@ -25,7 +25,7 @@ __all__ = [
     "LaneWork",
     "Page",
     "Record",
-    "faults_of",
+    "faults_and_records",
     "open_layer",
     "records_of",
 ]
@@ -34,9 +34,22 @@ HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 
-def faults_of(purpose: Purpose, round_id: str, submissions: Sequence[bytes]) -> list[pb.SubmissionCode.ValueType]:
-    """Returns what is wrong with each serialised submission by itself, UNSPECIFIED where nothing is."""
-    return [_fault(purpose, round_id, pb.Submission.FromString(raw)) for raw in submissions]
+def faults_and_records(
+    purpose: Purpose, round_id: str, lane_work: LaneWork | None, may: Sequence[bool], submissions: Sequence[bytes]
+) -> tuple[list[pb.SubmissionCode.ValueType], list[bytes]]:
+    """Returns what is wrong with each serialised submission, UNSPECIFIED where nothing is, and records.
+
+    Args:
+        purpose: what they are signed for.
+        round_id: the round that they are signed for.
+        lane_work: opens the envelopes that have nothing wrong; none are opened without it.
+        may: whose envelopes are opened: of those who may submit.
+        submissions: serialised.
+    """
+    parsed = [pb.Submission.FromString(raw) for raw in submissions]
+    faults = [_fault(purpose, round_id, one) for one in parsed]
+    sound = [one.envelope for one, fault, its in zip(parsed, faults, may, strict=True) if its and not fault]
+    return faults, records_of(lane_work, sound) if lane_work and sound else []
 
 
 def _fault(purpose: Purpose, round_id: str, submission: pb.Submission) -> pb.SubmissionCode.ValueType:

@@ -272,16 +272,23 @@ class Transaction:
             )
         return existing is None
 
+    def next_chunk_index(self, round_id: str, lane: int) -> int:
+        """Returns the index of the next chunk of an incoming lane, or of what came of opening one."""
+        places = (
+            (CHUNKS.c.chunk_index, _of(round_id, "in", lane)),
+            (OPENED.c.chunk_index, (OPENED.c.round_id == round_id) & (OPENED.c.lane == lane)),
+        )
+        newest = [self._db.execute(sa.select(sa.func.max(index)).where(here)).scalar_one() for index, here in places]
+        return max((index + 1 for index in newest if index is not None), default=0)
+
     def append_chunk(self, round_id: str, lane: int, ciphertexts: bytes) -> None:
         """Adds a chunk behind the others of an incoming lane that grows until it is closed."""
-        last = sa.select(sa.func.max(CHUNKS.c.chunk_index)).where(_of(round_id, "in", lane))
-        newest = self._db.execute(last).scalar_one()
         self._db.execute(
             CHUNKS.insert().values(
                 round_id=round_id,
                 direction="in",
                 lane=lane,
-                chunk_index=0 if newest is None else newest + 1,
+                chunk_index=self.next_chunk_index(round_id, lane),
                 chunk_count=_OPEN_END,
                 digest=hashlib.sha256(ciphertexts).digest(),
                 ciphertexts=ciphertexts,
@@ -351,6 +358,10 @@ class Transaction:
         ]
         if rows:
             self._db.execute(OPENED.insert(), rows)
+
+    def append_opened(self, round_id: str, lane: int, index: int, content: bytes) -> None:
+        """Keeps what came of opening items that are not kept themselves."""
+        self._db.execute(OPENED.insert().values(round_id=round_id, lane=lane, chunk_index=index, content=content))
 
     def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns (index, content) of what was opened behind an index, in order, a page of them."""

@@ -26,12 +26,15 @@ __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 
 T = TypeVar("T")
 _CHUNK = 500
+_NICE = 5
+"""The process that hands out the work goes first where cores are few: while it waits, everybody waits."""
 _log = logging.getLogger(__name__)
 
 
 def _start_worker() -> None:
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICE)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     import protocol.envelope  # noqa: F401  (imported now, so that the first chunk does not pay for it)
 

@@ -145,11 +145,17 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             self.dismiss(terms.round_id)
         return state, count
 
-    def keep_envelopes(self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+    def keep_envelopes(
+        self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], records: Sequence[bytes]
+    ) -> None:
         """See `AdmittingService.keep_envelopes`: hop 1 has to mix them."""
         per_chunk = self.items_per_chunk(len(envelopes[0]))
         for start in range(0, len(envelopes), per_chunk):
-            tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes[start : start + per_chunk]))
+            part = slice(start, start + per_chunk)
+            if len(records) == len(envelopes):
+                self.keep_records(tx, terms, pb.LANE_JOINT, records[part])
+            else:
+                tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes[part]))
 
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: a hop takes one layer off."""
@@ -364,15 +370,26 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
                 self.wake(terms.round_id)  # the watch on the deadline has ended if there were too few clients then
         watch = Stopwatch()
-        codes, cpu_s = await self.admission.submit(terms, Onion(terms).joint.sealed_size, request.submissions)
+        lane_work = await self._work_at_once(terms)
+        codes, cpu_s = await self.admission.submit(
+            terms, Onion(terms).joint.sealed_size, request.submissions, lane_work
+        )
         watch.workers_cpu_s += cpu_s
         if self.admission.remembers(terms.round_id):
             wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
             self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
-        self.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
+        if lane_work is None:
+            self.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
         self.metrics.submissions(codes)
         self.metrics.stage("admit", watch.read()[0])
         return pb.SubmitResponse(codes=codes)
+
+    async def _work_at_once(self, terms: RoundTerms) -> LaneWork | None:
+        """Returns how envelopes are opened with their signatures; None where a cluster opens them, or nobody can."""
+        if self.cluster is not None:
+            return None
+        keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
+        return self.lane_work(terms, keys, pb.LANE_JOINT) if ENVELOPE_KEY in keys else None
 
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context

@@ -125,7 +125,7 @@ class GaussianIntervals(_Lattice):
     def _on_lattice(self, scale: Floats, at: float, low: Floats, high: Floats, lattice: int) -> tuple[Floats, Floats]:
         shape = np.broadcast_shapes(scale.shape, low.shape, high.shape)
         distinct, place = np.unique(scale, return_inverse=True)
-        size = math.ceil(12 * float(distinct.max()) * lattice) + lattice + 2
+        size = math.ceil(12 * float(distinct.max(initial=0.0)) * lattice) + lattice + 2
         if distinct.size * size > MAX_LATTICE_TERMS:
             raise ValueError(
                 f"{distinct.size} noise scales on a lattice of {lattice} steps need {distinct.size * size} terms; "

@@ -21,7 +21,7 @@ from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
-from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up
+from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up, sum_above
 
 __all__ = [
     "ANY_TIER",
@@ -61,6 +61,7 @@ _entries = sa.Table(
 _shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _merged_rounds = sa.Table("ledger_merged_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
+_unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,12 @@ class Ledger:
         *,
         one_record: bool = False,
         merged: bool = False,
+        unknown: bool = False,
     ) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
 
         one_record: what it costs is about one record of a client, and not about a user. merged: in its tiers are
-        clients with smaller budgets.
+        clients with smaller budgets. unknown: of some of its clients the budget did not arrive.
 
         Raises ValueError if the round is entered already with another batch or other costs.
         """
@@ -181,6 +183,8 @@ class Ledger:
             self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
         if merged and round_id not in self.merged_rounds():
             self._connection.execute(sa.insert(_merged_rounds).values(round_id=round_id))
+        if unknown and round_id not in self.unknown_rounds():
+            self._connection.execute(sa.insert(_unknown_rounds).values(round_id=round_id))
         self._connection.execute(
             sa.insert(_entries),
             [
@@ -233,6 +237,10 @@ class Ledger:
         """Returns the rounds in whose tiers are clients with smaller budgets."""
         return set(self._connection.execute(sa.select(_merged_rounds.c.round_id)).scalars())
 
+    def unknown_rounds(self) -> set[str]:
+        """Returns the rounds in which a client may have had any budget: of some the budget did not arrive."""
+        return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
+
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
         """Every round as it was entered: its id, its batch and its costs, oldest first."""
         rounds: dict[tuple[str, bytes], list[Entry]] = {}
@@ -244,11 +252,18 @@ class Ledger:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
         A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
-        tiers are merged every client is taken to be in the worst tier.
+        tiers are merged every client is taken to be in the worst tier; where a budget did not arrive, those are whose
+        tier is not among the round's.
         """
         rounds, of_records, merged = self._rounds(), self.record_rounds(), self.merged_rounds()
+        unknown = self.unknown_rounds()
         exact = [entries for round_id, entries in rounds.items() if round_id not in merged]
         tiers = sorted({(e.local_epsilon, e.local_delta) for entries in exact for e in entries})
+
+        def costs_in(round_id: str, tier: tuple[float, float]) -> list[Entry]:
+            entries = rounds[round_id]
+            own = [e for e in entries if round_id in merged or (e.local_epsilon, e.local_delta) == tier]
+            return own or (entries if round_id in unknown else [])
 
         def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
             records = len(of_records & mine.keys())
@@ -260,11 +275,7 @@ class Ledger:
         found = []
         for tier in tiers:
             name = f"local ε {round_up(tier[0])}" + (f", δ {round_up(tier[1])}" if tier[1] else "")
-            mine = {
-                round_id: chosen
-                for round_id, entries in rounds.items()
-                if (chosen := [e for e in entries if round_id in merged or (e.local_epsilon, e.local_delta) == tier])
-            }
+            mine = {round_id: chosen for round_id in rounds if (chosen := costs_in(round_id, tier))}
             found.append(spent(name, mine))
         return (*found, spent(ANY_TIER, rounds))
 
@@ -315,7 +326,7 @@ def _entry(row: sa.Row[Any]) -> Entry:
 
 def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | None:
     """A delta above this one at which something is proved: where losses compose, or else what the rounds add up to."""
-    added_up = sum(max(e.delta for e in entries) for entries in rounds)
+    added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     larger = [one for one in (LEAST_DELTA, added_up) if delta < one < 1]
     return next((one for one in sorted(larger) if _composed(rounds, one) is not None), None)
 
@@ -326,8 +337,8 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found = []
-    if sum(d for _, d in worst) <= delta:
-        found.append(Guarantee(sum(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
+    if sum_above(d for _, d in worst) <= delta:
+        found.append(Guarantee(sum_above(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
         parts = [
             Round(

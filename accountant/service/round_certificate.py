@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from accountant.bounds.exact_binary import shown_alone
 from accountant.budgets import Budgets
 from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
@@ -194,7 +195,9 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not central_delta <= manifest.delta:
         message.refusals.append(
-            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}"
+            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}: the "
+            "shuffle adds nothing that could be proved, and what is left is the noise by itself, with a larger delta; "
+            "it takes more clients, or a round with a smaller local delta"
         )
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
@@ -232,9 +235,10 @@ def _unknown_budgets_into(
     other randomizers each is at worst certified its local budget, if no known client uses it.
     """
     grid, used = terms.budget_grid, set(known.local_epsilon.tolist())
-    at_worst = 0.0
+    at_worst = alone = 0.0
     if not randomizer.smaller_budgets_mix:
-        at_worst = max([message.epsilon, *(budget for budget in grid[:-1] if budget not in used)])
+        alone = max((budget for budget in grid[:-1] if budget not in used), default=0.0)
+        at_worst = max(message.epsilon, alone)
     *others, largest = entries
     if grid[-1] not in used:  # else its users have been certified, with one helper fewer
         around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, terms.question.mechanism.budget_delta)])
@@ -253,9 +257,21 @@ def _unknown_budgets_into(
             message.method = certificate.method
     if at_worst > largest.epsilon:
         largest = replace(largest, epsilon=at_worst, profile=())
+    elif alone and not randomizer.spends_local_delta:
+        largest = replace(largest, profile=_beside_a_report(largest.profile, alone))
+    if alone and randomizer.spends_local_delta:
+        largest = replace(largest, delta=max(largest.delta, terms.question.mechanism.budget_delta))
     message.unknown_budget_epsilon = largest.epsilon
     message.epsilon = max(message.epsilon, largest.epsilon)
     return [*others, largest]
+
+
+def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
+    """Returns the larger of a profile and that of any report with this local budget, by itself, at the same epsilons.
+
+    That of a client with either is convex in e^epsilon, so that it is below the chords between these points, too.
+    """
+    return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
 
 def withhold(message: pb.Certificate, why: str) -> None:

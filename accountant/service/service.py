@@ -159,6 +159,7 @@ class AccountantService(TicketService):
                     entries,
                     one_record=randomizer_of(terms.question.mechanism).unit == "record",
                     merged=terms.manifest.merge_small_tiers,
+                    unknown=certificate.unknown_budgets > 0,
                 )
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             tx.add_cost(terms.round_id, "tickets", *self.giving.get(terms.round_id, (0.0, 0.0)))

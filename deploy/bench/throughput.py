@@ -22,11 +22,12 @@ from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
 from nacl.signing import SigningKey, VerifyKey
 
-from client.submission import Participant
+from client.submission import Participant, new_client_key
 from deploy.local.processes import temporary_deployment
 from deploy.local.rounds import RoundOutcome, players
 from deploy.operator.rounds import Operator, RoundSettings
 from protocol.envelope import overhead
+from protocol.identity import public_key_of
 from protocol.mechanisms import RandomizedResponse
 from protocol.onion import BUDGET_RECORD_BYTES
 from protocol.questions import Question
@@ -38,6 +39,7 @@ __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_size
 
 SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
+_REGISTERED_AT_ONCE = 1000
 _MOST_BARE = 20_000
 """The floor of more users is that of so many, in proportion."""
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
@@ -110,6 +112,24 @@ def _seal_and_open_part(sizes: Sequence[int], users: int) -> float:
         for ciphertext in [suite.encrypt(plaintext, public, info=info) for _ in range(users)]:
             suite.decrypt(ciphertext, key, info=info)
     return time.process_time() - started
+
+
+def _key_pairs(parts: list[int]) -> list[list[tuple[bytes, bytes]]]:
+    """Returns so many fresh (private, public) keys for each part."""
+    return [[(key, public_key_of(key)) for key in (new_client_key() for _ in range(users))] for users in parts]
+
+
+async def _known(keys: Sequence[bytes]) -> None:
+    """Registers nobody: `_registered` has."""
+
+
+async def _registered(operator: Operator, pool: WorkerPool, users: int) -> list[bytes]:
+    """Returns the private keys of so many clients that have been registered, as people are once, before any round."""
+    parts = [min(_REGISTERED_AT_ONCE, users - start) for start in range(0, users, _REGISTERED_AT_ONCE)]
+    pairs, _ = await pool.map_chunks(_key_pairs, parts, chunk=1)
+    for part in pairs:
+        await operator.enrol([public for _, public in part])
+    return [private for part in pairs for private, _ in part]
 
 
 async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[str, float]]:
@@ -271,7 +291,7 @@ async def _measure(
         done += more
         progress(done, size)
 
-    async with Operator(directory) as operator, players(operator, directory, pool, submitted) as play:
+    async with Operator(directory) as operator, players(operator, directory, pool, submitted, _known) as play:
         hops = len(operator.deployment.shufflers)
 
         async def measure(users: int) -> dict[str, Any]:
@@ -279,7 +299,8 @@ async def _measure(
             done, size = 0, users
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
-            drawn = {str(i): Participant(v, e) for i, (v, e) in enumerate(zip(values, budgets, strict=True))}
+            keys = await _registered(operator, pool, users)
+            drawn = {str(i): Participant(*one) for i, one in enumerate(zip(values, budgets, keys, strict=True))}
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)

@@ -148,11 +148,14 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
     from accountant.certification import LOCAL
+    from accountant.explanation import delta_too_large
     from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
     if result.method.startswith(LOCAL):
         tables.append(why_not_smaller(result.steps))
+    if too_large := delta_too_large(result):
+        tables.append(too_large)
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
@@ -205,6 +208,7 @@ def curve(
     """Draw delta against epsilon: certified, the attack, and the published bounds."""
     with plain_errors():
         import accountant
+        from accountant.certified_profile import certified_line
         from deploy.show.plots import check_plot_file, plot_privacy_curve
         from deploy.show.tables import privacy_curve_table
 
@@ -217,8 +221,10 @@ def curve(
             linkage=linkage,
             rounds=rounds,
         )
-        points = [point.certificate.to_json() for point in found.points]
-        plot_privacy_curve(found.randomizer, points, out)
+        # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
+        certified = {point.certificate.delta: point.certificate for point in found.points}
+        points = [certificate.to_json() for certificate in certified.values()]
+        plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
         show(as_json, document, privacy_curve_table(points), f"drawn in {out}")
 
@@ -251,9 +257,9 @@ def audit(
                 multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
             )
         attack, certificate = found.attack, found.certificate
-        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(delta)}: {attack.attack}"
+        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
         close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
-        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(delta)}"
+        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}")
 
 

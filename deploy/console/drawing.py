@@ -19,6 +19,8 @@ _SHARES = ("rr", "krr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
 _BETWEEN = 80
 _TICKS = 5
+_LOOKS = 6
+"""Colours and dashes of the style sheet, which has them once more with other dashes."""
 
 
 def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -88,6 +90,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
     published = _published(points, 3 * max(certified))
     widest: float = max([*certified, *(x for one in published for x, _ in one["at"])])
     top, bottom = math.log10(deltas[0]), math.log10(deltas[-1])  # they decrease
+    if bottom == top:  # a local delta that is not amplified
+        bottom = top - 1
 
     def x(epsilon: float) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - 12) * epsilon / widest, 2)
@@ -132,10 +136,11 @@ def _published(points: Sequence[Any], widest: float) -> list[dict[str, Any]]:
         bounds = [point.comparison[index] for point in points]
         found = [(bound.epsilon, point.delta) for bound, point in zip(bounds, points, strict=True)]
         at = [(epsilon, delta) for epsilon, delta in found if epsilon is not None and epsilon <= widest]
-        if at:
+        if len(at) > 1:  # one point is no line
             refuted = any(bound.status == "refuted" for bound in bounds)
             grade = f"{bounds[0].grade}{', refuted by the attack' if refuted else ''}"
-            lines.append({"name": name, "grade": grade, "at": at, "look": len(lines) % 6 + 1})
+            again = " again" if len(lines) >= _LOOKS else ""
+            lines.append({"name": name, "grade": grade, "at": at, "look": f"look-{len(lines) % _LOOKS + 1}{again}"})
     return lines
 
 

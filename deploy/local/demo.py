@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accountant.results import Guarantee
+from accountant.results import Guarantee, sum_above
 from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
@@ -248,7 +248,7 @@ def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: floa
         of_group.setdefault(answer.group, []).append(answer.outcome.publication.round_id)
     ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
     mine = len(ledger) // len(of_group)
-    total, ledger_total = sum([delta] * mine), sum([delta] * len(ledger))  # as the ledger adds them
+    total, ledger_total = (sum_above([delta] * rounds) for rounds in (mine, len(ledger)))  # as the ledger adds them
     return {
         "group_by": answers[0].group.column if answers[0].group else None,
         "rounds": mine,

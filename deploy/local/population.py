@@ -88,7 +88,8 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
                 if None in row:  # the fields that the header has no name for
                     extra = len(names) + len(row[None])
                     raise ValueError(
-                        f"{path}: line {rows.line_num}: {extra} fields; there must be {len(names)}, as in the header"
+                        f"{path}: line {rows.line_num}: the number of fields is {extra}; it must be {len(names)}, as "
+                        "in the header"
                     )
                 found.append((str(rows.line_num), row.get(column) or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:

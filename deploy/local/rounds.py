@@ -6,7 +6,7 @@ The demonstration, the benchmark and the experiments share it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,11 @@ class RoundOutcome:
 
 @asynccontextmanager
 async def players(
-    operator: Operator, directory: Path, pool: WorkerPool, progress: Callable[[int], None] = lambda _: None
+    operator: Operator,
+    directory: Path,
+    pool: WorkerPool,
+    progress: Callable[[int], None] = lambda _: None,
+    enrol: Callable[[Sequence[bytes]], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Play]:
     """Yields a function that plays one round with the users it is given.
 
@@ -87,6 +91,7 @@ async def players(
         directory: of the same deployment; what is sealed is kept there.
         pool: where users' values are randomized and sealed.
         progress: called with the number of users whose fate is known since the last call.
+        enrol: see `run_fleet`; the operator's if not given.
     """
     channel = operator.client_channel()
     accountant = operator.client_channel(operator.deployment.accountant.name)
@@ -95,7 +100,14 @@ async def players(
     async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
         async def fleet(terms: RoundTerms) -> dict[str, Any]:
             report = await run_fleet(
-                channel, accountant, terms, users, outbox=outbox, pool=pool, enrol=operator.enrol, progress=progress
+                channel,
+                accountant,
+                terms,
+                users,
+                outbox=outbox,
+                pool=pool,
+                enrol=enrol or operator.enrol,
+                progress=progress,
             )
             return fleet_json(report)
 

@@ -54,7 +54,7 @@ def audit(
     Args:
         budgets: the local budgets of the batch.
         randomizer: of all its users.
-        delta: of certificate and attack.
+        delta: of certificate and attack; where the local budget is certified, its own delta if that is larger.
         dishonest: how many of the other clients may be dishonest.
         linkage: "separate", or "stratified": a report shows its tier.
         seconds: to search for.
@@ -66,7 +66,13 @@ def audit(
     """
     certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
     attack = lower_bound(
-        budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=progress
+        budgets,
+        randomizer,
+        delta=certificate.delta,
+        dishonest=dishonest,
+        linkage=linkage,
+        seconds=seconds,
+        progress=progress,
     )
     if attack.epsilon > certificate.epsilon * (1 + _ROUNDING):
         raise RuntimeError(

@@ -32,6 +32,7 @@ class _Round(BaseModel):
     entries: tuple[dict[str, Any], ...]
     one_record: bool = False
     merged: bool = False
+    unknown: bool = False
 
 
 class _Backup(BaseModel):
@@ -70,7 +71,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
     name, url = _url(directory)
     with _read(url) as connection:
         ledger = Ledger(connection)
-        of_records, merged = ledger.record_rounds(), ledger.merged_rounds()
+        of_records, merged, unknown = ledger.record_rounds(), ledger.merged_rounds(), ledger.unknown_rounds()
         rounds = [
             {
                 "round_id": round_id,
@@ -78,6 +79,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
                 "entries": [_values(entry) for entry in entries],
                 "one_record": round_id in of_records,
                 "merged": round_id in merged,
+                "unknown": round_id in unknown,
             }
             for round_id, digest, entries in ledger.entered()
         ]
@@ -119,7 +121,14 @@ def restore_ledger(directory: Path, file: Path) -> int:
             bring_up_to_date(connection, sa.make_url(url).render_as_string())
             ledger = Ledger(connection)
             for one, digest, entries in rounds:
-                ledger.enter(one.round_id, digest, entries, one_record=one.one_record, merged=one.merged)
+                ledger.enter(
+                    one.round_id,
+                    digest,
+                    entries,
+                    one_record=one.one_record,
+                    merged=one.merged,
+                    unknown=one.unknown,
+                )
             for round_id in backup.shown:
                 ledger.show(round_id)
             return len(ledger.entered())

@@ -116,12 +116,15 @@ def _compact(svg: str) -> str:
     return svg.replace("</style>", f"{rules}</style>", 1)
 
 
-def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws delta against epsilon: the certificate, the attack, the area between them, and the published bounds.
+def plot_privacy_curve(
+    title: str, points: Sequence[dict[str, Any]], line: Sequence[tuple[float, float]], path: Path
+) -> None:
+    """Draws delta against epsilon: what is certified, the attacks, and the published bounds.
 
     Args:
         title: the name of the randomizer.
         points: certificates, as JSON.
+        line: (epsilon, delta) that are certified, also between the points.
         path: PNG, SVG or PDF.
     """
     deltas = [point["delta"] for point in points]
@@ -132,10 +135,9 @@ def plot_privacy_curve(title: str, points: Sequence[dict[str, Any]], path: Path)
     published = [(name, bounds) for name, bounds in found if any(row["epsilon"] is not None for row in bounds)]
     styles = ({"ls": dashes, "lw": 1.2, "color": color} for dashes in ("--", "-.") for color in OTHERS)
     with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
-        axes.plot(certified, deltas, color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
-        if all(attack is not None for attack in attacks):
-            axes.plot(attacks, deltas, color=MEASURED, label="attack, LOWER_BOUND")
-            axes.fill_betweenx(deltas, attacks, certified, color=CERTIFIED, alpha=0.15)
+        axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
+        if all(attack is not None for attack in attacks):  # of which nothing is known in between
+            axes.plot(attacks, deltas, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
         for name, bounds in published:
             drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
             refuted = any(row["status"] == "refuted" for row in bounds)

@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from accountant.plain_words import does
-from accountant.results import percent, round_down, round_up
+from accountant.results import percent, round_up
 from deploy.show.tables import counted
 from deploy.show.text import GLUE, sections_text, wrapped
 
@@ -31,6 +31,7 @@ __all__ = [
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
 _BAR = 30
+_SOME_SILENT = "not every service answers, and the others have no round"
 _NO_ROUND = "no round yet; 'croupier round open' opens one"
 
 
@@ -80,8 +81,10 @@ def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) 
     """
     rounds = seen["rounds"]
     if not rounds:
-        silent = any(service.get("problem") for service in seen["services"])
-        return Text("not every service answers, and the others have no round" if silent else _NO_ROUND)
+        silent = [bool(service.get("problem")) for service in seen["services"]]
+        if any(silent):
+            return Text("no service answers" if all(silent) else _SOME_SILENT)
+        return Text(_NO_ROUND)
     text = Text(no_wrap=True)
     for one in rounds[:most]:
         text.append(f"{one['round_id']}\n", "bold")
@@ -202,7 +205,7 @@ def right_at_most_line(budget: dict[str, Any]) -> str:
 def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     budgets = terms["budgets"]
     points = []
-    points += [f"local ε {one['epsilon']:g}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
+    points += [f"local ε {round_up(one['epsilon'])}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
@@ -227,9 +230,7 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
         points.append(f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}.")
     above = (
-        " or ".join(map(round_down, limits))
-        if len(limits) < 4
-        else f"{round_down(limits[0])} to {round_down(limits[-1])}"
+        " or ".join(map(round_up, limits)) if len(limits) < 4 else f"{round_up(limits[0])} to {round_up(limits[-1])}"
     )
     above = above if len(limits) == 1 else f"the limit of a budget, {above}"
     count = f"{terms['dishonest']:,}" if terms["dishonest"] else "none"
@@ -245,8 +246,8 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")
     else:
         points.append(
-            f"Over all rounds of this deployment no one may lose more than ε = {round_down(limit['total_epsilon'])} at "
-            f"δ = {round_down(limit['total_delta'])}; the accountant keeps the account, and refuses what is more."
+            f"Over all rounds of this deployment no one may lose more than ε = {round_up(limit['total_epsilon'])} at "
+            f"δ = {round_up(limit['total_delta'])}; the accountant keeps the account, and refuses what is more."
         )
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")

@@ -144,9 +144,9 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
     epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
     reached = {tier["epsilon"] for tier in certificate["tiers"]}
-    least = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
-    by_budget = ", by local budget" if least else ""
-    table = Table(title=f"ε = {least}{epsilon}{by_budget}, at δ = {delta}   {certificate['grade']}")
+    smallest = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
+    by_budget = ", by local budget" if smallest else ""
+    table = Table(title=f"ε = {smallest}{epsilon}{by_budget}, at δ = {delta}   {certificate['grade']}")
     table.add_column("statement")
     table.add_column("ε", justify="right")
     table.add_column("grade")
@@ -170,7 +170,11 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate.get("lower_bound") or {}
     if lower.get("epsilon") is not None:
-        table.add_row(f"attack: {lower['attack']}", f"≥ {round_down(lower['epsilon'])}", "LOWER_BOUND")
+        # Where δ was certified at a given ε, the attack's is smaller; a round's document has only ε, at the round's δ.
+        of_delta = lower.get("delta", certificate["delta"]) != certificate["delta"] or not certificate["delta"]
+        at = f"δ ≥ {round_down(lower['delta'], 3)} at ε = {round_down(lower['epsilon'])}, " if of_delta else ""
+        least = "" if of_delta else f"≥ {round_down(lower['epsilon'])}"
+        table.add_row(f"attack: {at}{lower['attack']}", least, "LOWER_BOUND")
     table.add_section()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"

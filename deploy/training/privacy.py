@@ -20,7 +20,7 @@ from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu
-from accountant.results import Grade
+from accountant.results import Grade, sum_above
 from accountant.service.ledger import RecordedProfile, profile_of
 from protocol.calibration import unit_epsilon, unit_sigma
 from protocol.v1 import messages_pb2 as pb
@@ -192,7 +192,7 @@ class UserSpending(TrainingCost):
             method=f"hemisphere in {self._randomizer.dimension} dimensions, privacy loss distributions composed over "
             "the epochs",
             tiers=tiers,
-            everyone_else_colludes=locals_[-1] * (len(epochs) + unreleased),
+            everyone_else_colludes=sum_above([locals_[-1]] * (len(epochs) + unreleased)),
             assumptions=self._assumptions(max(batch.dishonest for batch in batches)),
             asymptotic=self._asymptotic(alike),
         )
@@ -225,7 +225,8 @@ class UserSpending(TrainingCost):
             for profiles, count in rounds.items()
         ]
         # Never more than every local budget together.
-        return smallest_epsilon(ComposedProfile(parts, self.delta), self.delta, local * rounds.total()).epsilon
+        most = sum_above([local] * rounds.total())
+        return smallest_epsilon(ComposedProfile(parts, self.delta), self.delta, most).epsilon
 
     def _asymptotic(self, alike: Counter[frozenset[Batch]]) -> float | None:
         try:

@@ -11,7 +11,7 @@ from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
 from accountant.planner import plan
 from accountant.service.round_certificate import certify_into
-from protocol.mechanisms import KaryResponse, Laplace, RandomizedResponse
+from protocol.mechanisms import Gaussian, KaryResponse, Laplace, RandomizedResponse
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
@@ -60,3 +60,14 @@ def test_a_plan_for_more_users_keeps_every_budget() -> None:
     assert found.budgets.num_users > 10
     even = plan("rr", delta=1e-6, budgets={0.5: 399, 4.0: 1}, num_users=800).budgets
     assert [tier.count for tier in even.tiers] == [798, 2]
+
+
+def test_noise_with_a_larger_delta_than_the_round_is_refused_with_advice() -> None:
+    """Reproduction: the refusal said 'certified delta is 1e-05', and neither why nor what to do."""
+    kit = make_kit(question=Question("q", Gaussian(0.0, 1.0, local_delta=1e-5)))
+    kit.manifest.delta = 1e-8
+    message = pb.Certificate()
+    certify_into(message, kit.terms, [(1.0, 5)])
+    delta = next(refusal for refusal in message.refusals if "delta" in refusal)
+    assert delta.startswith("certified delta is 1e-05; it must be at most 1e-08: the shuffle adds nothing")
+    assert "it takes more clients, or a round with a smaller local delta" in delta

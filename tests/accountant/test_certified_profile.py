@@ -8,7 +8,8 @@ import math
 import pytest
 
 import croupier
-from accountant.certified_profile import CertifiedProfile
+from accountant.certified_profile import CertifiedProfile, certified_line
+from accountant.results import round_up
 
 DELTAS = [1e-2, 1e-4, 1e-6]
 
@@ -83,3 +84,49 @@ def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile) -> Non
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["30 users", "50 users"]
     widths = sorted(bar.get_width() for bar in drawn.patches)
     assert widths == sorted([0.5, 1.0, *(tier.epsilon for tier in certificate.tiers)])
+
+
+def test_every_row_has_the_delta_it_is_certified_at() -> None:
+    """Reproduction: Gaussian noise that is not amplified has its local delta; rows had the smaller one asked for."""
+    found = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
+    assert [one.certificate.delta for one in found.points] == [1e-3, 1e-5]
+    assert [row["delta"] for row in found.rows()] == [1e-3, 1e-5]
+    assert "1e-05" in found._repr_html_()
+    assert "1e-09" not in found._repr_html_()
+    for point in found.points:  # an attack at another delta says nothing of this one
+        assert point.lower_bound is not None
+        assert point.lower_bound.delta == point.certificate.delta
+        assert point.lower_bound.epsilon <= point.epsilon
+
+
+def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedProfile) -> None:
+    """Reproduction: 'croupier curve' joined the points, which on a logarithmic scale is below what they certify."""
+    line = certified_line(curve)
+    assert (line[0][0], line[-1][0]) == (curve.points[0].epsilon, curve.points[-1].epsilon)
+    lower = 0
+    for (left, above), (right, below) in itertools.pairwise(line):
+        middle = (left + right) / 2
+        assert math.sqrt(above * below) >= curve(middle) * 0.9  # what is read off in between
+        after = next(one for one in curve.points if one.epsilon > middle)
+        before = curve.points[curve.points.index(after) - 1]
+        share = (middle - before.epsilon) / (after.epsilon - before.epsilon)
+        lower += before.delta ** (1 - share) * after.delta**share < 0.5 * curve(middle)
+    assert lower > len(line) // 2  # where the points are joined
+
+
+def test_a_curve_is_a_sentence(curve: CertifiedProfile) -> None:
+    """Reproduction: print(curve) was 20,000 characters."""
+    first = curve.points[0]
+    assert str(curve).startswith(f"rr: CERTIFIED ε = {round_up(first.epsilon)} at δ = 0.01, CERTIFIED ε = ")
+    assert len(str(curve)) < 50 * len(curve.points)
+
+
+def test_a_local_delta_that_is_not_amplified_is_that_of_the_point() -> None:
+    """Two people with (1, 10^-3): the rows said (1, 10^-6), which the attack beside them refuted."""
+    curve = croupier.privacy_profile([(1.0, 2, 1e-3)], "gaussian", deltas=[1e-2, 1e-6])
+    for row, point in zip(curve.rows(), curve.points, strict=True):
+        assert row["delta"] == point.delta == point.certificate.delta >= 1e-3
+        assert point.lower_bound is not None
+        assert point.lower_bound.delta == point.delta
+        assert row["lower_bound"] <= row["epsilon"]
+    assert croupier.certify([(1.0, 1, 0.6)], "gaussian", delta=1e-6, rounds=2).delta == 1.0

@@ -98,3 +98,23 @@ def test_the_loss_distribution_is_never_below_an_exact_law() -> None:
         privacy_loss_distribution(FEW, value_discretization_interval=0.0)
     with pytest.raises(ValueError, match="step is 1e-09"):
         privacy_loss_distribution(FEW, value_discretization_interval=1e-9)
+
+
+def test_any_iterable_of_certificates_is_composed_and_nothing_else() -> None:
+    """Reproduction: of a generator it was said that rounds is empty."""
+    assert compose((FEW for _ in range(2)), delta=0.05) == compose([FEW, FEW], delta=0.05)
+    with pytest.raises(ValueError, match="certificates is of type Certificate"):
+        compose(FEW, delta=0.05)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"certificates\[0\] is of type dict"):
+        compose([FEW.to_json()], delta=0.05)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="certificates is empty"):
+        compose(iter([]), delta=1e-13)
+
+
+def test_the_loss_distribution_refuses_what_it_cannot_use() -> None:
+    with pytest.raises(ValueError, match=r"^delta is 2.0; it must be 1e-12 <= delta < 1"):
+        privacy_loss_distribution(FEW, delta=2.0)
+    with pytest.raises(ValueError, match="interval is 'a'"):
+        privacy_loss_distribution(FEW, value_discretization_interval="a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is of type dict"):
+        privacy_loss_distribution(FEW.to_json())  # type: ignore[arg-type]

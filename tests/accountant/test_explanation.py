@@ -367,3 +367,16 @@ def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
     ):
         with pytest.raises(ValueError, match=f"the privacy profile is not computed: .*{why}"):
             profile_around(certificate)
+
+
+def test_an_attack_that_proves_nothing_is_not_made_a_limit_of_epsilon() -> None:
+    attack = words(explain(certify({1.0: 50}, "rr", epsilon=600.0)), "attack")
+    assert "no ε below" not in attack
+    assert "no δ below 0 can be true at ε = 600" in attack
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(0.5, True), (0.02, True), (0.0199, False), (1e-6, False)])
+def test_a_delta_that_allows_to_show_a_person_is_called_so(delta: float, warned: bool) -> None:
+    """Reproduction: of 10,000 people ε = 0 was CERTIFIED at δ = 0.999999, without a word."""
+    said = str(explain(certify({1.0: 50}, "rr", delta=delta)))
+    assert ("it allows to show everybody the answer of one of them" in said) is warned

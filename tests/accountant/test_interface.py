@@ -146,3 +146,9 @@ def test_what_is_drawn_on_is_axes() -> None:
     for one in (certify([1.0] * 20, "rr", delta=1e-3), privacy_profile([1.0] * 20, "rr", deltas=1e-3)):
         with pytest.raises(ValueError, match=r"axes is 'x.png'; it must be matplotlib axes, .* saves a plot"):
             one.plot("x.png")
+
+
+def test_no_time_is_less_than_none() -> None:
+    """Reproduction: seconds=-1 was taken as 0, and left out bounds."""
+    with pytest.raises(ValueError, match="seconds is -1; it must be a finite number >= 0, or None"):
+        certify({1.0: 10}, "rr", delta=1e-6, seconds=-1)

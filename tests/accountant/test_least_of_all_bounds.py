@@ -118,7 +118,7 @@ def test_a_training_in_sequence_keeps_the_blanket() -> None:
 
 
 def test_when_the_time_is_over_the_blanket_stays() -> None:
-    found = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=-1.0)
+    found = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=0.0)
     assert found.epsilon == certify(MIXED, "rr", delta=1e-6, attack=False, bounds="blanket").epsilon
     assert any("the time is over" in step for step in found.steps)
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 import pytest
@@ -278,3 +279,17 @@ def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(engine
     assert names[0] == "local ε 0.5"
     assert "local ε 1, δ 1e-06; ONE RECORD only, in 1 of 1 rounds" in names
     assert names[-1] == f"{ANY_TIER}; ONE RECORD only, in 1 of 2 rounds"
+
+
+def test_what_is_added_up_is_rounded_up(engine: sa.Engine) -> None:
+    """Reproduction: six times .1, added as floats, came to less than the exact sum, and was CERTIFIED."""
+    one = replace(entries_of()[-1], epsilon=0.1, delta=0.1, profile=())
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for number in range(6):
+            ledger.enter(f"round-{number}", bytes([number]), [one])
+        assert sum([0.1] * 6) < 6 * Fraction(0.1)
+        assert ledger.spent(sum([0.1] * 6))[-1].guarantee is None  # the deltas come to a little more
+        spent = ledger.spent(0.7)[-1].guarantee
+        assert spent is not None
+        assert Fraction(spent.epsilon) >= 6 * Fraction(0.1)

@@ -29,6 +29,19 @@ def test_the_largest_local_budgets(randomizer: Randomizer) -> None:
     assert more.epsilon > 0.4
 
 
+def test_a_plan_meets_the_target_at_its_delta() -> None:
+    """Gaussian noise that is not amplified keeps its local delta, 10^-3: two people of any budget do."""
+    budgets = Budgets.from_tiers([(1.0, 2, 1e-3)])
+    with pytest.raises(
+        ValueError, match="is none at this delta, for their own is larger: it takes a larger epsilon or delta"
+    ):
+        plan("gaussian", delta=1e-6, epsilon=0.2, num_users=2, budgets=budgets)
+    found = plan("gaussian", delta=1e-6, epsilon=1.5, budgets=budgets)
+    assert found.certificate.delta <= 1e-6
+    assert found.budgets.num_users > 100
+    assert plan("gaussian", delta=1e-3, epsilon=1.5, num_users=2, budgets=budgets).certificate.delta <= 1e-3
+
+
 def test_delta_is_the_one_of_the_command_if_none_is_given() -> None:
     found = plan("rr", epsilon=0.4, num_users=200)
     (command,) = (one for one in get_command(app).commands["plan"].params if one.name == "delta")  # type: ignore[attr-defined]
@@ -102,3 +115,14 @@ def test_what_cannot_be_reached_is_said() -> None:
     assert single.budgets.local_epsilon[0] == pytest.approx(0.1, rel=2e-3)
     with pytest.raises(ValueError, match="takes a larger epsilon"):
         plan("rr", delta=1e-6, epsilon=0.1, budgets=[400.0])
+
+
+def test_a_plan_keeps_delta_too() -> None:
+    """Reproduction: budgets were planned that are only certified at their own delta, which is larger."""
+    with pytest.raises(ValueError, match="none at this delta, for their own is larger"):
+        plan("gaussian", delta=1e-8, epsilon=1.0, num_users=3, budgets=[(1.0, 3, 1e-5)])
+    found = plan("gaussian", delta=1e-8, epsilon=1.0, budgets=[(1.0, 3, 1e-5)])
+    assert found.certificate.delta == 1e-8
+    assert certify([(1.0, found.budgets.num_users // 2, 1e-5)], "gaussian", delta=1e-8).delta == 1e-5
+    with pytest.raises(ValueError, match="none at this delta, for their own is larger"):
+        plan("gaussian_vector(d=5, records=3)", delta=1e-8, epsilon=1.0, budgets=[(1.0, 3, 1e-5)])

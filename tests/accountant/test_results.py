@@ -80,7 +80,7 @@ def test_what_is_no_certificate_is_not_read(document: Any) -> None:
 
 def test_a_certificate_is_a_sentence() -> None:
     found = certify([1.0] * 1000, "rr", delta=1e-6, dishonest=3)
-    assert str(found).startswith(f"CERTIFIED ε = {round_up(found.epsilon)} at δ = 1e-06 for 1,000 users of rr, 3 of")
+    assert str(found).startswith(f"CERTIFIED ε = {round_up(found.epsilon)} at δ = 1e-06 for 1,000 users of rr, of the")
     assert found.lower_bound is not None
     assert f"LOWER_BOUND ε ≥ {round_down(found.lower_bound.epsilon)}; if everyone else colludes ε = 1 (" in str(found)
 
@@ -163,3 +163,27 @@ def test_numbers_that_need_no_rounding_are_shown_as_they_are() -> None:
         assert round_up(value) == round_down(value) == f"{value:g}"
     assert (round_up(0.03566412), round_down(0.03566472)) == ("0.0356642", "0.0356647")
     assert round_up(math.inf) == "inf"
+
+
+def test_an_attack_says_nothing_of_epsilon_at_a_larger_delta_than_its_own() -> None:
+    """Reproduction: beside a delta that was certified at ε = 600 stood LOWER_BOUND ε ≥ 600, where ε = 1 is enough."""
+    found = certify([1.0] * 50, "rr", epsilon=0.05, dishonest=3)
+    assert found.lower_bound is not None
+    assert found.lower_bound.delta < found.delta
+    said = f"LOWER_BOUND δ ≥ {round_down(found.lower_bound.delta)} at ε = 0.05;"
+    assert said in str(found)
+    assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in found._repr_html_()
+    assert "of the others at most 3 dishonest" in str(found)
+    assert "LOWER_BOUND δ ≥ 0 at ε = 600" in str(certify([1.0] * 50, "rr", epsilon=600.0))
+
+
+def test_a_document_that_contradicts_itself_is_not_read() -> None:
+    """Reproduction: an edited ε of .001 was read and printed as CERTIFIED, beside an attack that reaches .13."""
+    document = certify([1.0] * 1000, "rr", delta=1e-6).to_json()
+    (tier,), alone = document["tiers"], document["everyone_else_colludes"]
+    with pytest.raises(ValueError, match=r"contradicts itself: it certifies ε = 0\.001"):
+        Certificate.from_json({**document, "epsilon": 0.001, "tiers": [{**tier, "epsilon": 0.001}]})
+    with pytest.raises(ValueError, match=r"delta is 1e-06; it must be at least that of every tier"):
+        Certificate.from_json({**document, "tiers": [{**tier, "delta": 0.5}]})
+    with pytest.raises(ValueError, match="grade of everyone_else_colludes is 'HEURISTIC'"):
+        Certificate.from_json({**document, "everyone_else_colludes": {**alone, "grade": "HEURISTIC"}})

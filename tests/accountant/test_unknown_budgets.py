@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
 from accountant.mechanisms.registry import randomizer_of
-from accountant.service.ledger import Ledger
+from accountant.service.ledger import Entry, Ledger, RecordedProfile
 from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import (
+    Gaussian,
     Hemisphere,
     KaryResponse,
     Laplace,
@@ -21,6 +25,7 @@ from protocol.mechanisms import (
 )
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
+from tests.accountant.oracles.from_definitions import count_law
 from tests.support import make_kit
 from tests.test_mechanisms_contract import EXAMPLES
 
@@ -81,6 +86,62 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
     assert message.unknown_budget_epsilon >= max(least, *(tier.epsilon for tier in message.tiers))
     assert message.unknown_budget_epsilon >= largest.epsilon or tiers[-1][0] == 2.0
     assert entries == len(tiers) + (tiers[-1][0] != 2.0)
+
+
+@pytest.mark.parametrize(("spent", "refused"), [(1e-3, True), (1e-6, False), (1e-8, False)])
+def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: float, refused: bool) -> None:
+    """Among 1,000 of 2, with 10^-3, one of 0.5 has (0.5, 10^-3) and no more: the count of reports above 11 tells."""
+    manifest = make_kit(question=Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent))).manifest
+    del manifest.budget_grid[:]
+    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=spent) for epsilon in (0.5, 2.0))
+    manifest.delta, manifest.epsilon_max = 1e-6, 4.0
+    message = pb.Certificate(delta=1e-6, unknown_budgets=1)
+    entries = certify_into(message, parse_terms(canonical(manifest)), [(2.0, 1000)])
+    assert max(entry.epsilon for entry in entries) == message.epsilon >= 0.5
+    assert max(entry.delta for entry in entries) == max(spent, 1e-6)
+    assert len(message.refusals) == refused
+    assert all("certified delta is 0.001; it must be at most 1e-06" in why for why in message.refusals)
+
+
+@pytest.mark.parametrize("small", [0.1, 0.17])
+def test_the_ledgers_curve_holds_for_a_client_of_an_unused_budget(small: float) -> None:
+    """Its wide noise shows beside that of the others; the round's number is above its budget, the curve was not."""
+    manifest = make_kit(question=Question("q", NOISE)).manifest
+    del manifest.budget_grid[:]
+    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (small, 2.0))
+    manifest.delta, manifest.epsilon_max = 1e-6, 4.0
+    manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
+    entries = certify_into(
+        pb.Certificate(delta=1e-6, unknown_budgets=1), parse_terms(canonical(manifest)), [(2.0, 2000)]
+    )
+    assert entries[-1].epsilon > small
+    kept = RecordedProfile([entry.profile for entry in entries])
+
+    def chance(epsilon: float, steps: int) -> float:
+        """Of noise of so many steps of the lattice or more."""
+        ratio = math.exp(-epsilon / 100)
+        return ratio**steps / (1 + ratio)
+
+    # The others are at 0, the client at 0 or 1; how many reports are at 6 or above.
+    low, high = (count_law([(chance(2.0, 600), 2000), (chance(small, 600 - value), 1)]) for value in (0, 100))
+    for share in (0.0, 0.3, 0.6):
+        gain = math.exp(share * small)
+        assert float(np.maximum(high - gain * low, 0).sum()) - 1e-12 <= kept.delta(share * small).value
+
+
+def test_a_client_of_a_tier_that_a_round_lacks_may_have_taken_part() -> None:
+    small, large = (Entry(epsilon, 0.0, 10, epsilon / 4, 1e-6) for epsilon in (0.5, 2.0))
+    with sa.create_engine("sqlite://").begin() as connection:
+        ledger = Ledger(connection)
+        ledger.enter("complete", b"", [large])
+        ledger.enter("both", b"", [small, large], unknown=True)
+        ledger.enter("other", b"", [large], unknown=True)
+        assert ledger.unknown_rounds() == {"both", "other"}
+        spent = {one.tier: (one.rounds, one.guarantee) for one in ledger.spent(1e-3)}
+    rounds, guarantee = spent["local ε 0.5"]
+    assert guarantee is not None
+    assert (rounds, guarantee.epsilon) == (2, 0.5 / 4 + 2.0 / 4)
+    assert spent["local ε 2"][0] == 3
 
 
 def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:

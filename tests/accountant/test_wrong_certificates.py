@@ -225,3 +225,10 @@ def test_very_many_rounds_are_added_up() -> None:
     assert "basic composition over 1000000000 rounds" in found.method
     assert found.delta <= 1e-6 * (1 + 1e-15)
     assert found.epsilon <= found.everyone_else_colludes.epsilon == 1e9
+
+
+@pytest.mark.parametrize("lattice", [None, 1, 50])
+def test_gaussian_noise_without_an_honest_other_has_its_local_budget(lattice: int | None) -> None:
+    """On a lattice the attack beside the certificate looked for the widest noise of nobody."""
+    found = certify([(0.1, 3, 1e-3)], GaussianMechanism(lattice=lattice), delta=1e-4, dishonest=5)
+    assert (found.epsilon, found.delta) == (0.1, 1e-3)

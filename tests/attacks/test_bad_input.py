@@ -42,7 +42,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == ["faults_of"]  # what has the right size is worth a check
+        assert jobs == ["faults_and_records"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)

@@ -245,9 +245,9 @@ async def test_canaries_come_like_any_other_client(
         assert isinstance(hop_1, ShufflerService)
         submit, register = hop_1.admission.submit, hop_1.admission.register
 
-        async def seen_submit(terms: RoundTerms, size: int, submissions: Sequence[pb.Submission]) -> Any:
+        async def seen_submit(terms: RoundTerms, size: int, submissions: Sequence[pb.Submission], *how: Any) -> Any:
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
-            return await submit(terms, size, submissions)
+            return await submit(terms, size, submissions, *how)
 
         async def seen_register(keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> int:
             enrolled.append(len(keys) + len(tokens))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accountant import privacy_profile
+from deploy.console import drawing
 from deploy.console.drawing import bars, curve, strips
 
 
@@ -76,3 +78,22 @@ def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None
     assert all(
         float(point.split(",")[0]) <= found["width"] for one in found["published"] for point in one["points"].split()
     )
+
+
+def test_no_two_published_bounds_look_the_same_and_each_is_a_line() -> None:
+    """Reproduction: the seventh looked like the first, a HEURISTIC line like a CERTIFIED one."""
+    profile = privacy_profile({1.0: 1000}, "rr", deltas=[1e-2, 1e-4, 1e-6])
+    published = curve(profile)["published"]
+    assert len(published) > 6
+    assert len({one["look"] for one in published}) == len(published)
+    assert all(len(one["at"]) > 1 for one in published)
+    sheet = (Path(drawing.__file__).parent / "static" / "console.css").read_text()
+    for one in published:
+        for name in one["look"].split():
+            assert f".{name} {{" in sheet
+
+
+def test_a_curve_of_one_delta_is_drawn() -> None:
+    """A local delta that is not amplified is that of every point."""
+    drawn = curve(privacy_profile([(1.0, 2, 0.05)], "gaussian", deltas=[1e-2, 1e-6]))
+    assert [row[0] for row in drawn["rows"]] == ["0.05", "0.05"]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from accountant.explanation import explain
 from accountant.mechanisms.registry import RANDOMIZERS
-from accountant.results import percent, round_up
+from accountant.results import percent, round_down, round_up
 from client.randomizers import MAX_LOCAL_EPSILON
 from deploy.bench.certificates import TIMED_CASES, time_case
 from deploy.cli import app
@@ -191,6 +191,15 @@ def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:
     assert shown.count("at δ = 1e-06") == 2
 
 
+def test_audit_is_at_the_local_delta_where_that_is_not_amplified(tmp_path: Path) -> None:
+    """It compared (1, 10^-3) with an attack at 10^-6, and said that croupier is wrong."""
+    two = tmp_path / "two.csv"
+    two.write_text("epsilon,delta,count\n1,0.001,2\n")
+    shown = " ".join(run("audit", two, "--randomizer", "gaussian", "--seconds", "0").split())
+    assert "CERTIFIED ε = 1 at δ = 0.001" in shown
+    assert shown.count("at δ = 0.001") == 2
+
+
 def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     local = answer("plan", "--users", 1000, "--epsilon", 0.3)
     assert local["goal"] == "local budgets"
@@ -244,3 +253,33 @@ def test_timed_cases_are_certified_and_attacked() -> None:
 )
 def test_bad_input_is_named(budgets: Path, arguments: tuple[Any, ...], message: str) -> None:
     assert message in run(*(budgets if a == "BUDGETS" else a for a in arguments), expect=2)
+
+
+def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Path) -> None:
+    """Reproduction: 'audit' wrote CERTIFIED at the delta that was asked for, and not at the noise's own, larger one."""
+    path = tmp_path / "gaussian.csv"
+    path.write_text("epsilon,delta,count\n1,1e-5,3\n")
+    of_noise = (path, "--randomizer", "gaussian")
+    said = " ".join(run("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1).split())
+    assert "CERTIFIED ε = 1 at δ = 1e-05" in said
+    assert "at δ = 1e-05: " in said
+    assert "1e-08" not in said
+    found = answer("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1)
+    assert found["lower_bound"]["delta"] == found["certificate"]["delta"] == 1e-5
+    points = answer("curve", *of_noise, "--out", tmp_path / "curve.png")["points"]
+    assert [point["delta"] for point in points] == [1e-2, 1e-3, 1e-4, 1e-5]
+    assert all(point["lower_bound"]["delta"] == point["delta"] for point in points)
+
+
+def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
+    """Reproduction: 'certify --epsilon 0.05' showed '≥ 0.05 LOWER_BOUND', below a δ that the attack does not reach."""
+    found = answer("certify", budgets, "--epsilon", "0.05")
+    shown = run("certify", budgets, "--epsilon", "0.05")
+    assert f"attack: δ ≥ {round_down(found['lower_bound']['delta'], 3)} at ε = 0.05" in shown
+    assert "│ ≥" not in shown
+
+
+def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Path) -> None:
+    shown = " ".join(run("certify", budgets, "--delta", "0.5").split())
+    assert "Beware: δ = 0.5 is not below one in the number of people, 0.001." in shown
+    assert "Beware" not in run("certify", budgets, "--delta", "1e-6")

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from croupier import Budgets, certify
+from accountant.certified_profile import certified_line
+from croupier import privacy_profile
 from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
 
 
@@ -38,9 +39,9 @@ def test_a_training_shows_its_grade_and_whether_it_was_simulated(tmp_path: Path)
 
 
 def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
-    budgets = Budgets.from_tiers([(4.0, 1000)])
-    points = [certify(budgets, "rr", delta=delta, compare_all=True).to_json() for delta in (1e-4, 1e-6)]
-    plot_privacy_curve("rr", points, tmp_path / "curve.svg")
+    profile = privacy_profile({4.0: 1000}, "rr", deltas=(1e-4, 1e-6))
+    points = [point.certificate.to_json() for point in profile.points]
+    plot_privacy_curve("rr", points, certified_line(profile), tmp_path / "curve.svg")
     text = drawn(tmp_path / "curve.svg")
     for label in ("croupier, CERTIFIED<", "attack, LOWER_BOUND<", "GSPA Thm 1, CERTIFIED<", "ASYMPTOTIC, refuted<"):
         assert label in text

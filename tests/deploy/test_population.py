@@ -54,7 +54,7 @@ def test_a_row_with_more_fields_than_the_header_is_refused(tmp_path: Path) -> No
     """Reproduction: of 1,250 hours one was read, and nothing was said."""
     file = tmp_path / "people.csv"
     file.write_text("hours,site\n3,north\n1,250,south\n")
-    said = f"{file}: line 3: 3 fields; there must be 2, as in the header"
+    said = f"{file}: line 3: the number of fields is 3; it must be 2, as in the header"
     for column in ("hours", "site"):
         with pytest.raises(ValueError, match=re.escape(said)):
             read_population(file, column, HOURS, GROUPS)

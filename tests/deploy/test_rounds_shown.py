@@ -192,10 +192,12 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
 
 def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     """Reproduction: "no round yet" was said of a deployment that was down."""
-    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}], "rounds": []}
+    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}, {"service": "analyzer"}], "rounds": []}
     assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][0]["problem"] = "UNAVAILABLE"
     assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
+    empty["services"][1]["problem"] = "UNAVAILABLE"
+    assert rounds_text(empty, NOW, most=3, services=False).plain == "no service answers"
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
@@ -277,3 +279,17 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace(analyzer, other))
         with pytest.raises(SignatureError):
             await read_round(place, transport=transport)
+
+
+def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
+    """Reproduction: of a limit of 0.30000049 people read that nothing above 0.3 would ever be read."""
+    limit = pb.PrivacyLimit(total_epsilon=0.70000049, total_delta=1.0000004e-5)
+    terms = make_kit().manifest
+    terms.epsilon_max = 0.30000049
+    terms.privacy_limit.CopyFrom(limit)
+    del terms.budget_grid[:]
+    terms.budget_grid.add(epsilon=0.20000049)
+    said = flat(read(parse_terms(canonical(terms))))
+    assert "certifies an ε above 0.300001, at δ" in said
+    assert "no one may lose more than ε = 0.700001 at δ = 1.00001e-05" in said
+    assert "local ε 0.200001: right at most" in said

@@ -50,10 +50,9 @@ _COMMON = (
     "open the round",
     "read where the round stands",
 )
-_OPENING = (
+_LANES = (
     "find what is not opened",
     "read the keys to open",
-    "keep what was opened",
     "read the keys to look at a lane",
     "read what was opened",
 )
@@ -65,7 +64,8 @@ _RECEIVER = (
     "take the batch over",
     "measure a lane that came",
     "read a lane that came",
-    *_OPENING,
+    "keep what was opened",
+    *_LANES,
     *_ERASURE,
 )
 _SHUFFLER = (
@@ -88,7 +88,7 @@ _HOP_1 = (
     "read the terms",
     *_ADMISSION,
     "close admission",
-    *_OPENING,
+    *_LANES,
     *_ERASURE,
 )
 _ACCOUNTANT = (

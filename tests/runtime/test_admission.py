@@ -20,6 +20,7 @@ from protocol.v1 import messages_pb2 as pb
 from runtime import admission as room
 from runtime.admission import Admission
 from runtime.store import Store
+from runtime.tasks import OPENED, LaneWork, faults_and_records
 from runtime.transaction import Transaction
 from runtime.workers import WorkerPool
 from tests.support import make_kit
@@ -42,7 +43,7 @@ def submission(client: int, fill: int = 0, size: int = SIZE) -> pb.Submission:
     return sign_submission(TERMS.round_id, bytes([fill]) * size, private(client))
 
 
-def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes]) -> None:
+def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], _records: Sequence[bytes]) -> None:
     tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes))
 
 
@@ -87,6 +88,40 @@ async def test_each_cause_has_its_code_and_disturbs_no_others(store: Store, pool
         ACCEPTED,
     ]
     assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 2
+
+
+def beginnings(envelopes: list[bytes]) -> list[tuple[int, bytes]]:
+    return [(OPENED, envelope[:2]) for envelope in envelopes]
+
+
+@pytest.mark.asyncio
+async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(store: Store, pool: WorkerPool) -> None:
+    """A stranger, a forger and a second body cost no opening, or leave nothing of it."""
+    await opened(store, pool)
+    kept: list[tuple[Sequence[bytes], Sequence[bytes]]] = []
+
+    def keep_both(_: Transaction, __: RoundTerms, envelopes: Sequence[bytes], records: Sequence[bytes]) -> None:
+        kept.append((envelopes, records))
+
+    admission = Admission(store, pool, "submit", keep_both)
+    forged = submission(3, fill=3)
+    forged.signature = submission(2).signature
+    sent = [submission(1, fill=1), submission(9, fill=9), forged, submission(4, fill=4), submission(1, fill=5)]
+    found, _ = await admission.submit(TERMS, SIZE, sent, LaneWork(SIZE, 2, beginnings))
+    assert found == [
+        ACCEPTED,
+        pb.SUBMISSION_CODE_UNKNOWN_CLIENT,
+        pb.SUBMISSION_CODE_BAD_SIGNATURE,
+        ACCEPTED,
+        EXISTS,
+    ]
+    ((envelopes, records),) = kept
+    assert envelopes == [sent[0].envelope, sent[3].envelope]
+    assert records == [hashlib.sha256(one).digest() + bytes([OPENED]) + one[:2] for one in envelopes]
+    raw = [one.SerializeToString() for one in sent]
+    may = [True, False, True, True, True]
+    _, made = faults_and_records("submit", TERMS.round_id, LaneWork(SIZE, 2, beginnings), may, raw)
+    assert [record[-1] for record in made] == [1, 4, 5]  # nothing of the stranger and the forger
 
 
 @pytest.mark.asyncio

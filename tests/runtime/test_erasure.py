@@ -37,10 +37,10 @@ async def until_erased(at: Table, round_id: str, *, erased: bool = True) -> None
 
 @contextmanager
 def reading(at: Table, which: str = "") -> Iterator[bytes]:
-    """Holds hop 1's database open for reading, as a backup does; yields the beginning of an envelope in it."""
+    """Holds hop 1's database open for reading, as a backup does; yields the beginning of what it has opened."""
     with closing(sqlite3.connect(at.inside.directory / "shuffler-1/rounds.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        (envelope,) = reader.execute(f"SELECT substr(ciphertexts, 1, 300) FROM chunks {which}").fetchone()
+        (envelope,) = reader.execute(f"SELECT substr(content, 1, 300) FROM opened {which}").fetchone()
         yield envelope
 
 

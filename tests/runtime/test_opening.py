@@ -39,6 +39,7 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
         terms = await deployment.operator.open_round(settings())
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, ShufflerService)
+        monkeypatch.setattr(hop, "cluster", hop.pool)  # what a cluster opens is kept as it came until then
         monkeypatch.setattr(Opening, "_open_page", fails)
         await deployment.admit(terms, await deployment.seal(terms, 10))
         await broken.wait()
@@ -56,21 +57,27 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_records_come_in_the_order_of_arrival_and_each_once(tmp_path: Path) -> None:
+async def test_records_come_in_the_order_of_arrival_and_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether envelopes are opened when they are admitted, or are kept for a cluster, or first this and then that."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, ShufflerService)
         sent: list[bytes] = []
-        for _ in range(3):
+        for has_cluster in (False, True, True, False):
+            monkeypatch.setattr(hop, "cluster", hop.pool if has_cluster else None)
             submissions = await deployment.seal(terms, 2)
             sent += [hashlib.sha256(one.envelope).digest() for one in submissions]
+            before = await opened(hop, terms.round_id)
             await deployment.admit(terms, submissions)
+            assert has_cluster or len(await opened(hop, terms.round_id)) == len(before) + 1
             await hop.open_all(terms, pb.LANE_JOINT)
             await hop.open_all(terms, pb.LANE_JOINT)
         records = [one async for page in hop.records(terms, pb.LANE_JOINT) for one in page]
         assert [one.name for one in records] == sent
-        assert await opened(hop, terms.round_id) == [0, 1, 2]
+        assert await opened(hop, terms.round_id) == [0, 1, 2, 3]
 
 
 @pytest.mark.asyncio

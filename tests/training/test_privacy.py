@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -30,6 +31,12 @@ def test_users_spend_what_the_accountant_certifies() -> None:
     assert found.asymptotic is not None
     assert found.everyone_else_colludes == 20.0
     assert spending.after([[EVERYONE]] * 10, unreleased=1).everyone_else_colludes == 22.0
+
+
+def test_what_is_left_if_everyone_colludes_is_rounded_up() -> None:
+    """Reproduction: .7 three times, multiplied as a float, is less than the exact product, and was CERTIFIED."""
+    found = UserSpending(10, 1e-5).after([[Batch(((0.7, 300),))]] * 3)
+    assert 0.7 * 3 < 3 * Fraction(0.7) <= Fraction(found.everyone_else_colludes)
 
 
 def test_the_worst_batch_counts() -> None:

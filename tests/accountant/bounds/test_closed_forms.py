@@ -163,6 +163,25 @@ def test_small_strata_keep_their_local_budget() -> None:
     assert sum(tier.count for tier in certificate.tiers) == 500
 
 
+@pytest.mark.parametrize("alone", [1, 2, 6])
+def test_a_user_of_a_small_stratum_finds_its_own_certificate(alone: int) -> None:
+    """Of more strata than are amplified, those that are left lie between the others."""
+    large = [(0.5 + 0.05 * step, 50) for step in range(64)]
+    small = [(0.48 + 0.65 * step, 1) for step in range(alone)]
+    certificate = certify(Budgets.from_tiers([*large, *small]), "rr", delta=1e-4, linkage="stratified", attack=False)
+    assert sum(tier.count for tier in certificate.tiers) == certificate.num_users
+    for local, count in [*large, *small]:
+        found = certificate.tier_of(local).epsilon
+        assert found < local if count > 1 else found >= local
+
+
+def test_of_users_with_one_epsilon_the_one_that_shows_most_is_shown() -> None:
+    tiers = [(1.0, 60, 1e-9), (1.0, 60, 1e-2)]
+    certificate = certify(Budgets.from_tiers(tiers), "gaussian", delta=1e-3, attack=False)
+    assert certificate.tiers[0].epsilon < certificate.tiers[1].epsilon
+    assert certificate.tier_of(1.0) == certificate.tiers[1]
+
+
 @pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(4)])
 def test_arbitrary_budgets_are_reported_in_close_groups(randomizer: Randomizer) -> None:
     rng = np.random.default_rng(7)
