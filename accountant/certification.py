@@ -48,9 +48,9 @@ from accountant.victims import Group, groups_of_victims
 
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE, SLOW_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 1e-6
+EXCHANGE_TOLERANCE, SLOW_TOLERANCE, CORE_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 5e-4, 1e-6
 """Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself, the second
-is for noise with many budgets."""
+is for noise with many budgets, the third where every point takes a second."""
 LOWEST = 0.8
 """Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 BOUNDS = ("all", "blanket")
@@ -302,6 +302,8 @@ def _answer(
             line = f"{line}; {name}: {beside.reason}"
         else:
             tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
+            if isinstance(beside, ExchangeCoreProfile):
+                tolerance = CORE_TOLERANCE
             floor = LOWEST * enough
             sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
             if sharper is None:

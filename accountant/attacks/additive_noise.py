@@ -26,7 +26,7 @@ from accountant.attacks.event_tests import (
 )
 from accountant.attacks.interval_probabilities import IntervalProbabilities
 from accountant.attacks.merged_scales import Merging, merged_scales
-from accountant.attacks.score_tests import MAX_ROWS, ScoreTest, scores_of_cells
+from accountant.attacks.score_tests import MAX_LENGTH, MAX_ROWS, ScoreTest, scores_of_cells
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.poisson_binomial import poisson_binomial
 
@@ -42,11 +42,15 @@ FEW_SCALES, MAX_SCALES = 10_000, 20_000
 """Of more distinct scales than the first number, scores are added up as if neighbours were alike (on the line, where
 what that changes is known), and cuts are tried where that fails; of more than the second on a lattice one cut is tried.
 """
-FINE_LEVELS = (130_000, 30_000)
-"""Levels of the scores times sqrt(users), the first for up to MAX_ROWS scales: sums of so many values take a second. At
+MOST_LEVELS, FINE_LEVELS = 100, 30_000
+"""Levels of the scores; with more than MAX_ROWS scales, times sqrt(users): sums of so many values take a second. At
 10^7 users 9 levels would cost 2 per cent of epsilon."""
-REACH = 6.0
+REACH = 12.0
 """Cells reach so many of the victim's noise scales beyond [0, 1], half of them so many of the finest scale's."""
+CELLS = 1_200
+"""About so many cells are what scores are read from."""
+LONGEST = 0.7
+"""Windows are longer at a tilt; so much of what can be computed is planned for."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
 _RING_TAILS = (None, 1e-2, 1e-5)
 
@@ -94,9 +98,10 @@ class AdditiveNoiseAttacks:
             for ring in rings:
                 yield from self._promising(1.0, ring)
         if scored:
-            fine = FINE_LEVELS[self.scales.size > MAX_ROWS]
-            levels = int(np.clip(fine / math.sqrt(self.population.others), 6, 100))
-            yield Scores(1.0, REACH * min(self.victim_scale, 30.0), 600, levels)
+            levels = MOST_LEVELS
+            if self.scales.size > MAX_ROWS:
+                levels = int(np.clip(FINE_LEVELS / math.sqrt(self.population.others), 6, MOST_LEVELS))
+            yield Scores(1.0, REACH * min(self.victim_scale, 30.0), CELLS, levels)
 
     def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
         """A cut moved by a part of a noise scale, other cells for the scores, or the others elsewhere."""
@@ -152,15 +157,20 @@ class AdditiveNoiseAttacks:
         outer = np.linspace(-data.reach, 1 + data.reach, data.cells // 2 + 1).tolist()
         cuts = np.unique([-math.inf, *(self.noise.cut(place) for place in [*inner, *outer]), math.inf])
         first, second, others = self._laws(cuts, self._stand_ins[0], data.others_at)
-        witness, aim = NO_WITNESS, 0.0
+        witness, aim, levels = NO_WITNESS, 0.0, data.levels
         for _ in range(2):  # the best scores depend on the epsilon that they prove
-            score = scores_of_cells(first, second, others, self._stand_ins[1], data.levels, aim)
-            test = None if score is None else self._score_test(cuts, score, data.others_at)
+            test = None
+            while levels > 1:
+                score = scores_of_cells(first, second, others, self._stand_ins[1], levels, aim)
+                test = None if score is None else self._score_test(cuts, score, data.others_at)
+                if test is None or test.length < LONGEST * MAX_LENGTH:
+                    break
+                levels //= 2  # many users whose scores are nearly all the largest or the least: few levels do
             witness = max(witness, NO_WITNESS if test is None else test.best(target), key=lambda one: one.score)
             aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 300.0)
             # The stronger test looks for a victim at the others' value: where they are at 1, Pr1 is the larger.
             aim = -aim if data.others_at > 0.5 else aim
-        words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{data.levels}"
+        words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{levels}"
         where = f"likelihood ratio in {cuts.size - 1} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
         return Witness(witness.score, f"{words} ({where}) {witness.event}")
 

@@ -24,7 +24,7 @@ from accountant.numerics.poisson_binomial import SUM_ERROR
 from accountant.numerics.roots import root_between
 from accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
+__all__ = ["MAX_LENGTH", "MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
 
 MAX_ROWS = 64
 """Of more laws neighbours are taken together where scores are chosen."""
@@ -70,6 +70,14 @@ class ScoreTest:
         if many[0] >= few[0]:
             return Witness(many[0], f"> {many[1]}")
         return Witness(few[0], f"< {self._top * (self._users + 1) - few[1]}")
+
+    @property
+    def length(self) -> float:
+        """About how long a window the law of the sum needs; longer ones than MAX_LENGTH are not computed."""
+        scores = np.arange(self.first.size, dtype=np.float64)
+        mean = self.others @ scores
+        variance = float(self.count @ (self.others @ scores**2 - mean**2))
+        return 2 * bernstein_radius(max(variance, 0.0), _LOG_OUTSIDE, self._top)
 
     @property
     def _top(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,23 +51,24 @@ class Apart:
     victim: float
     distance: Floats
     log_gain: Floats
-    log_kept: Floats
-    """ln c <= 0."""
     nearest: Floats
     """Hosts lie in [nearest - 1, 1]: the least of the distances that it stands for."""
 
     def only(self, which: int) -> Apart:
         """One of them."""
         at = slice(which, which + 1)
-        return Apart(self.victim, self.distance[at], self.log_gain[at], self.log_kept[at], self.nearest[at])
+        return Apart(self.victim, self.distance[at], self.log_gain[at], self.nearest[at])
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """D = D_1 + D_2 with D_1 = kept g D + moved psi, and C = [-radius, d + radius].
+    """D = D_1 + D_2 with D_1 = h + moved psi, and C = [-radius, d + radius]. D_1 is the core, D_2 the tails.
 
-    psi is (f_0 + c f_d)/2 on C and 0 elsewhere. g is 1 on C, and e^(-(steep - v) s) at a distance s from it. D_1 is the
-    core, D_2 the tails. Raises ValueError for a radius below 0 or a share that is not in (0, 1].
+    At a distance s from C h is e^(-(steep - v) s) D times a share, `kept` on the side of 0 and `far` on that of d; on C
+    outside of [0, d] it is that share of D. psi is (1 + e^(-vd)) v/4 times e^(-v s) on C, at a distance s from [0, d],
+    and 0 beyond. Between 0 and d both go on from what they are there as sums of e^(inner z) and e^(-inner z); with
+    inner = v and far = kept, h is kept D. Raises ValueError for a radius below 0, a share that is not in (0, 1], or a
+    rate `inner` that is not positive.
     """
 
     radius: float
@@ -76,10 +77,25 @@ class Cut:
     moved: float | Floats
     """Of any sign; of every distance, (K,), or of all."""
     kept: float = 1.0
+    bent: tuple[float, float] | None = None
+    """far and inner; None: kept and the victim's rate."""
 
     def __post_init__(self) -> None:
-        if not (self.radius >= 0 and 0 < self.kept <= 1):
-            raise ValueError(f"radius must be >= 0 and kept in (0, 1], not {self.radius} and {self.kept}")
+        far, inner = self.bent or (self.kept, 1.0)
+        if not (self.radius >= 0 and 0 < self.kept <= 1 and 0 < far <= 1 and inner > 0):
+            raise ValueError(
+                f"radius must be >= 0, kept and far in (0, 1] and inner > 0, not {self.radius}, {self.kept}, {far} "
+                f"and {inner}"
+            )
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """On the side of 0, and on that of d."""
+        return self.kept, self.kept if self.bent is None else self.bent[0]
+
+    def inner(self, victim: float) -> float:
+        """The rate between the victim's values."""
+        return victim if self.bent is None else self.bent[1]
 
 
 def places_of_hosts(rate: float) -> list[tuple[float, float]]:
@@ -98,23 +114,21 @@ def places_of_hosts(rate: float) -> list[tuple[float, float]]:
 
 def shared_mass(apart: Apart, cut: Cut) -> Floats:
     """Z, the mass of psi, (K,); good to 16 ulp."""
-    mass: Floats = _on_core(apart, cut) * (1 + np.exp(apart.log_kept)) / 2
+    mass: Floats = _end(apart) * (_between(apart, cut) - math.expm1(-apart.victim * cut.radius))
     return mass
 
 
 def shared_blanket(apart: Apart, cut: Cut, rate: float) -> Floats:
-    """Gamma with R_host >= gamma psi/Z for all hosts of this rate, at most the victim's, (K,); rounded down.
+    """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down.
 
-    psi/R is convex between the victim's values and falls beyond them, so that it is largest at one of them.
+    psi/R is convex between the victim's values, and beyond them it falls or, for rates above the victim's, grows: so
+    that it is largest at one of them, or at an end of C.
     """
     v, d = apart.victim, apart.distance
-    if rate > v:
-        raise ValueError(f"the rate must be at most the victim's, {v}, not {rate}")
     reach = 1 + np.maximum(d - apart.nearest, 0.0)  # from the farthest host to d; to 0 it is 1
-    kept, other = np.exp(apart.log_kept), np.exp(-v * d)
-    most = np.maximum((1 + kept * other) * math.exp(rate), (kept + other) * np.exp(rate * reach))
-    gamma: Floats = shared_mass(apart, cut) * (2 * rate / v) / most
-    return gamma * (1 - (64 + 4 * rate) * UNIT)
+    further = max(rate - v, 0.0) * cut.radius
+    gamma: Floats = shared_mass(apart, cut) * (rate / v) / (_end(apart) * np.exp(rate * reach + further))
+    return gamma * (1 - (64 + 4 * (rate + further)) * UNIT)
 
 
 def split_mean(apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, Floats]:
@@ -122,15 +136,22 @@ def split_mean(apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, Floats]:
 
     Both of shape (K,).
     """
-    v = apart.victim
-    beyond = math.exp(-v * cut.radius) * (1 + np.exp(-v * apart.distance)) / 2
-    if tails:
-        part = (1 - cut.kept) + cut.kept * beyond * ((cut.steep - v) / cut.steep)
+    v, end, (first, last) = apart.victim, _end(apart), cut.shares
+    kept, beyond, gain = (first + last) / 2, math.exp(-v * cut.radius), apart.log_gain
+    core = _between(apart, cut) - math.expm1(-v * cut.radius) + beyond * (v / cut.steep)
+    if not tails:
+        part, less = kept * end * core, np.zeros_like(end)
     else:
-        part = cut.kept * (_on_core(apart, cut) + beyond * (v / cut.steep))
-    whole = -np.expm1(apart.log_gain) * part
-    added = (-cut.moved if tails else cut.moved) * shared_mass(apart, cut)
-    return whole + added, np.abs(whole) + np.abs(added)
+        part, less = (1 - kept) + kept * end * beyond * ((cut.steep - v) / cut.steep), np.zeros_like(end)
+        if cut.inner(v) != v:
+            part += kept * end * np.tanh(v * apart.distance / 2)
+            less = kept * end * _between(apart, cut)
+    # D is 1 - cE e^(-vd) at 0 and e^(-vd) - cE at d: their sum, and their difference.
+    whole, moved = -np.expm1(gain), -cut.moved if tails else cut.moved
+    tilted = (last - first if tails else first - last) * core * -np.expm1(-v * apart.distance) * (1 + np.exp(gain)) / 4
+    added = moved * shared_mass(apart, cut)
+    sizes: Floats = np.abs(whole) * (part + less) + np.abs(tilted) + np.abs(added)
+    return whole * (part - less) + tilted + added, sizes
 
 
 def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int = TERMS) -> Family | None:
@@ -144,32 +165,37 @@ def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int
         raise ValueError(f"the rate must be at most that of the part it hides, not {rate}")
     if max(rate - v, 0.0) * cut.radius + 2 * rate > MOST_EXPONENT:
         return None
+    if cut.bent is not None and float(apart.distance.min()) <= 0:
+        return None
     unit, thin = np.array(places).T
     # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
-    every = np.stack([apart.distance, apart.log_gain, apart.log_kept, apart.nearest], axis=1)
+    every = np.stack([apart.distance, apart.log_gain, apart.nearest], axis=1)
     rows, which = np.unique(every, axis=0, return_inverse=True)
-    x1, gain, log_kept, nearest = np.repeat(rows, unit.size, axis=0).T[:, :, None]
+    x1, gain, nearest = np.repeat(rows, unit.size, axis=0).T[:, :, None]
     host = (nearest - 1) + np.tile(unit, rows.shape[0])[:, None] * (2 - nearest)
     pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
     moved = np.repeat(np.broadcast_to(-cut.moved if tails else cut.moved, apart.distance.shape), unit.size)
-    kept = 1 - cut.kept if tails else cut.kept
-
-    middle = _Middle.of(v, rate, x1, gain, log_kept, host)
+    # With the victim's own rate D goes on from its ends itself, and so does what is left of it.
+    ends, whole = np.array(cut.shares), tails and cut.inner(v) != v
+    if tails:
+        ends = -ends if whole else 1 - ends
+    middle = _Middle.of(v, rate, cut.inner(v), (float(ends[0]), float(ends[1])), x1, gain, host)
     sizes, flanks = np.zeros(pair.size), []
-    for end, shapes in zip((0, -1), _flanks(v, rate, cut, (-host, host - x1), terms, tails=tails), strict=True):
+    for end, share, away in zip((0, -1), cut.shares, (-host, host - x1), strict=True):
+        shapes = _flank(v, rate, replace(cut, kept=share), away, terms, tails=tails)
         plain, terms_of_d, psi = (x[:, end][pair] for x in (middle.plain, middle.terms_of_d, middle.psi))
-        share = 1.0 if tails else kept
-        factors = [(share * plain, share * terms_of_d)]
-        factors.append((kept * plain + moved * psi, kept * terms_of_d + np.abs(moved) * psi))
+        factors = [(plain, terms_of_d) if tails else (share * plain, share * terms_of_d)]
+        near = 1 - share if tails else share
+        factors.append((near * plain + moved * psi, near * terms_of_d + np.abs(moved) * psi))
         for (factor, size), shape in zip(factors, shapes, strict=False):
             flanks.append((factor, shape))
             sizes = np.maximum(sizes, size * shape.scale[pair])
-    most_plain, most_psi = ((x * middle.inverse).max(1) for x in (middle.terms_of_d, middle.psi))
-    sizes = np.maximum(sizes, kept * most_plain[pair] + np.abs(moved) * most_psi[pair])
+    most = [(x * middle.inverse).max(1)[pair] for x in (middle.terms_of_d, middle.terms_of_h, middle.psi)]
+    sizes = np.maximum(sizes, float(whole) * most[0] + most[1] + np.abs(moved) * most[2])
     found, step = [], max(1, 8 * ATOMS // (2 * middle.mass.shape[1]))
     for first in range(0, pair.size, step):
         part = slice(first, first + step)
-        values, mass = middle.atoms(pair[part], kept, moved[part, None])
+        values, mass = middle.atoms(pair[part], moved[part, None], whole=whole)
         parts = [(factor[part], shape.only(pair[part])) for factor, shape in flanks]
         largest = np.maximum.reduce([np.abs(values).max(1), *(np.abs(factor) * shape.scale for factor, shape in parts)])
         if (sizes[part] > MOST_CANCELLED * largest).any():
@@ -189,93 +215,127 @@ def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int
 class _Middle:
     """Cells between the victim's values, for pairs of a distance and a host; shapes (P, L+1) at edges, (P, L) in cells.
 
-    There D_j = kept D + moved psi. In units of v/2 and, for R, of rate/2.
+    There D_j is h + moved psi, or D + h + moved psi; see `Cut`, but h may have other signs and shares. In units of v/2
+    and, for R, of rate/2.
     """
 
     victim: float
     rate: float
+    inner: float
     plain: Floats
     """D at the edges."""
     terms_of_d: Floats
     """What the rounding of D is relative to: itself, and the terms of its exponent."""
+    bent: Floats
+    """h."""
+    terms_of_h: Floats
     psi: Floats
     plain_slope: Floats
-    """-D'/v; so for psi."""
+    """D'."""
+    bent_slope: Floats
     psi_slope: Floats
     inverse: Floats
     """1/R."""
     curved: Floats
-    """Of cells: width^2/8 times the larger 1/R."""
+    """Of cells: width^2/8."""
     mass: Floats
-    """Of R; then that of D and psi."""
+    """Of R; then those of D, h and psi."""
     plain_mass: Floats
+    bent_mass: Floats
     psi_mass: Floats
 
     @classmethod
-    def of(cls, v: float, rate: float, x1: Floats, gain: Floats, log_kept: Floats, host: Floats) -> _Middle:
+    def of(
+        cls, v: float, rate: float, inner: float, shares: tuple[float, float], x1: Floats, gain: Floats, host: Floats
+    ) -> _Middle:
         grid = x1 * np.linspace(0.0, 1.0, MIDDLE_CELLS + math.ceil((v + rate) * float(x1.max()) / MIDDLE_CELL) + 1)
         edges = np.sort(np.concatenate([grid, np.clip(host, 0.0, x1)], axis=1), axis=1)
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
-        width = high - low
-        first, second = np.exp(-v * edges), np.exp(-v * (x1 - edges))
-        plain, other, kept = (
-            difference(v, gain, edges, edges, zero, x1),
-            np.exp(gain) * second,
-            np.exp(log_kept) * second,
-        )
-        inverse, shrunk = v / rate * np.exp(rate * np.abs(edges - host)), -np.expm1(-v * width) / 2
+        width, away, middle = high - low, x1 - edges, (low + high) / 2
+        other = np.exp(gain - v * away)
+        plain = difference(v, gain, edges, edges, zero, x1)
+        terms = np.abs(plain) + (np.abs(gain) + v * x1) * other
+        plain_slope = -v * (np.exp(-v * edges) + other)
+        plain_mass = difference(v, gain, low, high, zero, x1) * -np.expm1(-v * width) / 2
+        if inner == v and shares[0] == shares[1]:
+            bent, bent_slope, bent_mass = (shares[0] * x for x in (plain, plain_slope, plain_mass))
+            terms_of_h = abs(shares[0]) * terms
+        else:
+            first, last = shares[0] * plain[:, :1], shares[1] * plain[:, -1:]
+            near, far = (np.sinh(inner * x) / np.sinh(inner * x1) for x in (away, edges))
+            bent = first * near + last * far
+            terms_of_h = abs(shares[0]) * terms[:, :1] * near + abs(shares[1]) * terms[:, -1:] * far
+            near, far = (np.cosh(inner * x) / np.sinh(inner * x1) for x in (away, edges))
+            bent_slope = inner * (last * far - first * near)
+            wide = v / inner * np.sinh(inner * width / 2) / np.sinh(inner * x1)
+            bent_mass = wide * (first * np.sinh(inner * (x1 - middle)) + last * np.sinh(inner * middle))
+        end = (1 + np.exp(-v * x1)) / (2 * np.cosh(inner * x1 / 2))
         return cls(
             v,
             rate,
+            inner,
             plain,
-            np.abs(plain) + (np.abs(gain) + v * x1) * other,
-            (first + kept) / 2,
-            first + other,
-            (first - kept) / 2,
-            inverse,
-            width * width / 8 * _larger(inverse) * (1 + 1e-9),
+            terms,
+            bent,
+            terms_of_h,
+            end * np.cosh(inner * (edges - x1 / 2)),
+            plain_slope,
+            bent_slope,
+            inner * end * np.sinh(inner * (edges - x1 / 2)),
+            v / rate * np.exp(rate * np.abs(edges - host)),
+            width * width / 8 * (1 + 1e-9),
             cell_mass(rate, host, edges),
-            difference(v, gain, low, high, zero, x1) * shrunk,
-            (np.exp(-v * low) + np.exp(log_kept - v * (x1 - high))) / 2 * shrunk,
+            plain_mass,
+            bent_mass,
+            v / inner * end * np.cosh(inner * (middle - x1 / 2)) * np.sinh(inner * width / 2),
         )
 
-    def atoms(self, pair: Ints, kept: float, moved: Floats) -> tuple[Floats, Floats]:
-        """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1).
+    def atoms(self, pair: Ints, moved: Floats, *, whole: bool) -> tuple[Floats, Floats]:
+        """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; whole: with all of D.
 
-        Within a cell D_j/R is within width^2/8 of its largest second derivative of its chord. The second derivative of
-        D_j is v^2 D_j, so that D_j and its slope are largest at an end.
+        D_j = p + q, p = D or 0 and q = h + moved psi; moved: (F, 1). Within a cell D_j/R is within width^2/8 of its
+        largest second derivative of its chord. p'' is v^2 p and q'' is inner^2 q, so that they and their slopes are
+        largest at an end.
         """
-        v, e = self.victim, self.rate
-        shown = kept * self.plain[pair] + moved * self.psi[pair]
-        slope = kept * self.plain_slope[pair] + moved * self.psi_slope[pair]
-        bend = (e * e + v * v) * _larger(np.abs(shown)) + 2 * e * v * _larger(np.abs(slope))
-        bend *= self.curved[pair]
-        shown *= self.inverse[pair]
+        e, u = self.rate, self.inner
+        shown, slope = self.bent[pair], self.bent_slope[pair]
+        mass = self.bent_mass[pair] + moved * self.psi_mass[pair]
+        shown += moved * self.psi[pair]
+        slope += moved * self.psi_slope[pair]
+        curved, inverse = self.curved[pair], self.inverse[pair]
+        if not whole:
+            bend = (e * e + u * u) * _larger(np.abs(shown)) + 2 * e * _larger(np.abs(slope))
+        else:
+            v, parts, slopes = self.victim, self.plain[pair], self.plain_slope[pair]
+            second, third = (
+                v * v * _larger(np.abs(p)) + u * u * _larger(np.abs(q)) for p, q in ((parts, shown), (slopes, slope))
+            )
+            rest = (v * v - u * u) * _larger(np.abs(shown))  # (p + q)'' = v^2 (p + q) - (v^2 - u^2) q
+            shown += parts
+            slope += slopes
+            mass += self.plain_mass[pair]
+            most, steepest = _larger(np.abs(shown)) + curved * second, _larger(np.abs(slope)) + curved * third
+            bend = (e * e + v * v) * most + 2 * e * steepest + np.abs(rest)
+        bend *= curved * _larger(inverse)
+        shown *= inverse
         low, high = np.minimum(*_ends(shown)) - bend, _larger(shown) + bend
-        return two_atoms(low, high, self.mass[pair], kept * self.plain_mass[pair] + moved * self.psi_mass[pair])
+        return two_atoms(low, high, self.mass[pair], mass)
 
 
-def _flanks(
-    v: float, rate: float, cut: Cut, hosts: tuple[Floats, Floats], terms: int, *, tails: bool
-) -> list[list[Family]]:
-    """What D_j/R is to its factor at the victim's value, left and right of both: beyond C, and on it; P laws each.
+def _flank(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails: bool) -> list[Family]:
+    """What D_j/R is to its factor at the victim's value, on one side of both: beyond C, and on it; P laws each.
 
-    hosts: how far beyond the value they are, (P, 1). On C the difference is the factor times e^(-v t) at a distance t
+    host: how far beyond the value they are, (P, 1). On C the difference is the factor times e^(-v t) at a distance t
     from the value; there is no such part where C ends at the value. Beyond, it is e^(-v t) g, or e^(-v t) (1 - kept g)
     with tails.
     """
     # With a host on the other side of the value D/R is larger everywhere, and its chance smaller, by the same factor.
-    both = np.concatenate(hosts)[:, 0]
-    places, which = np.unique(np.maximum(both, 0.0), return_inverse=True)
-    further = np.exp(rate * np.maximum(-both, 0.0))
+    places, which = np.unique(np.maximum(host[:, 0], 0.0), return_inverse=True)
+    further = np.exp(rate * np.maximum(-host[:, 0], 0.0))
     shapes = [_beyond(v, rate, cut, places[:, None] - cut.radius, terms, tails=tails)]
     if cut.radius > 0:
         shapes.append(_near(v, rate, cut.radius, places[:, None], terms))
-    sides = which.reshape(2, -1), further.reshape(2, -1, 1)
-    return [
-        [Family(x.scale[at] * more[:, 0], x.moments[at] / more) for x in shapes]
-        for at, more in zip(*sides, strict=True)
-    ]
+    return [Family(x.scale[which] * further, x.moments[which] / further[:, None]) for x in shapes]
 
 
 def _near(v: float, rate: float, radius: float, host: Floats, terms: int) -> Family:
@@ -353,10 +413,16 @@ def _with(host: Floats, grid: Floats, end: float) -> Floats:
     return np.sort(both, axis=1)
 
 
-def _on_core(apart: Apart, cut: Cut) -> Floats:
-    """The mass of f_0, and of f_d, on C."""
-    v = apart.victim
-    mass: Floats = -(math.expm1(-v * cut.radius) + np.expm1(-v * (cut.radius + apart.distance))) / 2
+def _end(apart: Apart) -> Floats:
+    """What psi is at the victim's values, (K,), in units of v/2."""
+    found: Floats = (1 + np.exp(-apart.victim * apart.distance)) / 2
+    return found
+
+
+def _between(apart: Apart, cut: Cut) -> Floats:
+    """The mass of psi between the victim's values, in units of that at their ends, (K,)."""
+    inner = cut.inner(apart.victim)
+    mass: Floats = apart.victim / inner * np.tanh(inner * apart.distance / 2)
     return mass
 
 

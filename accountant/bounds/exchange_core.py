@@ -46,24 +46,26 @@ MOST_COST = 0.6
 """Of the first kind, at most."""
 CURVE_TIERS = 4
 """With more budgets of hosts every point takes too long for a curve of many."""
-FEW, ALL = (6, 0.08), (24, 0.025)
-"""Knots of the chords, and the step of the integrals: for all distances, and for those that matter."""
+LEVELS = ((8, 0.06), (16, 0.04), (32, 0.02))
+"""Knots of the chords, and the step of the integrals: for all distances, for those that matter, and for the worst."""
 REACH = 2.4
 """Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
-REFINED, NEAR = 24, 0.6
-"""So many distances at a time have all knots, of those whose bounds are at least such a part of the largest."""
-STEPS = ((0.4, 60), (1.0, 200), (3.0, 200))
+REFINED, NEAR = 24, (0.7, 0.93)
+"""So many distances at a time come to the next level, of those whose bounds are at least such a part of the largest."""
+MANY_DISTANCES = 120
+"""With more of them, or more budgets of hosts than three, there is no third level."""
+STEPS = ((0.25, 120), (1.0, 200), (3.0, 200))
 """Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
 claimed."""
-QUICK_STEPS = 4.0
-"""How many times as much they may cost where few will do."""
+QUICK_STEPS, COARSER_STEPS = 4.0, 3.0
+"""How many times as much they may cost where few will do, and with more budgets of hosts than three."""
 LEAST_STEEP = 1.05
 """The core falls at least so much faster outside of C than the victim's noise."""
 LEAST_TUNED = 0.1
 """Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
 DISTANCES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08, 0.03, 0.0)
 """Between each of them and the next one there is a cut."""
-MOST_UNHEARD = 1e-3
+MOST_UNHEARD = 0.03
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
@@ -150,8 +152,7 @@ class ExchangeCoreProfile:
     @property
     def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
         """Quicker, for curves of many points; that of section 5 where it is nearly as good, or budgets are many."""
-        tiers = self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
-        if self.own is not None and (tiers > CURVE_TIERS or self.core.rates.max() <= self.local_epsilon):
+        if self.own is not None and (self._tiers > CURVE_TIERS or self.core.rates.max() <= self.local_epsilon):
             return self.own.plain
         return replace(self, own=None if self.own is None else self.own.plain, quick=True)
 
@@ -186,18 +187,24 @@ class ExchangeCoreProfile:
 
     def in_core(self, epsilon: float) -> float:
         """The bound of section 6, rounded up; infinite where it is not proved."""
-        coarse = QUICK_STEPS if self.quick else 1.0
+        few = self._tiers <= FEW_TIERS
+        coarse = QUICK_STEPS if self.quick else 1.0 if few else COARSER_STEPS
         apart = distances(self.local_epsilon, epsilon, float(self.core.rates.max()), self.room, coarse)
         if apart is None:
             return math.inf
-        found = self._bounds(apart, *FEW)
-        refined = np.full(found.size, self.quick)
-        while not refined[int(np.argmax(found))]:  # the largest, until they are such that have been refined
-            order = np.argsort(-np.where(refined, 0.0, found))[:REFINED]
-            order = order[~refined[order] & (found[order] >= NEAR * found.max())]
-            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), *ALL))
-            refined[order] = True
+        found = self._bounds(apart, *LEVELS[0])
+        level, last = np.zeros(found.size, dtype=np.int64), 2 if few and found.size <= MANY_DISTANCES else 1
+        # The largest are refined, until the largest is one that cannot be.
+        while not self.quick and (now := int(level[int(np.argmax(found))])) < last:
+            order = np.argsort(-np.where(level == now, found, 0.0))[:REFINED]
+            order = order[(level[order] == now) & (found[order] >= NEAR[now] * found.max())]
+            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), *LEVELS[now + 1]))
+            level[order] = now + 1
         return float(found.max()) * (1 + 1e-8) + LEAST
+
+    @property
+    def _tiers(self) -> int:
+        return self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
 
     def _bounds(self, apart: Apart, number: int, step: float) -> Floats:
         """Upper bounds for every distance, (K,), with so many knots and integrals of this step."""
@@ -327,16 +334,14 @@ def _bends_down(x: Floats, y: Floats, a: int, b: int, c: int) -> bool:
 
 def _some(apart: Apart, which: Ints) -> Apart:
     """These of the distances, with repetitions."""
-    return Apart(
-        apart.victim, apart.distance[which], apart.log_gain[which], apart.log_kept[which], apart.nearest[which]
-    )
+    return Apart(apart.victim, apart.distance[which], apart.log_gain[which], apart.nearest[which])
 
 
 def _apart(victim: float, distance: Floats, width: Floats, epsilon: float) -> Apart:
     """The distances, each an end of cells that are at most so wide; hosts are on all of [-1, 1]."""
     log_kept = -((victim * width) ** 2) / 8 * (1 + 16 * UNIT)
     gain = (epsilon + log_kept) - 4 * UNIT * (epsilon + np.abs(log_kept))
-    return Apart(victim, distance, gain, log_kept, np.maximum(0.0, distance - width))
+    return Apart(victim, distance, gain, np.maximum(0.0, distance - width))
 
 
 def distances(
@@ -406,8 +411,6 @@ def _tuned(
     best: ExchangeCoreProfile | None = None
     for low in range(1, int(np.searchsorted(rates, v, "right")) + 1):
         for top, shared in itertools.product(range(low + 1, rates.size + 1), (False, True)):
-            if shared and rates[top - 1] > v:
-                continue
             core, tails = (_Hosts(rates[part], count[part], delta) for part in (slice(low, top), slice(0, low)))
             groups, steepest = [(one.rates, one.count) for one in (core, tails)], max(rates[top - 1], LEAST_STEEP * v)
             found: list[CutLimit] = []
@@ -418,7 +421,7 @@ def _tuned(
             else:
                 worth = max(one.deviation for one in found)
                 cuts = tuple(
-                    (least, Cut(one.radius, one.steep, 0.0, one.kept))
+                    (least, Cut(one.radius, one.steep, 0.0, one.kept, one.bent))
                     for least, one in zip(DISTANCES[1:], found, strict=True)
                 )
                 room = [(most, 1 - one.deviation / worth) for most, one in zip(DISTANCES, found, strict=False)]
@@ -444,5 +447,5 @@ def _shown(
             cut = Cut(-math.log(share * (TUNING_DELTA if delta is None else delta)) / v, steep, 0.0)
             found = ExchangeCoreProfile(v, curve, core, None, ((0.0, cut),), 1.0)
             deviation = float(found._clocks(core, one, cut, tails=False)[0][0])
-            tried.append((float(found._bounds(one, *FEW)[0]), replace(found, deviation=deviation)))
+            tried.append((float(found._bounds(one, *LEVELS[0])[0]), replace(found, deviation=deviation)))
     return min(tried, key=lambda pair: pair[0])[1]

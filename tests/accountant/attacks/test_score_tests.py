@@ -119,6 +119,8 @@ def test_scores_have_no_common_factor() -> None:
         ({0.1: 5_400, 0.5: 3_700, 1.0: 900}, 1e-6, 0.0397),
         ({0.1: 9_000, 3.0: 1_000}, 1e-6, 0.1706),
         ({0.1: 3_300_000, 0.3: 3_300_000, 3.0: 3_400_000}, 1e-6, 0.00291),  # nine levels prove 0.00286
+        ({0.1: 500_000, 0.3: 500_000, 6.0: 9_000_000}, 1e-6, 0.01063),  # cells up to six scales away prove 0.01059
+        ({0.0463: 566_000, 0.411: 6_610_000}, 1e-6, 0.000309),  # 49 levels: too long a window; an interval: .000295
         ({0.1 + 0.009 * k: 100 for k in range(101)}, 1e-6, 0.0324),
         # too many to add up one by one; an interval proves 0.0299
         ({0.05 + 1.95 * k / 30_000: 1 for k in range(30_001)}, 1e-6, 0.0348),

@@ -47,15 +47,28 @@ def parts(apart: Apart, cut: Cut, z: Floats) -> tuple[Floats, Floats]:
     v, d = apart.victim, float(apart.distance[0])
     whole = density(v, 0.0, z) - math.exp(apart.log_gain[0]) * density(v, d, z)
     away = np.maximum(np.maximum(-cut.radius - z, z - d - cut.radius), 0.0)
-    first = cut.kept * whole * np.exp(-(cut.steep - v) * away) + cut.moved * on_core(apart, cut, z)
-    return first, whole - first
+    outside = np.where(z <= 0, *cut.shares) * whole * np.exp(-(cut.steep - v) * away)
+    ends = [v / 2 * (1 - math.exp(apart.log_gain[0] - v * d)), v / 2 * (math.exp(-v * d) - math.exp(apart.log_gain[0]))]
+    first, last = (share * end for share, end in zip(cut.shares, ends, strict=True))
+    kept = np.where((z > 0) & (z < d), between(cut.inner(v), d, first, last, z), outside)
+    kept += cut.moved * on_core(apart, cut, z)
+    return kept, whole - kept
+
+
+def between(rate: float, d: float, first: float, last: float, z: Floats) -> Floats:
+    """The solution of f'' = rate^2 f with these values at 0 and d."""
+    inside = np.clip(z, 0.0, d)
+    found: Floats = (first * np.sinh(rate * (d - inside)) + last * np.sinh(rate * inside)) / np.sinh(rate * d)
+    return found
 
 
 def on_core(apart: Apart, cut: Cut, z: Floats) -> Floats:
     """psi of the only distance."""
     v, d = apart.victim, float(apart.distance[0])
-    both: Floats = density(v, 0.0, z) + math.exp(apart.log_kept[0]) * density(v, d, z)
-    return np.where((z >= -cut.radius) & (z <= d + cut.radius), both / 2, 0.0)
+    end = (1 + math.exp(-v * d)) * v / 4
+    away = np.maximum(np.maximum(-z, z - d), 0.0)
+    psi = between(cut.inner(v), d, end, end, z) * np.exp(-v * away)
+    return np.where(away <= cut.radius, psi, 0.0)
 
 
 def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, bool]:
@@ -70,7 +83,10 @@ def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, bool]:
     radius = float(rng.choice([0.0, rng.uniform(0, 0.2), rng.uniform(0.2, 4)])) / victim
     size = float(rng.choice([epsilon, victim]))
     moved = size * rng.choice([0.0, rng.uniform(0, 0.3), rng.uniform(-0.3, 0), rng.uniform(-1, 1)], 3, replace=False)
-    cut = Cut(radius, steep, moved, float(rng.choice([1.0, rng.uniform(0.5, 1), rng.uniform(0.01, 0.5)])))
+    kept, far = (float(rng.choice([1.0, rng.uniform(0.5, 1), rng.uniform(0.01, 0.5)])) for _ in range(2))
+    far = float(rng.choice([far, min(1.0, kept * (1 + rng.uniform(-0.1, 0.1)))]))
+    bent = None if rng.random() < 0.4 else (far, victim * float(rng.choice([1.0, rng.uniform(0.01, 2)])))
+    cut = Cut(radius, steep, moved, kept, bent)
     tails = bool(rng.integers(2))
     most = victim if tails else steep
     return at, cut, float(rng.choice([most, victim, rng.uniform(min(0.05, most / 2), most)])), tails
@@ -139,7 +155,7 @@ def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
     """psi/Z, of which every host's law has a part gamma: no less, and at the worst host no more."""
     rng = np.random.default_rng(seed)
     rows, cut, _, _ = drawn_cut(rng)
-    rate = rows.victim * float(rng.choice([1.0, rng.uniform(0.02, 1)]))
+    rate = rows.victim * float(rng.choice([1.0, rng.uniform(0.02, 1), rng.uniform(1, 3)]))
     mass, gamma = shared_mass(rows, cut), shared_blanket(rows, cut, rate)
     for row in range(3):
         at, alone = row_of(rows, cut, row)
@@ -147,7 +163,8 @@ def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
         z, width = grid(0.0, d, low, 1.0, -cut.radius, d + cut.radius, reach=1.0)
         psi = on_core(at, alone, z)
         assert float(psi @ width) == pytest.approx(mass[row], rel=1e-9)
-        z = np.unique(np.concatenate([z, [0.0, d]]))
+        end = cut.radius * (1 - 1e-12)
+        z = np.unique(np.concatenate([z, [0.0, d, -end, d + end]]))
         omega, hosts = on_core(at, alone, z) / mass[row], np.unique([*np.linspace(low, 1, 41), 0.0, d])
         kept = [float((density(rate, x, z)[omega > 0] / omega[omega > 0]).min()) for x in hosts.tolist()]
         assert gamma[row] < min(kept) <= gamma[row] * (1 + 1e-9)
@@ -161,8 +178,8 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
     z = np.linspace(0.0, 1.0, 100_001)
     ratio = parts(at, Cut(0.0, 6.0, moved, 0.7), z)[0] / density(rate, 1.0, z)
     assert 0.1 < z[ratio.argmin()] < 0.9
-    cells = core_laws._Middle.of(0.5, rate, np.ones((1, 1)), at.log_gain[:, None], np.zeros((1, 1)), np.ones((1, 1)))
-    values, mass = cells.atoms(np.zeros(1, dtype=np.int64), 0.7, np.full((1, 1), moved))
+    cells = core_laws._Middle.of(0.5, rate, 0.5, (0.7, 0.7), np.ones((1, 1)), at.log_gain[:, None], np.ones((1, 1)))
+    values, mass = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), moved), whole=False)
     assert ratio.min() * 1.02 <= values.min() <= ratio.min() * (1 - 1e-9)
     assert ratio.max() == pytest.approx(0.0, abs=1e-9)
     assert mass.sum() == pytest.approx((1 - math.exp(-rate)) / 2)
@@ -187,11 +204,15 @@ def test_what_no_laws_are_given_for() -> None:
     for rate, tails in ((12.1, True), (14.1, False)):
         with pytest.raises(ValueError, match="rate must be at most"):
             split_family(at, rate, Cut(0.1, 14.0, 0.0), tails=tails)
-    with pytest.raises(ValueError, match="rate must be at most"):
-        shared_blanket(at, Cut(0.1, 14.0, 0.0), 12.1)
     for radius, kept in ((-0.1, 1.0), (0.1, 0.0), (0.1, 1.1)):
         with pytest.raises(ValueError, match="radius must be"):
             Cut(radius, 14.0, 0.0, kept)
+    for bent in ((0.0, 2.0), (1.1, 2.0), (0.5, 0.0)):
+        with pytest.raises(ValueError, match="inner > 0"):
+            Cut(0.1, 14.0, 0.0, 1.0, bent)
+    # At a distance of 0 nothing lies between the values.
+    nowhere = exchange_core._apart(12.0, np.zeros(1), np.zeros(1), 0.1)
+    assert split_family(nowhere, 9.0, Cut(5.0, 14.0, 0.0, 0.5, (0.5, 2.0)), tails=True) is None
     # Left of 0 nothing is left but rounding, which a host near 1 shows much larger than all the rest.
     exact = -2 * -math.expm1(0.1 - 12) / (1 + math.exp(-12))
     for share, known in ((0.0, True), (0.9, True), (1.0, False)):

@@ -231,21 +231,24 @@ def test_the_largest_distances_are_refined_until_the_largest_is(monkeypatch: pyt
     curve = core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
     few: list[int] = []
+    factors = {number: (1 / 3**level, 0.5 - level / 10) for level, (number, _) in enumerate(exchange_core.LEVELS)}
 
     def bounds(self: ExchangeCoreProfile, apart: Apart, number: int, step: float) -> Floats:
         few.append(apart.distance.size)
-        first = number == exchange_core.FEW[0]
-        return np.where(apart.distance == 1, 1.0 if first else 0.2, apart.distance * (0.5 if first else 0.4))
+        nearest, others = factors[number]
+        return np.where(apart.distance == 1, 0.8 * nearest, apart.distance * others)
 
     monkeypatch.setattr(ExchangeCoreProfile, "_bounds", bounds)
     found = distances(0.3, 0.015, 0.5, curve.room)
     assert found is not None
     second = float(found.distance[1])
-    assert curve.in_core(0.015) == pytest.approx(0.4 * second)
+    assert curve.in_core(0.015) == pytest.approx(0.3 * second)
     assert few[0] == found.distance.size > max(few[1:])
+    monkeypatch.setattr(exchange_core, "MANY_DISTANCES", few[0] - 1)
+    assert curve.in_core(0.015) == pytest.approx(0.4 * second)
     few.clear()
     assert isinstance(curve.plain, ExchangeCoreProfile)
-    assert curve.plain.in_core(0.015) == pytest.approx(1.0)
+    assert curve.plain.in_core(0.015) == pytest.approx(0.8)
     assert len(few) == 1
 
 
@@ -445,11 +448,21 @@ def test_between_the_attack_and_what_the_largest_victims_have(
         assert curve.plain.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
 
 
+def test_a_victim_with_few_like_it() -> None:
+    """Near its values the larger budgets give what is needed there; by those of its own kind alone it has .089."""
+    tiers = [(0.242, 95), (0.79, 185), (2.68, 20_700)]
+    curve = core_of(tiers, 0.242, 1e-6)
+    assert curve is not None
+    assert curve.shared
+    attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=0.242, delta=1e-6).epsilon
+    assert attack <= epsilon_of(curve, 1e-6) < 0.066
+
+
 VERY_DIFFERENT = [
-    ([(0.05, 50_000), (3.0, 50_000)], 0.04766),
-    ([(0.1, 50_000), (4.0, 50_000)], 0.06678),
-    ([(0.05, 500), (0.5, 500), (4.0, 9_000)], 0.22513),
-    ([(0.05, 9_000), (3.0, 1_000)], 0.23923),
+    ([(0.05, 50_000), (3.0, 50_000)], 0.047),
+    ([(0.1, 50_000), (4.0, 50_000)], 0.0645),
+    ([(0.05, 500), (0.5, 500), (4.0, 9_000)], 0.2214),
+    ([(0.05, 9_000), (3.0, 1_000)], 0.2335),
 ]
 
 
