@@ -142,7 +142,8 @@ def split_mean(apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, Floats]:
     if not tails:
         part, less = kept * end * core, np.zeros_like(end)
     else:
-        part, less = (1 - kept) + kept * end * beyond * ((cut.steep - v) / cut.steep), np.zeros_like(end)
+        left = ((1 - first) + (1 - last)) / 2  # 1 - kept, also where that is tiny
+        part, less = left + kept * end * beyond * ((cut.steep - v) / cut.steep), np.zeros_like(end)
         if cut.inner(v) != v:
             part += kept * end * np.tanh(v * apart.distance / 2)
             less = kept * end * _between(apart, cut)

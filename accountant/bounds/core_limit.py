@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accountant.bounds.core_laws import MOST_EXPONENT
 from accountant.numerics.binomial import Floats
 
 __all__ = ["CutLimit", "limit_of"]
@@ -188,7 +189,8 @@ class _Hosts:
         beyond = []
         for z in (-away, distance + away):
             square = _difference(victim, distance, epsilon, z) ** 2 * 2 / rate
-            beyond.append(square * np.exp(rate * np.abs(z - places[:, None])) * weights)
+            exponent = np.minimum(rate * np.abs(z - places[:, None]), MOST_EXPONENT)  # 0 times infinity is no number
+            beyond.append(square * np.exp(exponent) * weights)
         self.outer = np.stack(beyond)
 
     def squares(self, g: Floats) -> Floats:

@@ -223,6 +223,8 @@ class ExchangeCoreProfile:
     def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
         """With all of the positive part of the tails, and what is shown if no clock rings."""
         v, hosts = self.local_epsilon, self.core
+        if cut.shares != (1.0, 1.0) or cut.inner(v) != v:
+            raise ValueError(f"the shares are {cut.shares}; without tails the core has all of the difference on C")
         _, clocks = self._clocks(hosts, apart, cut, tails=False)
         which = np.arange(apart.distance.size)
         positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)

@@ -6,13 +6,14 @@ import itertools
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.bounds import core_laws, exchange_core
+from accountant.bounds import core_laws, core_limit, exchange_core
 from accountant.bounds.core_laws import (
     Apart,
     Cut,
@@ -218,3 +219,37 @@ def test_what_no_laws_are_given_for() -> None:
     for share, known in ((0.0, True), (0.9, True), (1.0, False)):
         assert (split_family(at, 9.0, Cut(5.0, 14.0, share * exact), tails=False) is not None) == known
     assert split_family(at, 14.0, Cut(200.0, 14.0, 0.0), tails=False) is None
+
+
+@pytest.mark.parametrize("left", [0.1, 1e-3, 1e-6, 1e-9])
+def test_the_mean_of_the_tails_is_exact_where_nearly_nothing_is_left(left: float) -> None:
+    """Reproduction: 1 less the mean of two shares was 10^8 ulp off where both are nearly 1."""
+    v, gain = 1.0, 0.01
+    for d, radius in ((1.0, 30.0), (0.1, 1.0), (0.01, 0.1)):
+        apart = Apart(v, np.array([d]), np.array([gain]), np.array([d]))
+        cut = Cut(radius, 1.3, 0.0, 1 - left, (1 - left / 3, v))
+        mean, size = split_mean(apart, cut, tails=True)
+        with mpmath.workdps(60):
+            cost, far = mpmath.exp(mpmath.mpf(gain)), mpmath.exp(-mpmath.mpf(d) * v)
+            true = mpmath.mpf(0)
+            for share, value in zip(cut.shares, ((1 - cost * far) / 2, (far - cost) / 2), strict=True):
+                rest, beyond = 1 - mpmath.mpf(share), mpmath.exp(-mpmath.mpf(radius))
+                steep = mpmath.mpf(share) / mpmath.mpf(cut.steep)
+                true += value * (rest * (1 - beyond) + beyond * (1 - steep) + rest * mpmath.tanh(mpmath.mpf(d) / 2))
+            assert abs(mpmath.mpf(float(mean[0])) - true) <= 16 * 2.0**-52 * float(size[0])
+
+
+def test_the_limit_is_a_number_where_some_budgets_are_forty_times_the_victims() -> None:
+    """Reproduction: 0 times infinity, and with it no cut for 112 x .0391 among 908,721 x 1.362."""
+    with np.errstate(all="raise", under="ignore"):
+        hosts = core_limit._Hosts(908_721.0, 1.362, 0.0391, 1.0, 0.01, 0.0391)
+    assert np.isfinite(hosts.squares(np.ones(hosts.outer.shape[2]))).all()
+
+
+def test_without_tails_no_part_of_the_core_is_given_away() -> None:
+    apart = Apart(1.0, np.array([1.0]), np.array([0.1]), np.array([1.0]))
+    profile = object.__new__(exchange_core.ExchangeCoreProfile)
+    object.__setattr__(profile, "local_epsilon", 1.0)
+    object.__setattr__(profile, "core", None)
+    with pytest.raises(ValueError, match="without tails the core has all of the difference"):
+        profile._alone_in_core(apart, Cut(1.0, 1.3, 0.0, 0.9), 0.1)
