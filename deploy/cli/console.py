@@ -164,6 +164,7 @@ def show(as_json: bool, document: Any, *tables: Any) -> None:
     """Writes the document as JSON, or else the tables, to standard output."""
     if as_json:
         sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()  # who reads it through a pipe may wait for it while a page is still served
         return
     from rich.console import Console
 

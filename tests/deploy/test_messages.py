@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from deploy.cli import app
-from deploy.cli.console import plain_errors, progress_bar
+from deploy.cli.console import plain_errors, progress_bar, show
 from protocol.errors import SignatureError
 from tests.support.command_line import answer, croupier
 
@@ -21,6 +22,14 @@ def refused(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 2, result.output
     return " ".join(result.stderr.split())
+
+
+def test_a_document_is_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: 'demo --open --json' kept a short result from the pipe for as long as its page was served."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(pipe)))
+    show(True, {"a": 1})
+    assert pipe.getvalue() == b'{"a": 1}\n'
 
 
 def test_square_brackets_in_what_was_typed_are_not_markup(tmp_path: Path) -> None:
