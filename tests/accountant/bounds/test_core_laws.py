@@ -239,7 +239,7 @@ def test_the_mean_of_the_tails_is_exact_where_nearly_nothing_is_left(left: float
             assert abs(mpmath.mpf(float(mean[0])) - true) <= 16 * 2.0**-52 * float(size[0])
 
 
-def test_the_limit_is_a_number_where_some_budgets_are_forty_times_the_victims() -> None:
+def test_the_limit_is_a_number_among_budgets_forty_times_as_large() -> None:
     """Reproduction: 0 times infinity, and with it no cut for 112 x .0391 among 908,721 x 1.362."""
     with np.errstate(all="raise", under="ignore"):
         hosts = core_limit._Hosts(908_721.0, 1.362, 0.0391, 1.0, 0.01, 0.0391)

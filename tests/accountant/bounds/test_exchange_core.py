@@ -424,7 +424,6 @@ def epsilon_of(curve: ExchangeCoreProfile, delta: float) -> float:
 
 MOSTLY_LARGER = [
     ([(0.3, 100_000), (0.5, 900_000)], 0.3, 1e-6, 0.00085),
-    ([(0.1, 500_000), (0.3, 500_000), (0.5, 9_000_000)], 0.3, 1e-6, 0.000213),
     ([(0.05, 500), (1.0, 500), (2.0, 9_000)], 1.0, 1e-6, 0.056),
     ([(1.0, 20_000), (3.0, 980_000)], 1.0, 1e-6, 0.0102),
     ([(0.25, 3_000), (0.5, 10_000), (1.0, 87_000)], 0.25, 1e-9, 0.0101),
@@ -461,7 +460,6 @@ def test_a_victim_with_few_like_it() -> None:
 VERY_DIFFERENT = [
     ([(0.05, 50_000), (3.0, 50_000)], 0.047),
     ([(0.1, 50_000), (4.0, 50_000)], 0.0645),
-    ([(0.05, 500), (0.5, 500), (4.0, 9_000)], 0.2214),
     ([(0.05, 9_000), (3.0, 1_000)], 0.2335),
 ]
 
@@ -479,9 +477,7 @@ def test_large_victims_among_small_budgets(tiers: Tiers, most: float) -> None:
     assert isinstance(curve.plain, ExchangeLaplaceProfile)
 
 
-@pytest.mark.parametrize(
-    ("delta", "users", "most"), [(1e-12, 10_000, 1.1), (1e-9, 10_000, 1.1), (1e-6, 10_000, 1.1), (1e-3, 500, 2.0)]
-)
+@pytest.mark.parametrize(("delta", "users", "most"), [(1e-12, 10_000, 1.1), (1e-6, 10_000, 1.1), (1e-3, 500, 2.0)])
 @pytest.mark.parametrize("dishonest", [0, 200])
 def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: int) -> None:
     """On a small victim and, with very different budgets, on a large one."""
