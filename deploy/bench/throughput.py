@@ -120,7 +120,7 @@ def _key_pairs(parts: list[int]) -> list[list[tuple[bytes, bytes]]]:
 
 
 async def _known(keys: Sequence[bytes]) -> None:
-    """Registers nobody: `_registered` has."""
+    """Does nothing: the clients have been registered before the round."""
 
 
 async def _registered(operator: Operator, pool: WorkerPool, users: int) -> list[bytes]:
