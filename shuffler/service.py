@@ -385,7 +385,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         return pb.SubmitResponse(codes=codes)
 
     async def _work_at_once(self, terms: RoundTerms) -> LaneWork | None:
-        """Returns how envelopes are opened with their signatures; None if a cluster opens them, or the keys are gone."""
+        """Returns how envelopes are opened with their signatures; None if a cluster opens them, or no key is left."""
         if self.cluster is not None:
             return None
         keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
