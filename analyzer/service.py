@@ -26,7 +26,7 @@ from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.identity import Kind, read_answer, read_signed
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import UNOPENED, Onion, split_report, ticket_item
+from protocol.onion import UNOPENED, onion_of, split_report, ticket_item
 from protocol.questions import ANSWER_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -88,7 +88,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: the analyzer takes its own layer off, and holds ticket and sealed report."""
-        layer = Onion(terms).layer(lane, HOP_ANALYZER)
+        layer = onion_of(terms).layer(lane, HOP_ANALYZER)
         work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
         return LaneWork(layer.sealed_size, layer.plain_size, work)
 
@@ -232,7 +232,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def _released(self, terms: RoundTerms) -> AsyncIterator[tuple[list[bytes | None], float]]:
         """Yields what is under the release key of the reports that have a ticket, and the workers' CPU seconds."""
         keys = await self.store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
-        label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
+        label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
         work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
         under_way: asyncio.Task[tuple[list[bytes | None], float]] | None = None
         async for page in self._accepted(terms):  # one is read while the one before it is opened
@@ -343,7 +343,7 @@ def _digest(hashes: Sequence[bytes]) -> bytes:
 def _open_answer(terms: RoundTerms, keys: Mapping[str, KeyPair], sealed: bytes) -> tuple[bytes, bytes]:
     """Returns (answer key, report) of an answer that opens and that its key has signed; else two empty strings."""
     for purpose, hop in ((ENVELOPE_KEY, HOP_ANALYZER), (RELEASE_KEY, HOP_RELEASE)):
-        layer = Onion(terms).layer(pb.LANE_ANSWER, hop)
+        layer = onion_of(terms).layer(pb.LANE_ANSWER, hop)
         if len(sealed) != layer.sealed_size:
             return b"", b""
         (opened,) = open_many(terms.suite, keys[purpose].private, layer.label, [sealed])

@@ -25,7 +25,7 @@ from protocol.deployment import Deployment
 from protocol.errors import TRANSIENT, Code, Refusal
 from protocol.identity import Kind, public_key_of, read_signed, sign_attendance
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.retrying import retrying
@@ -119,7 +119,7 @@ class _Taking:
         progress: Callable[[int], None],
     ) -> None:
         self.taken = SequentialAnswers(refused=dict.fromkeys(users, "its submission is not in the outbox"))
-        self._terms, self._onion = terms, Onion(terms)
+        self._terms, self._onion = terms, onion_of(terms)
         self._deployment = deployment
         self._answer_keys = outbox.answer_keys(terms.round_id)
         self._users = {

@@ -19,7 +19,7 @@ import grpc.aio
 from client.randomizers import randomize
 from protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
-from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, report_message
+from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
 from protocol.questions import Question, choose_budget
 from protocol.randomness import RandomSource, SystemRandom
 from protocol.v1 import messages_pb2 as pb
@@ -174,7 +174,7 @@ def _report(question: Question, value: Any, epsilon: float, source: RandomSource
 @lru_cache(maxsize=4)
 def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
     terms = parse_terms(manifest)
-    return terms, Onion(terms)
+    return terms, onion_of(terms)
 
 
 def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
@@ -192,7 +192,7 @@ def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, by
 
 def per_call(terms: RoundTerms) -> int:
     """Returns how many submissions of a round fit into one call."""
-    return max(1, min(MAX_PER_CALL, _BYTES_PER_CALL // (Onion(terms).joint.sealed_size + _AROUND_ENVELOPE)))
+    return max(1, min(MAX_PER_CALL, _BYTES_PER_CALL // (onion_of(terms).joint.sealed_size + _AROUND_ENVELOPE)))
 
 
 async def send(

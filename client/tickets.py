@@ -18,7 +18,7 @@ from client.submission import Participant, Prepared, Sealed, prepare_one, seal_o
 from protocol.errors import TicketError
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.tickets import TicketRequest, collect_tickets
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
@@ -60,7 +60,7 @@ async def seal_with_tickets(
     Raises:
         ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.
     """
-    onion = Onion(terms)
+    onion = onion_of(terms)
     prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
     granted, refused = await get_tickets(channel, terms, prepared, patience_s)
     return SealedUsers(

@@ -36,7 +36,7 @@ def canonical(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoundTerms:
     """A manifest that has passed every check that can be made without keys.
 

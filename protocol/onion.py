@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
@@ -34,6 +35,7 @@ __all__ = [
     "Wrapped",
     "decode_budget",
     "encode_budget",
+    "onion_of",
     "report_message",
     "split_report",
     "ticket_item",
@@ -228,3 +230,9 @@ class Onion:
             content = seal(self._suite, layer.public_key, layer.label, content)
             sealed.append(content)
         return sealed[::-1]
+
+
+@lru_cache(maxsize=64)
+def onion_of(terms: RoundTerms) -> Onion:
+    """Returns the onion of a round, made once for the same terms: a service asks for it with every call."""
+    return Onion(terms)

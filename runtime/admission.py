@@ -349,10 +349,6 @@ class Admission:
         """Has the roster read from the store when it is next needed."""
         self._known = None
 
-    def remembers(self, round_id: str) -> bool:
-        """Returns whether the round is in memory: it is open, and something has been admitted."""
-        return round_id in self._admitted
-
     def forget(self, round_id: str) -> None:
         """Drops a closed round from memory."""
         self._admitted.pop(round_id, None)

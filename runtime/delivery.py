@@ -15,7 +15,7 @@ from protocol.batches import digest_of_hashes, read_commitments, unpack
 from protocol.errors import Code, Refusal
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.opening import Opening
@@ -111,7 +111,7 @@ class Delivery(Opening, stubs.DeliveryServicer):
         count = await self.count_chunks("measure a lane that came", terms, "in", lane)
         if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
-        size = Onion(terms).arriving_size(lane, self.hop(terms))
+        size = onion_of(terms).arriving_size(lane, self.hop(terms))
         hashes: list[bytes] = []
         for index in range(count):
             chunk = unpack(await self._chunk("read a lane that came", terms, "in", lane, index), size)
@@ -133,7 +133,7 @@ class Delivery(Opening, stubs.DeliveryServicer):
             raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self.name}")
         if not request.chunk_index < request.chunk_count:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
-        size = Onion(terms).arriving_size(request.lane, self.hop(terms))
+        size = onion_of(terms).arriving_size(request.lane, self.hop(terms))
         unpack(request.ciphertexts, size)
         most = terms.manifest.max_batch_size or _MOST_ITEMS
         if request.chunk_count > most:

@@ -20,7 +20,7 @@ from protocol.envelope import open_many
 from protocol.errors import Code, Refusal, refusal_of
 from protocol.identity import Kind, attendance_is_authentic, read_signed
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -123,7 +123,7 @@ class SequentialHop(RoundService):
         keys = await self.store.run("read the keys to relay", lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
-        layer = Onion(terms).layer(pb.LANE_ANSWER, self.hop(terms))
+        layer = onion_of(terms).layer(pb.LANE_ANSWER, self.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:
             return pb.RelayResponse()
         (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])

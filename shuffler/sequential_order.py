@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from protocol.envelope import KeyPair, open_many
 from protocol.manifest import RoundTerms
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.randomness import RandomSource
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY
@@ -68,7 +68,7 @@ async def ask_in_order(
 
     keys, clients, progress, ended = await store.run("read order and progress", read)
     order = secret_order(clients, keys[ORDER_KEY].private)
-    layer = Onion(terms).layer(pb.LANE_ANSWER, 1)
+    layer = onion_of(terms).layer(pb.LANE_ANSWER, 1)
 
     async def turn_of(client: bytes) -> bytes:
         """Returns the client's answer, opened, when its time is over; nothing if there is none that opens."""

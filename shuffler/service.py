@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import grpc.aio
@@ -23,7 +24,7 @@ from protocol.envelope import KeyPair
 from protocol.errors import Code, Refusal, refusal_of
 from protocol.identity import Kind
 from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion
+from protocol.onion import onion_of
 from protocol.randomness import SystemRandom
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
@@ -52,6 +53,19 @@ _WINDOW_BYTES = 64 * 1024 * 1024
 _LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 
 
+@dataclass
+class _Admitting:
+    """What hop 1 keeps in memory of a round that takes submissions.
+
+    Attributes:
+        lane_work: how envelopes are opened with their signatures; None if a cluster opens them, or no key is left.
+        cost: of admission so far: wall seconds, and CPU seconds; it is stored with the close.
+    """
+
+    lane_work: LaneWork | None
+    cost: tuple[float, float] = (0.0, 0.0)
+
+
 class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     """One hop. Hop 1 also admits clients."""
 
@@ -60,7 +74,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self._fetching = asyncio.Semaphore(_LISTS_AT_ONCE)
-        self._admitting: dict[str, tuple[float, float]] = {}  # what admission has cost, kept with the close
+        self._admitting: dict[str, _Admitting] = {}
 
     def dismiss(self, round_id: str) -> None:
         """See `RoundDriver.dismiss`."""
@@ -134,7 +148,8 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
                     tx.forget(terms.round_id)
                 tx.update_round(terms.round_id, state=state)
                 if state != pb.ROUND_STATE_OPEN:
-                    tx.add_cost(terms.round_id, "admit", *self._admitting.get(terms.round_id, (0.0, 0.0)))
+                    admitting = self._admitting.get(terms.round_id)
+                    tx.add_cost(terms.round_id, "admit", *(admitting.cost if admitting else (0.0, 0.0)))
             return state, count
 
         state, count = await self.store.run("close admission", step)
@@ -159,7 +174,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
 
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: a hop takes one layer off."""
-        layer = Onion(terms).layer(lane, self.hop(terms))
+        layer = onion_of(terms).layer(lane, self.hop(terms))
         work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
         return LaneWork(layer.sealed_size, layer.plain_size, work)
 
@@ -244,7 +259,7 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
         held: Mapping[pb.Lane.ValueType, SecondLook],
     ) -> list[bytes]:
         """Stores a lane in its new order, and returns the sorted hashes of what it consists of."""
-        onion, hop, which = Onion(terms), self.hop(terms), _LANES.index(lane)
+        onion, hop, which = onion_of(terms), self.hop(terms), _LANES.index(lane)
         source = pb.LANE_JOINT if hop == 1 else lane
         size, part = onion.layer(source, hop).plain_size, slice(None)
         if source == pb.LANE_JOINT:
@@ -370,26 +385,32 @@ class ShufflerService(AdmittingService, SequentialHop, stubs.ShufflerServicer):
             if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
                 self.wake(terms.round_id)  # the watch on the deadline has ended if there were too few clients then
         watch = Stopwatch()
-        lane_work = await self._work_at_once(terms)
+        admitting = await self._admits_to(terms)
         codes, cpu_s = await self.admission.submit(
-            terms, Onion(terms).joint.sealed_size, request.submissions, lane_work
+            terms, onion_of(terms).joint.sealed_size, request.submissions, admitting.lane_work
         )
         watch.workers_cpu_s += cpu_s
-        if self.admission.remembers(terms.round_id):
-            wall_s, all_cpu_s = self._admitting.get(terms.round_id, (0.0, 0.0))
-            self._admitting[terms.round_id] = wall_s + watch.read()[0], all_cpu_s + watch.read()[1]
-        if lane_work is None:
+        wall_s, all_cpu_s = watch.read()
+        admitting.cost = admitting.cost[0] + wall_s, admitting.cost[1] + all_cpu_s
+        if admitting.lane_work is None:
             self.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
         self.metrics.submissions(codes)
-        self.metrics.stage("admit", watch.read()[0])
+        self.metrics.stage("admit", wall_s)
         return pb.SubmitResponse(codes=codes)
 
-    async def _work_at_once(self, terms: RoundTerms) -> LaneWork | None:
-        """Returns how envelopes are opened with their signatures; None if a cluster opens them, or no key is left."""
-        if self.cluster is not None:
-            return None
-        keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
-        return self.lane_work(terms, keys, pb.LANE_JOINT) if ENVELOPE_KEY in keys else None
+    async def _admits_to(self, terms: RoundTerms) -> _Admitting:
+        """Returns what is kept of a round while it takes submissions; the same for each of them until the close."""
+        admitting = self._admitting.get(terms.round_id)
+        if admitting is not None:
+            return admitting
+
+        def read(tx: Transaction) -> tuple[bool, dict[str, KeyPair]]:
+            return tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN, tx.keys(terms.round_id)
+
+        is_open, keys = await self.store.run("read the keys to open", read)
+        at_once = self.cluster is None and ENVELOPE_KEY in keys
+        admitting = _Admitting(self.lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
+        return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
 
     async def GetInclusion(  # noqa: N802
         self, request: rpc.GetInclusionRequest, context: Context

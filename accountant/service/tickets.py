@@ -18,7 +18,7 @@ from protocol.batches import digest_of_hashes
 from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
-from protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, Onion, decode_budget
+from protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from protocol.randomness import SystemRandom
 from protocol.tickets import BLINDED_BYTES, TicketIssuer
 from protocol.v1 import messages_pb2 as pb
@@ -183,7 +183,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         if lane == pb.LANE_TICKET:
             check = partial(check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
             return LaneWork(len(UNOPENED), HASH_BYTES, check)
-        layer = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
+        layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
         seed = keys[_KEYS[pb.LANE_PARAMETER]].private
         work = partial(
             open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash

@@ -62,6 +62,27 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         assert [name for name in names if name != "probe"] == []
 
 
+async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings())
+        hop_1: Any = at.inside.running["shuffler-1"].service
+        names, really = list[str](), hop_1.store._transact
+
+        def watched(name: str, work: Callable[[Transaction], Any]) -> Any:
+            names.append(name)
+            return really(name, work)
+
+        monkeypatch.setattr(hop_1.store, "_transact", watched)
+        for seed in range(3):
+            await at.submit(terms, people(BIT, 20, seed=seed))
+        assert names.count("read the keys to open") == 1
+        assert hop_1._admitting[terms.round_id].lane_work is not None
+        await at.finish(terms)
+        assert not hop_1._admitting
+
+
 async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with table(tmp_path, 1) as at:
         for number in range(3):
