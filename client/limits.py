@@ -18,7 +18,7 @@ from protocol.errors import LimitError
 from protocol.manifest import RoundTerms
 from protocol.toml_file import read_toml
 
-__all__ = ["LIMITS_FILE", "Limits", "SpentHere", "read_limits", "write_limits"]
+__all__ = ["LIMITS_FILE", "Limits", "SpentHere", "in_full", "read_limits", "write_limits"]
 
 LIMITS_FILE = "limits.toml"
 _Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -69,14 +69,24 @@ class Limits(BaseModel):
     def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
         """Raises LimitError, with value and limit, if one more answer would be too much."""
         if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
-            so_far = f"after {before.local_epsilon:g} in {before.rounds} other rounds, the local ε would add up to"
+            so_far = (
+                f"after {in_full(before.local_epsilon)} in {before.rounds} other rounds, the local ε would add up to"
+            )
             raise _beyond(so_far, after.local_epsilon, "at most", self.lifetime_epsilon)
         if self.max_rounds is not None and after.rounds > self.max_rounds:
             raise _beyond("the number of rounds answered would be", after.rounds, "at most", self.max_rounds)
 
 
 def _beyond(what: str, value: float, bound: str, limit: float) -> LimitError:
-    return LimitError(f"{what} {value:g}; your own limit is {bound} {limit:g}; nothing was randomized or sent")
+    return LimitError(
+        f"{what} {in_full(value)}; your own limit is {bound} {in_full(limit)}; nothing was randomized or sent"
+    )
+
+
+def in_full(value: float) -> str:
+    """Returns a number with all its digits, as people write it: 1, 0.1, 1.0000001."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def read_limits(path: Path) -> Limits:

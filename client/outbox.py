@@ -7,10 +7,10 @@ What an answer spends is counted here before it is randomized (`client.limits`).
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,9 @@ def _spent(db: sa.Connection, without: str = "") -> SpentHere:
         for round_id, local_epsilon in db.execute(counted.group_by(table.c.round_id)):
             by_round[round_id] = max(local_epsilon, by_round.get(round_id, 0.0))
     by_round.pop(without, None)
-    return SpentHere(math.fsum(by_round.values()), len(by_round))
+    # A float stands for its shortest decimal form: three times 0.1 is 0.3, and no more.
+    total = sum((Decimal(repr(epsilon)) for epsilon in by_round.values()), Decimal())
+    return SpentHere(float(total), len(by_round))
 
 
 def _configure(connection: Any, _record: Any) -> None:

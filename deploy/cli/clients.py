@@ -142,6 +142,7 @@ def _submit_one(
     with plain_errors():
         import asyncio
 
+        from client.limits import in_full
         from client.one_answer import ALREADY_ANSWERED
         from deploy.local.one_user import submit_one
         from protocol.errors import Code
@@ -170,12 +171,14 @@ def _submit_one(
             )
         )
     document = {"round_id": done.round_id, "code": done.code, "local_epsilon": done.local_epsilon}
-    show(as_json, document, f"{done.code} in round {done.round_id}, local ε {done.local_epsilon:g}")
+    show(as_json, document, f"{done.code} in round {done.round_id}, local ε {in_full(done.local_epsilon)}")
     if done.code == ALREADY_ANSWERED:
-        before = f"already answered with local ε {done.local_epsilon:g}"
+        before = f"already answered with local ε {in_full(done.local_epsilon)}"
         raise fail(NOT_ACCEPTED, f"{before}; a person answers once, and what was given now was not used")
     if done.sealed_before:
-        note(f"sent as it was sealed before, with local ε {done.local_epsilon:g}; what was given now was not used")
+        note(
+            f"sent as it was sealed before, with local ε {in_full(done.local_epsilon)}; what was given now was not used"
+        )
     if done.code != "ACCEPTED":
         raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=key is not None)}")
 
@@ -255,6 +258,7 @@ def limits(
 ) -> None:
     """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
     with plain_errors():
+        from client.limits import in_full
         from deploy.local.one_user import own_limits
         from deploy.show.tables import counted
 
@@ -266,8 +270,8 @@ def limits(
             epsilon_max=epsilon_max,
             min_batch_size=min_batch_size,
         )
-    lines = [f"{name}: {'none' if value is None else f'{value:g}'}" for name, value in kept.model_dump().items()]
-    so_far = f"so far: local ε {spent.local_epsilon:g}, the sum over {counted(spent.rounds, 'round')}"
+    lines = [f"{name}: {'none' if value is None else in_full(value)}" for name, value in kept.model_dump().items()]
+    so_far = f"so far: local ε {in_full(spent.local_epsilon)}, the sum over {counted(spent.rounds, 'round')}"
     document = {"limits": kept.model_dump(), "spent": {"local_epsilon": spent.local_epsilon, "rounds": spent.rounds}}
     show(as_json, document, *lines, so_far)
 

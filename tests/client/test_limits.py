@@ -60,8 +60,17 @@ def test_ten_tenths_are_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(10):
         outbox.begin(f"round {number}", "alice", 0.1, Limits(lifetime_epsilon=1.0))
-    with pytest.raises(ValueError, match="would add up to 1"):
+    with pytest.raises(ValueError, match=r"after 1 in 10 .* would add up to 1\.000000001; your own"):
         outbox.begin("one more", "alice", 1e-9, Limits(lifetime_epsilon=1.0))
+    outbox.close()
+
+
+def test_three_tenths_are_no_more_than_they_look(tmp_path: Path) -> None:
+    """In binary .1 + .1 + .1 is .30000000000000004, and the third round was refused, with "0.3" on both sides."""
+    outbox = Outbox(tmp_path / "outbox.db")
+    for number in range(3):
+        outbox.begin(f"round {number}", "alice", 0.1, Limits(lifetime_epsilon=0.3))
+    assert outbox.spent_in_all() == SpentHere(0.3, 3)
     outbox.close()
 
 
