@@ -119,7 +119,9 @@ def _stage(states: Sequence[str]) -> str:
     """How far a round is, by the states of the services in the order of the chain."""
     if states[0] in ("PREPARED", "OPEN", "SEQUENTIAL", "DISPOSED"):
         return states[0]
-    if states[-1] in ("PUBLISHED", "REFUSED", "DISPOSED"):
+    if "REFUSED" in states:  # the accountant's word is enough
+        return "REFUSED"
+    if states[-1] in ("PUBLISHED", "DISPOSED"):
         return states[-1]
     return "UNKNOWN" if _UNREACHABLE in (states[0], states[-1]) else "UNDER WAY"
 

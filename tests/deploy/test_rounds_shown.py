@@ -146,6 +146,7 @@ def status(**states: str) -> dict[str, pb.RoundStatus | None]:
         ({"hop": "DELIVERED", "accountant": "REFUSED", "analyzer": "REFUSED"}, "REFUSED"),
         ({"hop": "DISPOSED", "accountant": "OPEN", "analyzer": "OPEN"}, "DISPOSED"),
         ({"hop": "DELIVERED", "accountant": "RELEASED", "analyzer": "UNREACHABLE"}, "UNKNOWN"),
+        ({"hop": "DELIVERED", "accountant": "REFUSED", "analyzer": "UNREACHABLE"}, "REFUSED"),
         ({"hop": "UNREACHABLE", "second": "OPEN", "analyzer": "OPEN"}, "UNKNOWN"),
         ({"hop": "UNREACHABLE", "second": "DELIVERED", "analyzer": "PUBLISHED"}, "PUBLISHED"),
         ({"hop": "OPEN", "second": "OPEN", "analyzer": "UNREACHABLE"}, "OPEN"),
