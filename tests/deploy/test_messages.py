@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 from deploy.cli.console import plain_errors, progress_bar, show
+from deploy.node.serve import serve
+from deploy.operator.keys import make_deployment
 from protocol.errors import SignatureError
 from tests.support.command_line import answer, croupier
 
@@ -253,6 +256,30 @@ def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: 
     with pytest.raises(typer.Exit), plain_errors():
         raise error
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_service_names_the_file_that_it_cannot_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of another user's ended it with a traceback and 1; a storage key of any bytes was not named."""
+    make_deployment(tmp_path, "local", 1)
+    own = tmp_path / "accountant"
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+
+    def last_words() -> str:
+        with pytest.raises(SystemExit) as ended:
+            serve("accountant", tmp_path)
+        assert ended.value.code == 2
+        return caplog.messages[-1]
+
+    (own / "storage.key").write_bytes(b"\xff" * 32)
+    assert "the storage key in 'file:storage.key' is not what it must be" in last_words()
+    (own / "storage.key").unlink()
+    (own / "storage.key").mkdir()  # as unreadable to root as to others
+    assert last_words() == (
+        f"the service ends: {own}/storage.key: Is a directory; it must be a file of the service's own user"
+    )
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def one_round_of_records(round_id: str) -> str:
     return json.dumps({"deployment": "clinic", "rounds": [one]})
 
 
-def test_a_round_that_is_entered_during_a_backup_is_in_it_as_it_is_or_not_at_all(
+def test_a_round_that_is_entered_during_a_backup_is_there_as_it_is_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is about one record was backed up as if it were about a user: two moments of the ledger in one file."""
