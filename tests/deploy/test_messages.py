@@ -258,6 +258,21 @@ def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: 
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
+    """Its bytes were shown, or the library's words for them, or a traceback; and short tokens went to the services."""
+    make_deployment(tmp_path, "local", 1)
+    here = ("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path)
+    for number, content in enumerate((b"zz", b"abcd", b"\xff" * 32)):
+        file = tmp_path / f"key-{number}"
+        file.write_bytes(content)
+        said = refused(*here, "--key", file)
+        assert said == f"croupier: {file} holds no client's key; it must have 64 hexadecimal digits"
+    assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
+    no_text = f"croupier: {tmp_path}/key-2 is no text; it must be UTF-8"
+    assert refused(*here, "--token-file", tmp_path / "key-2") == no_text
+    assert refused("revoke", "--token-file", tmp_path / "key-2", "--dir", tmp_path) == no_text
+
+
 def test_a_service_names_the_file_that_it_cannot_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
