@@ -58,7 +58,9 @@ def submit(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used."
+            envvar="CROUPIER_EPSILON",
+            help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used. "
+            "See --value.",
         ),
     ] = None,
     key: Annotated[

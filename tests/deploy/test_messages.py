@@ -258,6 +258,16 @@ def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: 
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+def test_nothing_of_an_answer_needs_to_stand_in_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other users of the machine read it there; of the budget there was no other way."""
+    make_deployment(tmp_path, "local", 1)
+    for name, value in (("VALUE", "1"), ("EPSILON", "1"), ("TOKEN", "ab")):
+        monkeypatch.setenv(f"CROUPIER_{name}", value)
+    assert refused("submit", "--dir", tmp_path) == "croupier: the token has 2 hexadecimal digits; it must have 64"
+
+
 def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
     """Its bytes were shown, or the library's words for them, or a traceback; and short tokens went to the services."""
     make_deployment(tmp_path, "local", 1)
