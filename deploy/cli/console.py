@@ -85,6 +85,10 @@ def plain_errors(extra: str = "") -> Iterator[None]:
         raise fail(BAD_INPUT, f"{error.filename} does not exist" if error.filename else str(error)) from error
     except (FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}") from error
     except ImportError as error:
         from deploy.node.extras import missing_library
 
