@@ -124,7 +124,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         Raises:
             Refusal: NOT_YOUR_CALL (only the accountant may), UNKNOWN_ROUND, BAD_SIGNATURE (signed by others as well),
                 BAD_BATCH (the certificate is about another round or manifest), CONFLICT (another certificate or list
-                of reports without a ticket was taken before), WRONG_STATE (the round is not open yet, or deleted).
+                of reports without a ticket was taken before), WRONG_STATE (the round is not open yet, or deleted, or
+                has ended here without a result: no release key is taken then).
             SignatureError: the certificate is not signed by the accountant.
         """
         terms = await self.terms(request.round_id)
@@ -137,9 +138,11 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             if certificate.HasField("num_answers"):
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
                 return
-            new = tx.document(terms.round_id, _CERTIFICATE) is None
+            row, new = tx.round(terms.round_id), tx.document(terms.round_id, _CERTIFICATE) is None
             tx.put_document(terms.round_id, _CERTIFICATE, document)
             if new and certificate.granted:
+                if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
+                    raise Refusal(Code.WRONG_STATE, "the round has ended here")
                 tx.put_document(terms.round_id, _REJECTED, request.rejected)
                 pair = KeyPair(accountant.release_public_key, request.release_private_key)
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)

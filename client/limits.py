@@ -102,9 +102,11 @@ def read_limits(path: Path) -> Limits:
 
 
 def write_limits(path: Path, limits: Limits) -> None:
-    """Writes a file of limits, in place of an older one in a single step."""
+    """Writes a file of limits, in place of an older one in a single step; only its owner reads it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600)
     lines = [f"{name} = {value!r}\n" for name, value in limits.model_dump(exclude_none=True).items()]
     fresh.write_text("".join(lines), encoding="utf-8")
     fresh.replace(path)

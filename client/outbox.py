@@ -7,6 +7,7 @@ What an answer spends is counted here before it is randomized (`client.limits`).
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -51,13 +52,24 @@ class Outbox:
     """A SQLite file. Users are named by the caller: a key, or a file and its line."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
-        """Opens the file, or makes one, and forgets the bytes that are older than KEPT_DAYS."""
+        """Opens the file, or makes one, and forgets the bytes that are older than KEPT_DAYS.
+
+        Raises:
+            OSError: the file cannot be read or written, with its name; as any other method does.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives the files that it makes beside it the same mode
         self._now = now
-        self._engine = sa.create_engine(f"sqlite:///{path}")
+        # Parameters would show what an answer has spent, and the key that signs it, with every error.
+        self._engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
         sa.event.listen(self._engine, "connect", _configure)
+
+        def name_the_file(failed: sa.engine.ExceptionContext) -> None:
+            if isinstance(failed.sqlalchemy_exception, sa.exc.OperationalError):
+                raise OSError(errno.EIO, f"it cannot be read or written: {failed.original_exception}", str(path))
+
+        sa.event.listen(self._engine, "handle_error", name_the_file)
         _metadata.create_all(self._engine)
         self._forget_old()
 

@@ -1,12 +1,14 @@
 """A published result and its certificate as JSON documents: what the command line prints, and what applications get.
 
-The messages come from `client.rounds`, which has verified them.
+The messages come from `client.rounds`, which has verified them. Their words are those of accountant and analyzer: what
+a terminal would not show as it is, is replaced.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from protocol.shown import as_shown
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["certificate_json", "publication_json"]
@@ -14,7 +16,7 @@ __all__ = ["certificate_json", "publication_json"]
 
 def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
     """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for."""
-    return {
+    document: dict[str, Any] = {
         "epsilon": certificate.epsilon,
         "delta": certificate.delta,
         "grade": certificate.grade,
@@ -63,6 +65,8 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "refusals": list(certificate.refusals),
         "batch_digest": certificate.batch_digest.hex(),
     }
+    shown: dict[str, Any] = as_shown(document)
+    return shown
 
 
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
@@ -73,7 +77,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     def column(of: list[Any]) -> Any:
         return None if sealed else of if listed else of[0]
 
-    return {
+    document: dict[str, Any] = {
         "round_id": publication.round_id,
         "sealed": sealed,
         "labels": [value.label for value in values] if listed else None,
@@ -92,6 +96,8 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "notes": list(publication.notes),
         "certificate": certificate_json(certificate),
     }
+    shown: dict[str, Any] = as_shown(document)
+    return shown
 
 
 def _clamping_json(clamping: pb.Clamping) -> dict[str, Any]:

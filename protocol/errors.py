@@ -24,6 +24,8 @@ from functools import partial
 
 import grpc
 
+from protocol.shown import as_shown
+
 __all__ = [
     "TRANSIENT",
     "Code",
@@ -183,11 +185,14 @@ class Refusal(CroupierError):
 
 
 def refusal_of(error: grpc.RpcError) -> Refusal | None:
-    """Returns the Refusal that a service raised, or None for a failure of the transport itself."""
+    """Returns the Refusal that a service raised, or None for a failure of the transport itself.
+
+    Its words are those of another, which need not be honest: see `protocol.shown`.
+    """
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     name, _, text = (error.details() or "").partition(": ")
     if name not in Code.__members__:
         return None
-    code = Code[name]
+    code, text = Code[name], as_shown(text)
     return Refusal(code, text.removeprefix(code.message).removeprefix(": "))

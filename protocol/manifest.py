@@ -20,6 +20,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import Kind, document_hash
 from protocol.mechanisms import MECHANISMS, Mechanism
 from protocol.questions import Question
+from protocol.shown import check_shown
 from protocol.tickets import TICKET_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 
@@ -170,6 +171,7 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
         raise ValueError("deployment is empty")
     if not 1 <= len(manifest.round_id.encode()) <= 128:
         raise ValueError(f"round_id is {manifest.round_id!r}; it must have 1..128 bytes")
+    check_shown("round_id", manifest.round_id)
     if manifest.hpke_suite not in SUITES:
         raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; it must be one of {', '.join(SUITES)}")
     if manifest.min_batch_size < 2:

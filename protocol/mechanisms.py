@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from protocol.calibration import ROUNDING, gaussian_sigma_steps, unit_sigma
+from protocol.shown import check_shown
 
 __all__ = [
     "MAX_DIMENSION",
@@ -180,7 +181,8 @@ class KaryResponse(ScalarMechanism):
 
     Attributes:
         k: the number of categories, 2 .. 2^15.
-        labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together.
+        labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together, and
+            no control characters, ends of lines or overrides of the direction of writing.
     """
 
     kind: ClassVar[str] = "krr"
@@ -196,6 +198,8 @@ class KaryResponse(ScalarMechanism):
         size = sum(len(label.encode()) for label in self.labels)
         if size > _MAX_LABEL_BYTES:
             raise ValueError(f"labels have {size} bytes; together they must have at most {_MAX_LABEL_BYTES}")
+        for label in self.labels:
+            check_shown("a label", label)
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -387,6 +391,7 @@ class VectorTask:
             raise ValueError(
                 f"parameters have {len(self.parameters)} bytes; {self.dimension} of them must have {needed}"
             )
+        check_shown("model", self.model)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -
             )
         text = environment[where]
     else:
-        text = (directory / where).read_text(encoding="ascii")
+        text = (directory / where).read_text(encoding="ascii", errors="replace")
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:

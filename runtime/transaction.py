@@ -115,8 +115,16 @@ class Transaction:
             self.put_key(round_id, purpose, pair)
 
     def update_round(self, round_id: str, **values: Any) -> None:
-        """Sets columns of a round: state, manifest, problem, bytes_sent."""
-        self._db.execute(ROUNDS.update().where(ROUNDS.c.round_id == round_id).values(**values))
+        """Sets columns of a round: state, manifest, problem, bytes_sent.
+
+        Raises:
+            Refusal: WRONG_STATE for another state of a round that is disposed of: its keys are gone.
+        """
+        here = ROUNDS.c.round_id == round_id
+        if values.get("state", pb.ROUND_STATE_DISPOSED) != pb.ROUND_STATE_DISPOSED:
+            here &= ROUNDS.c.state != pb.ROUND_STATE_DISPOSED
+        if not self._db.execute(ROUNDS.update().where(here).values(**values)).rowcount:
+            raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
 
     def add_cost(self, round_id: str, stage: str, wall_s: float, cpu_s: float) -> None:
         """Adds to what a stage has cost so far."""

@@ -32,7 +32,11 @@ from deploy.cli import (
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["--help", "-h"]})
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    pretty_exceptions_show_locals=False,  # of a client's: its answer, its key; older versions show them if not told
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,6 +21,7 @@ from deploy.cli.console import (
     plain_errors,
     progress_bar,
     show,
+    text_of,
 )
 from deploy.local.budget_groups import GSPA_BUDGETS
 
@@ -57,7 +58,9 @@ def submit(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used."
+            envvar="CROUPIER_EPSILON",
+            help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used. "
+            "See --value.",
         ),
     ] = None,
     key: Annotated[
@@ -103,12 +106,12 @@ def submit(
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
     with plain_errors():
         _check_together(context)
+        value = text_of(value_file) if value_file else value
+        token = text_of(token_file) if token_file else token
     if csv is not None:
         columns = (value_column, epsilon_column, id_column)
         _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, where, as_json)
     else:
-        value = value_file.read().strip() if value_file else value
-        token = token_file.read().strip() if token_file else token
         _submit_one(directory, round_id, value, epsilon, key, token, enrol, another_person, gateway, as_json)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "plain_errors",
     "progress_bar",
     "show",
+    "text_of",
 ]
 
 BAD_INPUT, REFUSED, NOT_NOW, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
@@ -84,6 +85,10 @@ def plain_errors(extra: str = "") -> Iterator[None]:
         raise fail(BAD_INPUT, f"{error.filename} does not exist" if error.filename else str(error)) from error
     except (FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}") from error
     except ImportError as error:
         from deploy.node.extras import missing_library
 
@@ -117,6 +122,18 @@ def _out_of_reach(error: Any) -> str:
     else:
         way_out = "are you online, and is the deployment up? Its operator sees that in 'croupier status'"
     return f"a service is out of reach ({why_unreachable(error)}); {way_out}"
+
+
+def text_of(file: typer.FileText) -> str:
+    """Returns what stands in the file of an option, without the spaces and ends of lines around it.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    try:
+        return file.read().strip()
+    except UnicodeDecodeError as error:  # which would show what stands there
+        raise ValueError(f"{file.name} is no text; it must be UTF-8") from error
 
 
 def note(line: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from accountant.ranges import DEFAULT_DELTA
-from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show
+from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
 from deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
@@ -128,7 +128,7 @@ def revoke(
 
         from deploy.operator.tokens import revoke as revoke_them
 
-        new = asyncio.run(revoke_them(directory, keys or [], token_file.read().split() if token_file else []))
+        new = asyncio.run(revoke_them(directory, keys or [], text_of(token_file).split() if token_file else []))
         lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
         show(as_json, {"revoked": new}, "\n".join(lines))
 

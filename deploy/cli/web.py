@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
+from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show, text_of
 
 if TYPE_CHECKING:
     from deploy.console.guard import Listening
@@ -49,7 +49,7 @@ def console(
     with plain_errors():
         from deploy.console.guard import Listening
 
-        token = token_file.read().strip() if token_file else ""
+        token = text_of(token_file) if token_file else ""
         where = Listening(*_address(listen), tls_certificate, tls_key, token)
         serve_page(directory, where, key=key, open_page=open_page, as_json=as_json)
 

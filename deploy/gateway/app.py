@@ -145,7 +145,7 @@ class _Gateway:
         service, method = _called(request.url.path)
         length = _length(request)
         with self._room.hold(caller, length, pinned=False) as held:
-            raw = await _body(request, held)
+            raw = await _body(request, held, length)
             check_fields(raw)
             _check_no_token(method, raw)
             with self._slots.work(caller, pinned=False):
@@ -197,16 +197,21 @@ def _length(request: Request) -> int:
     if headers.get("content-type", "").partition(";")[0].strip() != CONTENT_TYPE or "content-encoding" in headers:
         raise HTTPException(415, f"a body must be {CONTENT_TYPE}, not compressed")
     length = headers.get("content-length", "")
-    if not length.isdecimal():
+    if not length.isdecimal() or "transfer-encoding" in headers:  # with which a body ends where it likes
         raise HTTPException(411, "the request must say how long its body is")
     if len(length) > 9 or int(length) > MESSAGE_BYTES:
         raise HTTPException(413, f"a body has at most {MESSAGE_BYTES} bytes")
     return int(length)
 
 
-async def _body(request: Request, held: Held) -> bytes:
+async def _body(request: Request, held: Held, length: int) -> bytes:
     async def whole() -> AsyncIterator[bytes]:
-        yield await request.body()
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > length:
+                raise HTTPException(413, "the body is longer than the request says")
+        yield bytes(body)
 
     return await held.message(whole()) or b""
 

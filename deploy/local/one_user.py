@@ -24,8 +24,19 @@ from runtime.transport import TLS, Transport
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
 
+_KEY_BYTES = _TOKEN_BYTES = 32
+
+
 def _read_key(key_file: Path | None) -> bytes:
-    return bytes.fromhex(key_file.read_text().strip()) if key_file else new_client_key()
+    if key_file is None:
+        return new_client_key()
+    try:
+        key = bytes.fromhex(key_file.read_text(encoding="ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:  # what stands there may be another secret, and is not shown
+        raise ValueError(f"{key_file} holds no client's key; it must have {2 * _KEY_BYTES} hexadecimal digits")
+    return key
 
 
 def _known_as(public_key: bytes, token: bytes, *, has_key_file: bool) -> str:
@@ -103,6 +114,8 @@ async def submit_one(
     """
     if token and gateway:
         raise ValueError(NO_TOKENS)
+    if len(token) not in (0, _TOKEN_BYTES):
+        raise ValueError(f"the token has {2 * len(token)} hexadecimal digits; it must have {2 * _TOKEN_BYTES}")
     called = client_transport(gateway, transport)
     deployment = read_deployment(directory)
     operator = Operator(directory, transport) if enrol else None  # without its keys it ends here, with nothing spent

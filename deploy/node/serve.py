@@ -251,6 +251,11 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
     except ValueError as error:
         _log.critical("the service ends: %s", error)
         raise SystemExit(2) from error
+    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        _log.critical(
+            "the service ends: %s: %s; it must be a file of the service's own user", error.filename, error.strerror
+        )
+        raise SystemExit(2) from error
     except ImportError as error:
         _log.critical("the service ends: %s", missing_library(error, read_deployment(directory).service(name).role))
         raise SystemExit(2) from error

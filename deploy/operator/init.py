@@ -147,7 +147,9 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "2. `croupier doctor --dir DIR` here, and with `--dir " + HOME + "` on each machine, says what is still wrong.",
         "3. One after the other, let each service change its identity on its own machine, in three steps: until then",
         "   this machine has seen all keys. After each command, copy the new `deployment.toml` to all machines, and to",
-        "   this one, before you go on (docs/operations.md, Identity rotation).",
+        "   this one, before you go on (docs/operations.md, Identity rotation). There it lies in",
+        f"   {f'`{HOME}`' if run_with == 'systemd' else 'the folder of each service, beside compose.yaml'}.",
+        *(_of_rotated_gateway(layout.gateway, run_with) if layout.gateway else []),
         "",
         "   ```sh",
         *(f"   {line}" for line in _rotation(layout, run_with)),
@@ -191,6 +193,14 @@ def _of_gateway(gateway: GatewayPlace) -> list[str]:
         f"Port to open: {gateway.port} for clients.",
         "",
     ]
+
+
+def _of_rotated_gateway(gateway: GatewayPlace, run_with: str) -> list[str]:
+    """Returns what the gateway needs, which reads the file only when it starts."""
+    systemd = run_with == "systemd"
+    where = f"/etc/croupier-gateway/{DEPLOYMENT_FILE}" if systemd else f"{GATEWAY}/{DEPLOYMENT_FILE}"
+    again = "systemctl restart croupier-gateway" if systemd else f"docker compose restart {GATEWAY}"
+    return [f"   The gateway on {gateway.host} has it as `{where}`, and sees it after `{again}`."]
 
 
 def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:

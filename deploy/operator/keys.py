@@ -33,6 +33,7 @@ __all__ = [
     "VALID_BEFORE",
     "check_hops",
     "free_addresses",
+    "give_to_owner",
     "make_client_key",
     "make_cluster_keys",
     "make_collector_key",
@@ -123,6 +124,7 @@ def write_deployment(directory: Path, deployment: Deployment) -> None:
         lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
     fresh = file.with_suffix(".new")
     fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    give_to_owner(fresh)
     fresh.replace(file)
 
 
@@ -199,6 +201,14 @@ def write_secret(path: Path, content: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(content)
+    give_to_owner(path)
+
+
+def give_to_owner(path: Path) -> None:
+    """Has a file that root has made belong to the owner of its directory: services run as users of their own."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accountant.results import Guarantee
 from accountant.service.ledger import Entry, Ledger, Spent
 from deploy.directory import read_deployment, store_url
+from deploy.operator.keys import give_to_owner
 from runtime.database import DEFAULT_TIMEOUTS, open_database
 from runtime.schema import bring_up_to_date
 from runtime.service_directory import load_settings
@@ -71,6 +72,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
     name, url = _url(directory)
     with _read(url) as connection:
         ledger = Ledger(connection)
+        entered = ledger.entered()  # first: a round that is entered meanwhile is entered with what is read below
         of_records, merged, unknown = ledger.record_rounds(), ledger.merged_rounds(), ledger.unknown_rounds()
         rounds = [
             {
@@ -81,7 +83,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
                 "merged": round_id in merged,
                 "unknown": round_id in unknown,
             }
-            for round_id, digest, entries in ledger.entered()
+            for round_id, digest, entries in entered
         ]
         shown = sorted(ledger.shown_rounds())
     if file.exists():
@@ -134,6 +136,9 @@ def restore_ledger(directory: Path, file: Path) -> int:
             return len(ledger.entered())
     finally:
         database.close()
+        for made in (directory / read_deployment(directory).accountant.name).glob("rounds.db*"):
+            made.chmod(0o600)
+            give_to_owner(made)  # the service has to open what root may have restored
 
 
 def _values(entry: Entry) -> dict[str, Any]:

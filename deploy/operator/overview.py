@@ -13,6 +13,7 @@ from deploy.operator.rounds import Operator
 from deploy.show.documents import round_json, services_json
 from protocol.errors import Code, Refusal, SignatureError
 from protocol.manifest import RoundTerms
+from protocol.shown import as_shown
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 
@@ -48,7 +49,8 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
-    return {"services": services_json(names, answers, health), "rounds": rounds}
+    seen_by_people: dict[str, Any] = as_shown({"services": services_json(names, answers, health), "rounds": rounds})
+    return seen_by_people
 
 
 async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: Known) -> None:

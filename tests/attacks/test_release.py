@@ -574,6 +574,34 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
         assert not reports_in(open_all(terms, tap.ciphertexts, keys))
 
 
+class HardOfHearing(AnalyzerService):
+    """Hears of a certificate when it likes: until then the accountant holds it, and asks again."""
+
+    listens = False
+
+    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
+        if not self.listens:
+            raise Refusal(Code.NOT_READY)
+        return await super().Grant(request, context)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
+    """It was kept for `keep_days`, when the accountant's grant came after the analyzer had destroyed all of its own."""
+    async with arena(tmp_path, 1, {"analyzer": HardOfHearing}) as deployment:
+        terms = await deployment.operator.open_round(fine_settings())
+        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        await deployment.operator.close_round(terms.round_id)
+        await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
+        assert (await deployment.operator.withdraw(terms.round_id))["analyzer"] == "DISPOSED"
+        analyzer = deployment.service("analyzer")
+        assert isinstance(analyzer, HardOfHearing)
+        analyzer.listens = True
+        assert "has ended here" in await deployment.problem("accountant", terms)
+        assert await all_keys(deployment, terms) == {}
+
+
 class ShowsAnotherRound(AnalyzerService):
     """Answers with the well-signed result of the one round that it likes best."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import typer
 from sqlalchemy.exc import IntegrityError
 
 from client.outbox import KEPT_DAYS, Outbox
 from client.submission import Sealed
+from deploy.cli.console import plain_errors
 
 BYTES, HASHES = b"sealed submission of alice", b"hashes of alice's envelope"
 
@@ -23,6 +27,24 @@ def test_only_its_owner_reads_an_outbox(tmp_path: Path) -> None:
     outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
     assert len(list(path.parent.iterdir())) > 1  # with the log beside it
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+    outbox.close()
+
+
+def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: Path) -> None:
+    """It came with a traceback, and with all that was to be written: what was spent, and the key that signs."""
+    path = tmp_path / "outbox.db"
+    outbox = Outbox(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DROP TABLE sealed")
+    with pytest.raises(OSError, match="it cannot be read or written: no such table: sealed") as failed:
+        outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+    assert failed.value.filename == str(path)
+    with pytest.raises(typer.Exit), plain_errors():
+        raise failed.value
+    told: BaseException | None = failed.value
+    while told is not None:
+        assert "alice" not in str(told)
+        told = told.__cause__ or told.__context__
     outbox.close()
 
 

@@ -167,6 +167,8 @@ def test_a_gateway_is_laid_out_where_it_is_asked_for(run_with: str, where: str, 
     for word in shlex.split(block, comments=True):
         if word.startswith(("gateway", "croupier-gateway.", "croupier@.", "storage-keys/a")):
             assert (machine / word).exists(), word
+    again = {"systemd": "systemctl restart croupier-gateway", "compose": "docker compose restart gateway"}[run_with]
+    assert f"and sees it after `{again}`" in (place / "NEXT.md").read_text()  # of keys that are rotated
     if run_with == "systemd":
         assert "enable --now croupier-gateway" in block
         assert (machine / "croupier-gateway.service").exists()

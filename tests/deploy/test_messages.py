@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 from deploy.cli.console import plain_errors, progress_bar, show
+from deploy.node.serve import serve
+from deploy.operator.keys import make_deployment
 from protocol.errors import SignatureError
 from tests.support.command_line import answer, croupier
 
@@ -253,6 +256,55 @@ def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: 
     with pytest.raises(typer.Exit), plain_errors():
         raise error
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_of_an_answer_needs_to_stand_in_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other users of the machine read it there; of the budget there was no other way."""
+    make_deployment(tmp_path, "local", 1)
+    for name, value in (("VALUE", "1"), ("EPSILON", "1"), ("TOKEN", "ab")):
+        monkeypatch.setenv(f"CROUPIER_{name}", value)
+    assert refused("submit", "--dir", tmp_path) == "croupier: the token has 2 hexadecimal digits; it must have 64"
+
+
+def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
+    """Its bytes were shown, or the library's words for them, or a traceback; and short tokens went to the services."""
+    make_deployment(tmp_path, "local", 1)
+    here = ("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path)
+    for number, content in enumerate((b"zz", b"abcd", b"\xff" * 32)):
+        file = tmp_path / f"key-{number}"
+        file.write_bytes(content)
+        said = refused(*here, "--key", file)
+        assert said == f"croupier: {file} holds no client's key; it must have 64 hexadecimal digits"
+    assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
+    no_text = f"croupier: {tmp_path}/key-2 is no text; it must be UTF-8"
+    assert refused(*here, "--token-file", tmp_path / "key-2") == no_text
+    assert refused("revoke", "--token-file", tmp_path / "key-2", "--dir", tmp_path) == no_text
+
+
+def test_a_service_names_the_file_that_it_cannot_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of another user's ended it with a traceback and 1; a storage key of any bytes was not named."""
+    make_deployment(tmp_path, "local", 1)
+    own = tmp_path / "accountant"
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+
+    def last_words() -> str:
+        with pytest.raises(SystemExit) as ended:
+            serve("accountant", tmp_path)
+        assert ended.value.code == 2
+        return caplog.messages[-1]
+
+    (own / "storage.key").write_bytes(b"\xff" * 32)
+    assert "the storage key in 'file:storage.key' is not what it must be" in last_words()
+    (own / "storage.key").unlink()
+    (own / "storage.key").mkdir()  # as unreadable to root as to others
+    assert last_words() == (
+        f"the service ends: {own}/storage.key: Is a directory; it must be a file of the service's own user"
+    )
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,8 @@ async def test_only_the_calls_of_clients_are_passed_on(deployment: Deployment) -
         ({"content_length": "-1"}, 411),
         ({"content_length": str(MESSAGE_BYTES + 1)}, 413),
         ({"content_length": "9" * 5000}, 413),
+        ({"content_length": "0", "body": b"more"}, 413),
+        ({"transfer_encoding": "chunked"}, 411),
     ]
     for how, status in cases:
         answer = await ask(app, GET_ROUND, **how)
@@ -193,6 +195,25 @@ async def test_only_the_calls_of_clients_are_passed_on(deployment: Deployment) -
     preflight = await ask(app, SUBMIT, method="OPTIONS", origin=PAGE, access_control_request_method="POST")
     assert (preflight.status, "access-control-allow-origin" in preflight.headers) == (405, False)
     assert behind.seen == []
+
+
+def test_a_body_that_comes_in_pieces_is_not_read_whatever_length_is_said(tmp_path: Path) -> None:
+    """Room is made for the length that is said; with "Transfer-Encoding" a body of any length came behind it."""
+    make_deployment(tmp_path, "local", 1)
+
+    async def play() -> bytes:
+        server = make_gateway(tmp_path, WebAddress())
+        serving = asyncio.create_task(server.run_until_stopped())
+        reader, writer = await asyncio.open_connection(*server.socket.getsockname())
+        said = ("Host: x", "Content-Type: application/proto", "Content-Length: 0", "Transfer-Encoding: chunked")
+        writer.write("\r\n".join((f"POST {SUBMIT} HTTP/1.1", *said, "", "5", "hello", "")).encode())
+        answer = await reader.readuntil(b"\r\n")  # the body has no end, and is not waited for
+        writer.close()
+        server.should_exit = True
+        await serving
+        return answer
+
+    assert asyncio.run(play()) == b"HTTP/1.1 411 Length Required\r\n"
 
 
 @pytest.mark.asyncio

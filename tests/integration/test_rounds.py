@@ -6,9 +6,10 @@ import asyncio
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -32,6 +33,7 @@ from protocol.tickets import BLINDED_BYTES, TicketRequest
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
@@ -254,6 +256,27 @@ async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: P
         states = await at.operator.withdraw(third.round_id)
         assert all("until it has its certificate" in state for state in states.values())
         assert (await at.operator.result(third.round_id, WAIT_S))[0].num_reports == 30
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was open again, without its keys: what hop 1 acknowledged then could never be mixed."""
+    async with table(tmp_path, 1) as at:
+        hop = at.inside.running["shuffler-1"].service
+        honest = hop.store.run
+
+        async def with_a_second_operator(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name == "open the round":
+                assert (await at.operator.withdraw("twice"))["shuffler-1"] == "DISPOSED"
+            return await honest(name, work)
+
+        monkeypatch.setattr(hop.store, "run", with_a_second_operator)
+        with pytest.raises(Refusal, match="round 'twice' has ended here"):
+            await at.operator.open_round(settings(), "twice")
+        assert (await honest("look", lambda tx: tx.round("twice"))).state == pb.ROUND_STATE_DISPOSED
 
 
 @pytest.mark.asyncio

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from accountant.service.ledger import Ledger
 from deploy.operator.doctor import examine
 from deploy.operator.keys import make_deployment
 from deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from deploy.operator.rotation import rotate
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, settings
@@ -154,3 +157,51 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     assert json.loads(again.read_text()) == good | {"shown": ["r"]}
     with pytest.raises(ValueError, match="a backup does not replace another"):
         backup_ledger(directory, again)
+
+
+def one_round_of_records(round_id: str) -> str:
+    entry = {"local_epsilon": 1.0, "local_delta": 0.0, "count": 9, "epsilon": 0.5, "delta": 1e-6, "profile": []}
+    one = {"round_id": round_id, "batch_digest": "00", "entries": [entry], "one_record": True}
+    return json.dumps({"deployment": "clinic", "rounds": [one]})
+
+
+def test_a_round_that_is_entered_during_a_backup_is_there_as_it_is_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is about one record was backed up as if it were about a user: two moments of the ledger in one file."""
+    directory, file, backup = tmp_path / "deployment", tmp_path / "ledger.json", tmp_path / "backup.json"
+    make_deployment(directory, "clinic", 1)
+    file.write_text(one_round_of_records("first"))
+    restore_ledger(directory, file)
+
+    def meanwhile(ledger: Ledger) -> set[str]:
+        monkeypatch.undo()
+        found = ledger.record_rounds()
+        file.write_text(one_round_of_records("second"))
+        restore_ledger(directory, file)
+        return found
+
+    monkeypatch.setattr(Ledger, "record_rounds", meanwhile)
+    backup_ledger(directory, backup)
+    assert all(one["one_record"] for one in json.loads(backup.read_text())["rounds"])
+
+
+def test_what_root_writes_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accountant could not open a ledger that root had restored, nor any service the keys of root's rotation."""
+    directory, file, given = tmp_path / "deployment", tmp_path / "ledger.json", set[str]()
+    make_deployment(directory, "clinic", 1)
+    file.write_text(one_round_of_records("first"))
+    owner = (directory / "accountant").stat()
+
+    def chown(path: Path, uid: int, gid: int, *, follow_symlinks: bool) -> None:
+        assert (uid, gid, follow_symlinks) == (owner.st_uid, owner.st_gid, False)
+        given.add(path.name)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", chown)
+    restore_ledger(directory, file)
+    assert given == {"rounds.db", "rounds.db.lock"}
+    assert {path.stat().st_mode & 0o777 for path in (directory / "accountant").glob("rounds.db*")} == {0o600}
+    given.clear()
+    rotate(directory, "accountant")
+    assert given == {"pending-identity.key", "pending-tls.key", "pending-tls.crt", "deployment.new"}

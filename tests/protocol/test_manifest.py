@@ -155,6 +155,13 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("deployment", ""), "deployment is empty"),
         (_set("round_id", ""), "round_id is ''"),
         (_set("round_id", "x" * 129), "must have 1..128 bytes"),
+        (_set("round_id", "r\x1b[1A"), "with the character '.x1b'; it must have no control characters"),
+        (
+            _question(krr={"k": 2, "labels": ["no", "yes\n  · local ε 0.01"]}),
+            "a label is 'yes.n  · local ε 0.01', with",
+        ),
+        (_question(krr={"k": 2, "labels": ["no", "\u202eyes"]}), "overrides of the direction of writing"),
+        (_question(hemisphere={"vector": _vector(model="\x9b2J")}), "model is '.x9b2J', with the character"),
         (_set("hpke_suite", "none"), "hpke_suite is 'none'"),
         (_set("min_batch_size", 0), "min_batch_size is 0"),
         (_set("min_batch_size", 1), "min_batch_size is 1"),
