@@ -120,10 +120,12 @@ class ComposedProfile:
         for part, far in zip(self.rounds, reach, strict=True):
             stride = max(1, round(far / step / POINTS))
             pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
-            composed = pmf if composed is None else composed.compose(pmf)
             slack += lost
-        if len(self.rounds) > 1:
-            slack += _round_off(composed, len(self.rounds))
+            if composed is None:
+                composed = pmf
+            else:
+                one, composed = composed, composed.compose(pmf)
+                slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(pmf)) + _norm(composed))
         object.__setattr__(self, "_composed", composed)
         object.__setattr__(self, "_slack", slack)
 
@@ -135,6 +137,7 @@ class ComposedProfile:
     @staticmethod
     def _several(part: Round, step: float, points: int, stride: int) -> tuple[Any, float]:
         from dp_accounting.pld.pld_pmf import DensePLDPmf, create_pmf_pessimistic_connect_dots
+        from scipy.fft import fft, next_fast_len
 
         multiples, values = profile_nodes(part.profile, step, points, stride)
         sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
@@ -145,9 +148,10 @@ class ComposedProfile:
         pmf = DensePLDPmf(step, first, dense, sparse._infinity_mass, pessimistic_estimate=True)
         if part.count == 1 or sparse._infinity_mass >= 1:  # then all is lost in the first, and more is no more
             return pmf, 0.0
-        before = pmf
         after = pmf.self_compose(part.count, TRUNCATION)
-        return after, TRUNCATION + max(_round_off(before, part.count + 1), _round_off(after, part.count + 1))
+        length = next_fast_len(max(after.size, pmf.size))  # the library's, to which the powers are folded
+        all_but_one = float(np.linalg.norm(np.abs(fft(dense, length)) ** (part.count - 1))) / math.sqrt(length)
+        return after, TRUNCATION + _round_off(length, part.count * all_but_one + _norm(after))
 
     @property
     def losses(self) -> tuple[Any, float]:
@@ -182,11 +186,14 @@ class ComposedProfile:
         return tuple(lines)
 
 
-def _round_off(pmf: Any, transforms: int) -> float:
-    """A bound on the 1-norm of the error of `transforms` Fourier products: root of the length times the 2-norm.
+def _norm(pmf: Any) -> float:
+    return float(np.linalg.norm(np.asarray(pmf._probs)))
 
-    scipy chooses a length without prime factors above 11, to which STAGE applies (docs/accounting.md, section 3.1).
+
+def _round_off(length: int, norms: float) -> float:
+    """A bound on the 1-norm of the error of a product of laws by Fourier transforms of at most this length.
+
+    norms: for every factor the 2-norm of all the others together, or what bounds that factor's part, and the 2-norm of
+    the product. scipy chooses lengths without prime factors above 11 (docs/accounting.md, sections 3.1 and 5).
     """
-    probabilities = np.asarray(pmf._probs)
-    length = 2 * probabilities.size + 2
-    return transforms * STAGE * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(probabilities))
+    return 1.001 * STAGE * math.log2(length + 1) * math.sqrt(length) * norms

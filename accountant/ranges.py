@@ -28,7 +28,7 @@ MAX_LOCAL_EPSILON = 500.0
 MIN_LOCAL_EPSILON = 1e-100
 """Below it squares and quotients of the budget leave the range of floats; no report made with it shows anything."""
 MAX_USERS = 2**53
-"""Counts are added as float64 in places; above this they would no longer be exact."""
+"""Counts, of users or of anything else, are added as float64 in places; above this they would no longer be exact."""
 DEFAULT_DELTA = 1e-6
 """The central delta of a round, a plan or an audit that is given none."""
 LINKAGES = ("separate", "stratified")
@@ -41,8 +41,11 @@ def outside(name: str, value: object, required: str) -> ValueError:
 
 
 def is_number(value: object) -> bool:
-    """Returns whether a value is a finite real number; a bool is none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Returns whether a value is a finite real number within the range of floats; a bool is none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer
+        return False
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
@@ -64,9 +67,11 @@ def check_target_delta(delta: float, name: str = "delta") -> None:
 
 
 def check_count(count: int, name: str, least: int = 0) -> None:
-    """Raises ValueError unless count is an integer (not a bool) of at least `least`."""
+    """Raises ValueError unless count is an integer (not a bool) of at least `least` and at most MAX_USERS."""
     if isinstance(count, bool) or not isinstance(count, Integral) or count < least:
         raise outside(name, count, f"an integer >= {least}")
+    if count > MAX_USERS:
+        raise ValueError(f"{name} is an integer of {int(count).bit_length()} bits; it must be at most {MAX_USERS}")
 
 
 def check_linkage(linkage: str) -> None:

@@ -248,7 +248,7 @@ def histogram_test(first: NDArray[np.float64], second: NDArray[np.float64], targ
     error = (40 + 16 * users) * UNIT
 
     def best(epsilon: float) -> float:
-        event = first > math.exp(epsilon) * second
+        event = first > math.exp(min(epsilon, 700.0)) * second
         return float(
             target.score(np.array(first[event].sum() * (1 - error)), np.array(second[event].sum() * (1 + error)))
         )

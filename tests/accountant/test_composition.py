@@ -139,6 +139,17 @@ def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
     assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
 
 
+@pytest.mark.parametrize("different", [True, False])
+def test_what_transforms_may_lose_is_added_as_proved(different: bool) -> None:
+    """Of two factors a: s (2 |a|_2 + |a * a|_2) times the root of the length (docs/accounting.md, section 5)."""
+    round_ = Round(GaussianProfile(0.3), 50.0)
+    factor, _ = ComposedProfile([round_], 5e-7, 1e-3).losses
+    rounds = [round_, round_] if different else [Round(GaussianProfile(0.3), 50.0, 2)]
+    product, slack = ComposedProfile(rounds, 1e-6, 1e-3).losses
+    norms = 2 * float(np.linalg.norm(factor._probs)) + float(np.linalg.norm(product._probs))
+    assert slack >= 20 * 2**-53 * math.log2(product.size) * math.sqrt(product.size) * norms
+
+
 def test_no_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one round"):
         ComposedProfile([], 1e-6)

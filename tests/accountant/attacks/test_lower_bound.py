@@ -273,6 +273,11 @@ def test_the_attack_is_described() -> None:
     assert found.attack.startswith("victim of local ε 8 among 999 all at 1, moving between 0 and 1; count of reports")
 
 
+@pytest.mark.parametrize("randomizer", [RR, KaryRandomizedResponse(3)], ids=str)
+def test_nothing_is_shown_where_e_to_the_epsilon_is_no_float(randomizer: Randomizer) -> None:
+    assert lower_bound(Budgets.from_tiers([(500.0, 3)]), randomizer, epsilon=1000.0).delta == 0
+
+
 def test_where_nothing_can_be_shown_the_bound_is_zero() -> None:
     found = lower_bound([0.01] * 1000, RR, delta=0.5)
     assert (found.epsilon, found.delta) == (0.0, 0.5)
