@@ -184,6 +184,7 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
         axes.set_xticks(places, labels)
         axes.set_xlim(-1, len(truths))
         axes.margins(y=0.25)
+        axes.set_ylabel(question["quantity"])
         axes.grid(visible=False, axis="x")
         axes.legend(loc="upper left")
     else:
@@ -192,8 +193,9 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
         axes.plot(estimates, places, "o", color=MEASURED, markersize=4, label=level)
         axes.set_yticks(places, [label if len(label) <= 40 else f"{label[:39]}…" for label in labels], fontsize=8)
         axes.set_ylim(len(truths), -1)
+        axes.set_xlabel(question["quantity"])
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.04 - 0.2 / len(truths)), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.8 / max(3.6, 1.4 + 0.2 * len(truths))), ncols=2)
     axes.set_title(question["name"])
 
 
