@@ -288,10 +288,12 @@ def _number_plainly(axis: Any) -> None:
 
 
 def _cost_label(results: Sequence[dict[str, Any]]) -> str:
-    """Returns what the epsilons are of, and their grades; a plot travels without the page that explains it."""
+    """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
     grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
-    parts = [" or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))]
+    deltas = sorted({result["setting"]["delta"] for result in results})
+    of = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
+    parts = [f"{of} at δ = {' or '.join(map(round_up, deltas))}"]
     parts += [" or ".join(sorted(grades))] if grades else []
     parts += ["simulated"] if any(result["setting"]["mode"] == "simulation" for result in results) else []
     return ", ".join(parts)

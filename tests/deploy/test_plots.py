@@ -15,7 +15,7 @@ from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
 def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
     history = [one | {"grade": grade} if grade else one | {"grade": None, "epsilon": None} for one in epochs]
-    setting = {"mode": mode, "unit": unit}
+    setting = {"mode": mode, "unit": unit, "delta": 1e-5}
     return {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
 
 
@@ -26,14 +26,14 @@ def drawn(path: Path) -> str:
 def test_a_training_shows_its_grade_and_whether_it_was_simulated(tmp_path: Path) -> None:
     deployed = training("deployed run", "deployed", "user", "CERTIFIED")
     plot_training([deployed], tmp_path / "deployed.svg")
-    assert "central ε, CERTIFIED<" in drawn(tmp_path / "deployed.svg")
+    assert "central ε at δ = 1e-05, CERTIFIED<" in drawn(tmp_path / "deployed.svg")
     assert "without noise" not in drawn(tmp_path / "deployed.svg")
     plot_training([deployed | {"noise_free_accuracy": [0.4, 0.5]}], tmp_path / "deployed.svg")
     assert "the same without noise: not private<" in drawn(tmp_path / "deployed.svg")
     others = [training("noisy", "simulation", "record", "HEURISTIC"), training("bare", "simulation", "record", None)]
     plot_training(others, tmp_path / "new" / "simulated.svg")
     text = drawn(tmp_path / "new" / "simulated.svg")
-    assert "ε of one record, HEURISTIC, simulated<" in text
+    assert "ε of one record at δ = 1e-05, HEURISTIC, simulated<" in text
     assert "noisy" in text
     assert "bare" in text
 
