@@ -79,8 +79,11 @@ class Budgets:
     @classmethod
     def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
         """One user per number, in any order. Raises ValueError naming the first bad position."""
+        given = epsilons if isinstance(epsilons, np.ndarray) else list(epsilons)
+        if (given.dtype == bool) if isinstance(given, np.ndarray) else {bool, np.bool_} & {*map(type, given)}:
+            raise ValueError("epsilons hold True or False; they must be numbers")
         try:
-            values = np.array(epsilons if isinstance(epsilons, np.ndarray) else list(epsilons), dtype=np.float64)
+            values = np.array(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"epsilons cannot be read ({error}); they must be a flat sequence of numbers") from error
         if values.ndim != 1:
@@ -106,7 +109,8 @@ class Budgets:
                 there is a column `local_epsilon`, it and `local_delta` are taken instead. Other columns are ignored.
 
         Raises:
-            ValueError: the column is missing, or holds a value outside its range, named with its position.
+            ValueError: the column is missing, or holds a value outside its range, named with its position; or no column
+                is `count`, and one is called like that, such as `users`.
         """
         columns = [str(name) for name in frame.columns]
         prefix = "local_" if "local_epsilon" in columns else ""
@@ -114,6 +118,10 @@ class Budgets:
             raise ValueError(f"columns are {columns}; one of them must be 'epsilon' or 'local_epsilon'")
         epsilon = _column(frame, f"{prefix}epsilon")
         delta = _column(frame, f"{prefix}delta") if f"{prefix}delta" in columns else np.zeros(epsilon.size)
+        if "count" not in columns and (other := next((one for one in columns if one.lower() in _LIKE_COUNT), None)):
+            raise ValueError(
+                f"column {other!r} is not read: rename it 'count' if it counts users, or else leave it out"
+            )
         count = np.asarray(frame["count"]) if "count" in columns else np.ones(epsilon.size, dtype=np.int64)
         return cls(epsilon, delta, count)
 
@@ -177,6 +185,8 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
         return budgets
     if hasattr(budgets, "columns"):
         return Budgets.from_frame(budgets)
+    if getattr(budgets, "name", None) == "count":
+        raise ValueError("budgets is a series of counts; it must be of local epsilons, or a mapping: series.to_dict()")
     if isinstance(budgets, Mapping):
         return Budgets.from_tiers([*budgets.items()])
     if isinstance(budgets, np.ndarray):
@@ -289,7 +299,15 @@ def _integer(text: str, where: str) -> int:
         raise ValueError(f"{where}: count is {text!r}; it must be an integer >= 1") from None
 
 
+_LIKE_COUNT = frozenset(
+    ["count", "counts", "n", "num", "num_users", "number", "people", "persons", "size", "users", "weight"]
+)
+"""What a column of counts is called by mistake, in small letters."""
+
+
 def _column(frame: Any, name: str) -> NDArray[np.float64]:
+    if np.asarray(frame[name]).dtype == bool:
+        raise ValueError(f"column {name!r} holds True or False; it must hold numbers")
     try:
         return np.asarray(frame[name], dtype=np.float64)
     except (TypeError, ValueError) as error:

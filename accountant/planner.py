@@ -24,7 +24,7 @@ from accountant.results import Certificate, round_down, round_up
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
 MOST_TIERS = 8
-"""With more budgets the answer is the blanket bound's, and only its certificate the least of all bounds."""
+"""With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
 MOST_STEPS = 5
 """Certificates by the slower bounds, on the way from the blanket's answer to theirs."""
 TOLERANCE = 1e-3
@@ -114,13 +114,14 @@ def plan(
 
     Returns:
         The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
-        answer itself may be up to 0.1 % from the best, and further with more than eight different budgets.
+        answer itself may be up to 0.1 % from the best, and further with more than eight different budgets of noise.
 
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
     randomizer = as_randomizer(randomizer)
     shape = None if budgets is None else as_budgets(budgets)
+    most_tiers = math.inf if randomizer.clones_are_fair_bits else MOST_TIERS
     if num_users is not None:
         check_count(num_users, "num_users", 1)
 
@@ -157,12 +158,12 @@ def plan(
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         found = _fewest_users(shape, quick, epsilon, dishonest)
-        if shape.num_tiers <= MOST_TIERS:
+        if shape.num_tiers <= most_tiers:
             found = _fewer_users(shape, found.num_users, reached, epsilon, max(shape.num_tiers, dishonest, 1))
         return answer(Goal.NUM_USERS, found)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
     found = _largest_budgets(even, quick, epsilon, rounds)
-    if even.num_tiers <= MOST_TIERS:
+    if even.num_tiers <= most_tiers:
         found = _larger_budgets(found, reached, epsilon)
     return answer(Goal.LOCAL_BUDGETS, found)
 
@@ -239,25 +240,27 @@ def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
     """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them.
 
-    slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest.
+    slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest, and
+    after one too far the next keeps four times the distance: else all steps may end a little beyond the target.
     """
     low, low_reached = 1.0, reached(1.0)
     high, high_reached = math.inf, math.inf
+    margin = TOLERANCE / 2
     for _ in range(MOST_STEPS):
         if high_reached < math.inf:
             slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
         if low_reached <= 0:
             break
-        point = min(low * (target / low_reached) ** (1 / slope) * (1 - TOLERANCE / 2), most)
+        point = min(low * (target / low_reached) ** (1 / slope) * (1 - margin), most)
         if high < math.inf == high_reached:
             point = min(point, math.sqrt(low * high))
         if point <= low * (1 + TOLERANCE) or point >= high:
             break
         at_point = reached(point)
         if at_point <= target:
-            low, low_reached = point, at_point
+            low, low_reached, margin = point, at_point, TOLERANCE / 2
         else:
-            high, high_reached = point, at_point
+            high, high_reached, margin = point, at_point, 4 * margin
     return low
 
 

@@ -136,6 +136,10 @@ class Guarantee:
         if not self.method:
             raise ValueError("method is empty; it must name the method that gave this number")
 
+    def __str__(self) -> str:
+        """One line for people, rounded up, without the assumptions."""
+        return f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} ({self.method})"
+
 
 @dataclass(frozen=True)
 class Bounded:

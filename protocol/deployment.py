@@ -12,14 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from protocol.toml_file import read_toml
+from protocol.toml_file import Address, read_toml
 
 __all__ = ["DEPLOYMENT_FILE", "OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
 
 OPERATOR = "operator"
 DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 _Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[^\s?#]+$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
@@ -43,8 +42,8 @@ class ServiceEntry(_Strict):
 
     name: _Name
     role: Literal["shuffler", "accountant", "analyzer"]
-    address: _Address
-    public_address: _Address | None = None
+    address: Address
+    public_address: Address | None = None
     identity: _Hex32
     tls_certificate: _Pem
     pending_identity: _Hex32 | None = None

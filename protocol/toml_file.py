@@ -1,16 +1,32 @@
-"""Files that people write: TOML that has to fit a model, with an error that names the file and every field."""
+"""Files that people write: TOML that has to fit a model, with an error that names the file and every field.
+
+What a field holds is repeated only if it is a number or an address: settings hold passwords, and errors are logged.
+"""
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, ValidationError
 
-__all__ = ["read_toml"]
+__all__ = ["Address", "read_toml"]
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not (re.fullmatch(r"[^\s:]+", host) and re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+        raise ValueError(f"it is {text!r}, and must be HOST:PORT with a port in 1..65535")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""Where to call or to listen, HOST:PORT."""
 
 
 def read_toml(path: Path, model: type[M], what: str) -> M:
@@ -28,5 +44,24 @@ def read_toml(path: Path, model: type[M], what: str) -> M:
     text = path.read_bytes()
     try:
         return model.model_validate(tomllib.loads(text.decode()))
+    except ValidationError as error:
+        raise ValueError(f"{path} is not a valid {what}: {_in_words(error, [*model.model_fields])}") from None
     except (ValueError, RecursionError) as error:  # UTF-8, TOML, a field; brackets nested without end
         raise ValueError(f"{path} is not a valid {what}: {error}") from error
+
+
+def _in_words(error: ValidationError, known: list[str]) -> str:
+    """Returns every field that is wrong and why, in one line."""
+    said = []
+    for one in error.errors(include_url=False):
+        field, why = ".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")
+        why = re.sub(r"^(Input|String) should", "it must", why)
+        if one["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(field, known, 1)
+            why = f"there is no such line; did you mean {close[0]}?" if close else "there is no such line"
+        elif one["type"] == "missing":
+            why = "it is missing"
+        elif isinstance(one["input"], int | float):
+            why = f"it is {one['input']}; {why}"
+        said.append(f"{field}: {why}" if field else why)
+    return "; ".join(said)

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from protocol.toml_file import read_toml
+from protocol.deployment import ServiceEntry
+from protocol.toml_file import Address, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",
@@ -32,12 +33,12 @@ __all__ = [
     "ServiceSettings",
     "load_secrets",
     "load_settings",
+    "not_pinned",
     "seal_key",
 ]
 
 SETTINGS_FILE = "service.toml"
 CLUSTER_DIRECTORY = "cluster"
-_Address = Annotated[str, StringConstraints(pattern=r"^[^\s:]+:[0-9]{1,5}$")]
 
 
 class ServiceSettings(BaseModel):
@@ -64,14 +65,14 @@ class ServiceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     store: Annotated[str, StringConstraints(pattern=r"^(sqlite|postgresql\+psycopg://.*)$")] = "sqlite"
     storage_key: Annotated[str, StringConstraints(pattern=r"^(file|env):.+$")] = "file:storage.key"
-    listen: _Address | None = None
-    public_listen: _Address | None = None
+    listen: Address | None = None
+    public_listen: Address | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     scheduler: Annotated[str, StringConstraints(pattern=r"^tls://[^\s/]+:[0-9]{1,5}$")] | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
     max_connections_per_address: Annotated[int, Field(ge=1, le=65536)] = 1000
-    admin_listen: _Address | None = None
-    metrics_listen: _Address | None = None
+    admin_listen: Address | None = None
+    metrics_listen: Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
     insecure_admin_anywhere: bool = False
 
@@ -159,7 +160,10 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         tls = _open_key(directory / "tls.key", storage_key)
         certificate = (directory / "tls.crt").read_bytes()
     except FileNotFoundError as error:
-        raise ValueError(f"{error.filename} is missing; 'croupier keygen' makes the secrets of a service") from error
+        raise ValueError(
+            f"{error.filename} is missing; a service's secrets lie on its own machine, and are put back from a copy: "
+            "'croupier init' and 'keygen' make those of a new deployment"
+        ) from error
     if not isinstance(identity, Ed25519PrivateKey) or not isinstance(tls, EllipticCurvePrivateKey):
         raise ValueError(f"the keys in {directory} are not Ed25519 (identity) and ECDSA (TLS)")
     plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -169,6 +173,14 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         tls_key=tls.private_bytes(*plain),
         tls_certificate=certificate,
     )
+
+
+def not_pinned(entry: ServiceEntry, secrets: Secrets) -> str | None:
+    """Returns which of a service's own files is not what the deployment file pins; None where all are."""
+    if secrets.tls_certificate.decode() not in entry.tls_certificates:
+        return "tls.crt"
+    identity = Ed25519PrivateKey.from_private_bytes(secrets.identity_key).public_key().public_bytes_raw().hex()
+    return None if identity in (entry.identity, entry.pending_identity) else "identity.key"
 
 
 def _open_key(file: Path, storage_key: bytes) -> object:

@@ -152,7 +152,7 @@ def fmt22_numeric(budgets: Budgets, delta: float) -> float:
 
 
 def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) -> float:
-    """Returns delta of the pair with a leftover part (Feldman et al. 2023; Wang et al. 2022, "variation ratio").
+    """Returns delta of the pair with a leftover part (Feldman et al. 2023; Wang et al. 2023, "variation ratio").
 
     Not a guarantee.
 

@@ -101,8 +101,9 @@ _ROWS = (
     _Row("FMT22 numeric", _FMT, _pure(fmt22_numeric), _one_family, "every user taken at the largest budget"),
     _Row(
         "FMT23 leftover clones",
-        "Feldman, McMillan, Talwar: Stronger Privacy Amplification by Shuffling, SODA 2023; "
-        "Wang et al.: Shuffle Model of DP by Variation Ratio, arXiv 2208.04591",
+        "Feldman, McMillan, Talwar: Stronger Privacy Amplification by Shuffling, SODA 2023, and its erratum, arXiv "
+        "2208.04591; "
+        "Wang et al.: Privacy Amplification via Shuffling: Unified, Simplified, and Tightened, arXiv 2304.05007",
         _leftover,
         _always(Grade.HEURISTIC),
         "the leftover argument fails: refuted for k-RR; every user taken at the largest budget",

@@ -90,7 +90,12 @@ def rotate(
         states = [f"active   {entry.identity}"]
         states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
         states += [f"retired  {identity}" for identity in entry.retired_identities]
-        show(as_json, document, "\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients")
+        lines = ["\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients"]
+        if activate:
+            lines.append("--retire when the rounds from before are over and their results fetched")
+        if retire:
+            lines.append("rounds and results that only the old identity has signed are not accepted any more")
+        show(as_json, document, *lines)
 
 
 def tokens(

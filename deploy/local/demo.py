@@ -29,7 +29,7 @@ from deploy.local.rounds import RoundOutcome, play_round
 from deploy.operator.ledger import spent_in
 from deploy.operator.rounds import Operator, RoundSettings, check_settings
 from protocol.manifest import RoundTerms
-from protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
 __all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoPlan", "DemoQuestion", "ask_about", "plan_demo", "run_demo"]
@@ -112,10 +112,10 @@ def ask_about(
         raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
     asked = []
     for text in columns:
-        column, least, most = text, low, high
+        column, least, most = text.strip(), low, high
         found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
-        if found and text not in column_names(file):
-            column, least, most = found[1], _number(found[2]), _number(found[3])
+        if found and column not in column_names(file):
+            column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
         asked.append(DemoQuestion(guess_question(file, column, least, most, limit), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
@@ -277,7 +277,8 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
     return {
         "questions": [
             {
-                "name": f"{answer.asked.question.name}, {answer.group}" if answer.group else answer.asked.question.name,
+                "name": f"{answer.asked.column}, {answer.group}" if answer.group else answer.asked.column,
+                "quantity": "mean" if isinstance(answer.asked.question.mechanism, IntervalMechanism) else "share",
                 "group": answer.group.value if answer.group else None,
                 "truth": _listed_if_many(answer.truth()),
                 "truth_as_stated": _listed_if_many(answer.truth(as_stated=True)),

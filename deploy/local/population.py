@@ -69,11 +69,12 @@ class ParticipantFile:
 
 
 def _read_column(path: Path, column: str, limit: int | None = None) -> list[tuple[str, str]]:
-    """Returns (line, text) of a column.
+    """Returns (line, text) of a column; spaces around a column's name do not count.
 
     Raises:
         ValueError: the file or the column does not exist, the file has no rows, or a row has more fields than line 1.
     """
+    column = column.strip()
     if not path.exists():
         raise ValueError(f"{path} does not exist")
     if limit is not None and limit < 1:
@@ -81,7 +82,7 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            names = rows.fieldnames or ()
+            names = rows.fieldnames = _names(rows)
             wanted = zip(rows, range(1 << 62 if limit is None else limit), strict=False)
             found = []
             for row, _ in wanted:
@@ -89,7 +90,7 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
                     extra = len(names) + len(row[None])
                     raise ValueError(
                         f"{path}: line {rows.line_num}: the number of fields is {extra}; it must be {len(names)}, as "
-                        "in the header"
+                        f"in the header{_not_by_commas(names)}"
                     )
                 found.append((str(rows.line_num), row.get(column) or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -100,10 +101,24 @@ def _read_column(path: Path, column: str, limit: int | None = None) -> list[tupl
     return found
 
 
+def _names(rows: csv.DictReader[str]) -> list[str]:
+    return [name.strip() for name in rows.fieldnames or ()]
+
+
 def _check_column(path: Path, column: str, names: Sequence[str]) -> None:
     if column not in names:
         mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
-        raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(names)}{mean}")
+        quoted = ", ".join(repr(name) if "," in name else name for name in names)
+        raise ValueError(f"{path} has no column {column!r}; its columns are {quoted}{mean}{_not_by_commas(names)}")
+    if names.count(column) > 1:
+        raise ValueError(f"{path} has {names.count(column)} columns {column!r}; each must have a name of its own")
+
+
+def _not_by_commas(names: Sequence[str]) -> str:
+    """Returns what to say of a header in which something else stands where commas are expected, else nothing."""
+    line = ",".join(names)
+    found = [mark for mark in ";\t|" if line.count(mark) >= len(names)]
+    return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""
 
 
 def read_population(
@@ -193,7 +208,7 @@ def column_names(path: Path) -> tuple[str, ...]:
         raise ValueError(f"{path} does not exist")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return tuple(csv.DictReader(file).fieldnames or ())
+            return tuple(_names(csv.DictReader(file)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
 
@@ -203,7 +218,7 @@ def check_columns(path: Path, wanted: Sequence[str | None]) -> None:
     names = column_names(path)
     for column in wanted:
         if column is not None:
-            _check_column(path, column, names)
+            _check_column(path, column.strip(), names)
 
 
 def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
@@ -228,6 +243,7 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
+    An empty cell is no category.
 
     Raises:
         ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is.
@@ -237,7 +253,9 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         raise ValueError("only one of low and high is given; a mean needs both")
     if low is not None and high is not None:
         return Question(name, OneBit(low, high))
-    texts = sorted({text.strip() for _, text in _read_column(path, column, limit)})
+    texts = sorted({text.strip() for _, text in _read_column(path, column, limit)} - {""})
+    if not texts:
+        raise ValueError(f"{path}: {column!r} has no values")
     if set(texts) <= {"0", "1"}:
         return Question(name, RandomizedResponse())
     hint = "give --low and --high to ask for its mean"

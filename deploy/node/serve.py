@@ -32,7 +32,14 @@ from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import CLUSTER_DIRECTORY, Secrets, ServiceSettings, load_secrets, load_settings
+from runtime.service_directory import (
+    CLUSTER_DIRECTORY,
+    Secrets,
+    ServiceSettings,
+    load_secrets,
+    load_settings,
+    not_pinned,
+)
 from runtime.store import Store
 from runtime.tls import ServerTls
 from runtime.transport import TLS, Transport
@@ -99,6 +106,7 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
+        _warn_of_unpinned(entry, secrets)
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
@@ -109,6 +117,7 @@ class RunningService:
                 there = Cluster.of(settings.scheduler, directory / name / CLUSTER_DIRECTORY)
                 self._cluster = WorkerPool(executor=there.executor(_sources(entry.role)))
                 undo.callback(self._cluster.close)
+            self._name = name
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
@@ -160,6 +169,7 @@ class RunningService:
         self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        _warn_of_unpinned(deployment.service(self._name), secrets)
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
         self._metrics.certificate_of(secrets.tls_certificate)
@@ -180,6 +190,12 @@ class RunningService:
             await self._admin.stop(1.0)
         if self._metrics_port:
             self._metrics_port.close()
+
+
+def _warn_of_unpinned(entry: ServiceEntry, secrets: Secrets) -> None:
+    """Logs a warning where the others would not recognise this service; a newer deployment file may come any time."""
+    if file := not_pinned(entry, secrets):
+        _log.warning("%s is not what deployment.toml pins: others do not accept this service", file)
 
 
 def _ports(entry: ServiceEntry, settings: ServiceSettings) -> list[int]:

@@ -32,7 +32,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
 from runtime.http_channel import HttpChannel
 from runtime.retrying import is_not_pinned, why_unreachable
-from runtime.service_directory import load_secrets, load_settings
+from runtime.service_directory import load_secrets, load_settings, not_pinned
 from runtime.transport import TLS, Transport
 
 __all__ = ["CheckResult", "examine"]
@@ -171,9 +171,9 @@ def _own_files(directory: Path, entry: ServiceEntry) -> CheckResult:
     except (ValueError, OSError) as error:
         remedy = "put the file right; run this as root, where only root reads the storage key"
         return CheckResult("own files", entry.name, False, str(error), remedy)
-    if secrets.tls_certificate.decode() not in entry.tls_certificates:
+    if file := not_pinned(entry, secrets):
         remedy = "get the newest deployment.toml; if this is it, the service's keys are those of another deployment"
-        return CheckResult("own files", entry.name, False, "tls.crt is not what deployment.toml pins", remedy)
+        return CheckResult("own files", entry.name, False, f"{file} is not what deployment.toml pins", remedy)
     return CheckResult("own files", entry.name, True, "settings can be used, keys open and are the pinned ones")
 
 

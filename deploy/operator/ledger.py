@@ -88,6 +88,8 @@ def backup_ledger(directory: Path, file: Path) -> int:
         shown = sorted(ledger.shown_rounds())
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
+    if not file.parent.is_dir():
+        raise ValueError(f"{file.parent} is no directory; it must be one for {file.name}")
     part = file.with_name(f"{file.name}.part")
     part.write_text(json.dumps({"deployment": name, "rounds": rounds, "shown": shown}) + "\n", encoding="utf-8")
     part.replace(file)

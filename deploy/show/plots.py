@@ -184,6 +184,7 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
         axes.set_xticks(places, labels)
         axes.set_xlim(-1, len(truths))
         axes.margins(y=0.25)
+        axes.set_ylabel(question["quantity"])
         axes.grid(visible=False, axis="x")
         axes.legend(loc="upper left")
     else:
@@ -192,8 +193,9 @@ def _draw_answers(question: dict[str, Any], axes: Any) -> None:
         axes.plot(estimates, places, "o", color=MEASURED, markersize=4, label=level)
         axes.set_yticks(places, [label if len(label) <= 40 else f"{label[:39]}…" for label in labels], fontsize=8)
         axes.set_ylim(len(truths), -1)
+        axes.set_xlabel(question["quantity"])
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.04 - 0.2 / len(truths)), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.8 / max(3.6, 1.4 + 0.2 * len(truths))), ncols=2)
     axes.set_title(question["name"])
 
 
@@ -286,10 +288,12 @@ def _number_plainly(axis: Any) -> None:
 
 
 def _cost_label(results: Sequence[dict[str, Any]]) -> str:
-    """Returns what the epsilons are of, and their grades; a plot travels without the page that explains it."""
+    """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
     grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
-    parts = [" or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))]
+    deltas = sorted({result["setting"]["delta"] for result in results})
+    of = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
+    parts = [f"{of} at δ = {' or '.join(map(round_up, deltas))}"]
     parts += [" or ".join(sorted(grades))] if grades else []
     parts += ["simulated"] if any(result["setting"]["mode"] == "simulation" for result in results) else []
     return ", ".join(parts)

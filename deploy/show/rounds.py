@@ -60,6 +60,8 @@ def services_text(services: Sequence[dict[str, Any]]) -> Text:
     lines = []
     for service in services:
         problem = service.get("problem", "")
+        if service["health"] == "NOT_SERVING" and not problem:
+            problem = "'croupier doctor' says why"
         if service["health"] == "UNREACHABLE":
             said = [f"out of reach: {problem}" if problem else "out of reach"]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,6 +104,13 @@ def test_what_is_not_text_after_the_header_is_refused(tmp_path: Path) -> None:
 def test_bad_sequences_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Budgets.from_epsilons(bad)
+
+
+@pytest.mark.parametrize("bad", [[True] * 50, [1.0, True], np.array([True]), [np.True_]])
+def test_true_is_no_budget(bad: Any) -> None:
+    """Reproduction: it was one of 1."""
+    with pytest.raises(ValueError, match="epsilons hold True or False; they must be numbers"):
+        certify(bad, "rr", delta=1e-6)
 
 
 @pytest.mark.parametrize("bad", [(1.0,), (1.0, 0), (1.0, -3), (0.0, 1), (1.0, 1, 1.0), (1.0, True)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
+from accountant.results import round_up
 from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
 from tests.accountant.oracles.from_definitions import count_law
 
@@ -38,6 +39,8 @@ def test_two_different_releases_are_never_below_their_product(delta: float) -> N
     assert product_delta((1.0, 40), (2.0, 6), found.epsilon) <= delta
     assert found.grade is Grade.CERTIFIED
     assert "2 releases together" in found.method
+    # Reproduction: print(compose(…)) was all fields and assumptions.
+    assert str(found) == f"CERTIFIED ε = {round_up(found.epsilon)} at δ = {delta:g} ({found.method})"
 
 
 def test_ten_of_one_certificate_cost_what_ten_rounds_cost() -> None:

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.planner import Goal, resized, standard_error
+from accountant.planner import MOST_STEPS, Goal, _furthest, resized, standard_error
 from accountant.results import round_down
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from deploy.cli import app
@@ -75,6 +75,25 @@ def test_the_fewest_users(randomizer: Randomizer) -> None:
     assert found.certificate.epsilon <= 0.15
     n = found.budgets.num_users
     assert certify(resized(shape, int(n * 0.99)), randomizer, delta=1e-6).epsilon > 0.15
+
+
+def test_many_budgets_of_bits_get_all_bounds() -> None:
+    """Reproduction: with more than eight budgets the target was missed by a seventh."""
+    even = Budgets.from_epsilons(np.linspace(0.1, 4, 300))
+    found = plan("rr", delta=1e-6, epsilon=0.4, num_users=300, budgets=even)
+    assert 0.396 < found.certificate.epsilon <= 0.4
+
+
+def test_the_last_steps_of_a_plan_do_not_all_go_too_far() -> None:
+    """Reproduction: each ended a little beyond the target, and 777 users were asked for where 651 do."""
+    steps: list[float] = []
+
+    def reached(factor: float) -> float:
+        steps.append(factor)
+        return 1.5 - math.exp(3 - 3 * factor) / 2
+
+    assert 1.3 * 0.98 < _furthest(reached, reached(1.3), 100.0, 0.5) <= 1.3
+    assert len(steps) <= 2 + MOST_STEPS
 
 
 def test_rounds_and_dishonest_clients_make_it_harder() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.estimators import Estimate, estimate, project_on_simplex
+from deploy.local.demo import SURVEY, SURVEY_QUESTIONS
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from protocol.questions import Question
 from protocol.v1 import messages_pb2 as pb
@@ -25,9 +28,14 @@ LATTICE = Question("lattice", Laplace(low=-2.0, high=6.0, lattice=200))
 Ints = npt.NDArray[np.int64]
 
 
-def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.random.Generator) -> Ints:
+def simulate(
+    question: Question,
+    truths: npt.NDArray[np.float64],
+    source: np.random.Generator,
+    budgets: npt.NDArray[np.float64] = BUDGETS,
+) -> Ints:
     """Draws one shuffled round from the definitions of the randomizers; budgets are dealt at random."""
-    budgets = source.permutation(BUDGETS)
+    budgets = source.permutation(budgets)
     n = len(budgets)
     if question.mechanism.kind == "laplace":
         position = (truths + 2) / 8 * 200
@@ -36,8 +44,9 @@ def simulate(question: Question, truths: npt.NDArray[np.float64], source: np.ran
         return (lattice + source.geometric(p) - source.geometric(p)).astype(np.int64)
     k = len(question.mechanism.categories) or 2
     values = truths.astype(np.int64)
-    if question.mechanism.kind == "onebit":
-        values = (source.random(n) < (truths + 2) / 8).astype(np.int64)
+    if isinstance(question.mechanism, OneBit):
+        low, high = question.mechanism.low, question.mechanism.high
+        values = (source.random(n) < (truths - low) / (high - low)).astype(np.int64)
     blanket = source.random(n) < k / (np.exp(budgets) + k - 1)
     return np.where(blanket, source.integers(0, k, n), values).astype(np.int64)
 
@@ -77,6 +86,25 @@ def test_unbiased_with_honest_errors(question: Question) -> None:
     slack = 5 / math.sqrt(2 * repeats)
     assert np.all(stated.mean(axis=0) > scale * (1 - slack))
     assert np.all(stated.mean(axis=0) < scale * (1 + slack) * (1.1 if question.mechanism.kind == "onebit" else 1.0))
+
+
+def test_the_intervals_of_the_demonstration_contain_the_truth_as_often_as_the_readme_says() -> None:
+    """README.md gives this test as the command."""
+    (said,) = re.findall(r"200 repetitions.* ([0-9.]+) to ([0-9.]+) % of each", Path("README.md").read_text())
+    table = np.genfromtxt(SURVEY, delimiter=",", names=True)
+    source, tiers = np.random.default_rng(0), ((0.5, 3438), (1.0, 2355), (2.0, 573))
+    budgets = np.repeat([epsilon for epsilon, _ in tiers], [count for _, count in tiers])
+    shares = []
+    for asked in SURVEY_QUESTIONS:
+        truths = table[asked.column] - (1.0 if asked.question.mechanism.categories else 0.0)
+        exact = np.bincount(truths.astype(int)) / truths.size if asked.question.mechanism.categories else truths.mean()
+        rounds = [
+            estimate(asked.question, simulate(asked.question, truths, source, budgets), tiers) for _ in range(200)
+        ]
+        intervals = np.array([one.confidence_intervals for one in rounds])
+        shares += ((intervals[..., 0] <= exact) & (exact <= intervals[..., 1])).mean(axis=0).tolist()
+    assert len(shares) == 7
+    assert [f"{100 * one:.1f}" for one in (min(shares), max(shares))] == list(said)
 
 
 def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:

@@ -336,3 +336,14 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr == "croupier: torch is not installed; it comes with 'croupier[sgd]'\n"
+
+
+def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
+    """Reproduction: after --retire the rounds under way were of a wrong signature, and no step had said so."""
+    make_deployment(tmp_path, "local", 1)
+    steps: tuple[list[str], ...] = ([], ["--activate"], ["--retire"])
+    done = [CliRunner().invoke(app, ["rotate", "analyzer", "--dir", str(tmp_path), *step]) for step in steps]
+    first, second, third = (" ".join(one.stdout.split()).split("services and clients")[1].strip() for one in done)
+    assert first == ""
+    assert second == "--retire when the rounds from before are over and their results fetched"
+    assert third == "rounds and results that only the old identity has signed are not accepted any more"

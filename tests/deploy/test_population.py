@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.budget_groups import parse_budget_groups
 from deploy.local.demo import DemoQuestion, _AnsweredQuestion, ask_about
-from deploy.local.population import Rows, read_groups, read_population
+from deploy.local.population import Rows, check_columns, guess_question, read_groups, read_population
 from protocol.mechanisms import OneBit
 from protocol.questions import Question
 
@@ -61,6 +61,40 @@ def test_a_row_with_more_fields_than_the_header_is_refused(tmp_path: Path) -> No
     with pytest.raises(ValueError, match=re.escape(said)):
         read_groups(file, "site", None)
     assert len(read_population(file, "hours", HOURS, GROUPS, limit=1).participants) == 1
+
+
+def test_an_empty_cell_is_no_category(tmp_path: Path) -> None:
+    """Reproduction: of a 0/1 column with gaps the share of '', 0 and 1 was asked."""
+    file = tmp_path / "people.csv"
+    file.write_text("smokes,mood,blank\n1,good,\n0, ,\n,bad,\n")
+    for column, kind, empty in (("smokes", "rr", 4), ("mood", "krr", 3)):
+        question = guess_question(file, column, None, None, None)
+        found = read_population(file, column, question, GROUPS)
+        assert (question.mechanism.kind, len(found.participants), list(found.rejected)) == (kind, 2, [str(empty)])
+    with pytest.raises(ValueError, match="'blank' has no values"):
+        guess_question(file, "blank", None, None, None)
+
+
+def test_names_of_columns_as_people_write_them(tmp_path: Path) -> None:
+    """Reproductions: spaces around a name counted and were not seen; a comma in one looked like two columns."""
+    file = tmp_path / "people.csv"
+    file.write_text(' hours ,"site, town",x,x\n3,north,1,0\n2,south,0,1\n')
+    for name in ("hours", " hours "):
+        assert len(read_population(file, name, HOURS, GROUPS).participants) == 2
+    assert ask_about(file, ["hours:0:5", "site, town"], None, None, None)[1][0].question == HOURS
+    with pytest.raises(ValueError, match=r"has no column 'town'; its columns are hours, 'site, town', x, x$"):
+        check_columns(file, ["town"])
+    with pytest.raises(ValueError, match="has 2 columns 'x'; each must have a name of its own"):
+        read_population(file, "x", HOURS, GROUPS)
+
+
+@pytest.mark.parametrize("text", ["hours;site\n3;north\n", "\ufeffhours;site;at, in\r\n3,5;north;at\r\n2,5;x;,in\r\n"])
+def test_a_file_with_semicolons_is_told_so(tmp_path: Path, text: str) -> None:
+    """Reproduction: it was said to have one column of a long name, or too many fields."""
+    file = tmp_path / "people.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"; between the columns it has ';', and only commas are read$"):
+        read_population(file, "hours", HOURS, GROUPS)
 
 
 def test_several_columns_are_several_questions(tmp_path: Path) -> None:

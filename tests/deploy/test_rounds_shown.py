@@ -205,11 +205,13 @@ def test_services_are_shown_with_what_is_wrong() -> None:
     services: list[dict[str, Any]] = [
         {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
         {"service": "accountant", "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "shuffler-2", "health": "NOT_SERVING"},
         {"service": "analyzer", "health": "UNREACHABLE", "problem": "connection refused at 127.0.0.1:7120"},
     ]
     assert services_text(services).plain.splitlines() == [
         "shuffler-1  SERVING  revoked keys and tokens: 3",
         "accountant  SERVING  this call is not open to you",
+        "shuffler-2  NOT_SERVING  'croupier doctor' says why",
         "analyzer    out of reach: connection refused at 127.0.0.1:7120",
     ]
 

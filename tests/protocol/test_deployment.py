@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 
+from deploy.node.serve import _warn_of_unpinned
 from deploy.operator.keys import make_deployment
 from protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from runtime.service_directory import ServiceSettings, load_secrets, load_settings
@@ -61,7 +63,7 @@ def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
         ValueError, match=r"does not exist \(at the command line --dir says where .* 'croupier init' makes"
     ):
         load_deployment(tmp_path / "none.toml")
-    with pytest.raises(ValueError, match=r"storage.key is missing; 'croupier keygen'"):
+    with pytest.raises(ValueError, match=r"storage.key is missing; a service's secrets lie on its own machine"):
         load_secrets(tmp_path)
     with pytest.raises(ValueError, match="no service 'x'; there are shuffler-1"):
         make_deployment(tmp_path, "local", 1).service("x")
@@ -100,6 +102,15 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
         ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
+        # Reproductions: the sentences were the library's, of several lines; port 99999 was 34463.
+        ("keepdays = 3", "file: keepdays: there is no such line; did you mean keep_days[?]$"),
+        (
+            "keep_days = 0\nx = 1",
+            "keep_days: it is 0; it must be greater than or equal to 1; x: there is no such line$",
+        ),
+        ('workers = "many"', "workers: it must be a valid integer, unable to parse string as an integer$"),
+        ('listen = "0.0.0.0:99999"', "listen: it is '0.0.0.0:99999', and must be HOST:PORT with a port in 1..65535$"),
+        ('public_listen = "0.0.0.0:0"', "public_listen: it is '0.0.0.0:0', and must"),
     ],
 )
 def test_bad_settings_are_named(tmp_path: Path, line: str, message: str) -> None:
@@ -107,3 +118,25 @@ def test_bad_settings_are_named(tmp_path: Path, line: str, message: str) -> None
     (tmp_path / "service.toml").write_text(line)
     with pytest.raises(ValueError, match=message):
         load_settings(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ['metrics_listen = "0.0.0.0:7103"', 'store = "postgres://me:hunter2@db/x"'])
+def test_what_is_wrong_with_settings_shows_no_password(tmp_path: Path, wrong: str) -> None:
+    """Reproduction: the line of the log held all settings, or the one that was wrong."""
+    store = 'store = "postgresql+psycopg://me:hunter2@db/x"\n' if "store" not in wrong else ""
+    (tmp_path / "service.toml").write_text(store + wrong)
+    with pytest.raises(ValueError, match=r"is not a valid settings file: \w") as refused:
+        load_settings(tmp_path)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_service_is_warned_of_keys_that_are_not_pinned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Reproduction: with another identity in deployment.toml it served, was not accepted, and said nothing."""
+    entry = make_deployment(tmp_path, "local", 1).service("analyzer")
+    secrets = load_secrets(tmp_path / "analyzer")
+    other = entry.model_copy(update={"identity": "00" * 32})
+    for one in (entry, other.model_copy(update={"pending_identity": entry.identity})):
+        _warn_of_unpinned(one, secrets)
+    assert not caplog.records
+    _warn_of_unpinned(other, secrets)
+    assert caplog.messages == ["identity.key is not what deployment.toml pins: others do not accept this service"]
