@@ -137,6 +137,7 @@ def run_setting(
             "dimension": model.dimension,
             "features": setting.features,
             "unit": setting.unit,
+            "delta": _SILO_DELTA if setting.unit == "record" else _USER_DELTA,
             "mode": "simulation",
         },
     )

@@ -88,7 +88,7 @@ def test_unbiased_with_honest_errors(question: Question) -> None:
     assert np.all(stated.mean(axis=0) < scale * (1 + slack) * (1.1 if question.mechanism.kind == "onebit" else 1.0))
 
 
-def test_the_intervals_of_the_demonstration_contain_the_truth_as_often_as_the_readme_says() -> None:
+def test_intervals_of_the_demonstration_cover_as_the_readme_says() -> None:
     """README.md gives this test as the command."""
     (said,) = re.findall(r"200 repetitions.* ([0-9.]+) to ([0-9.]+) % of each", Path("README.md").read_text())
     table = np.genfromtxt(SURVEY, delimiter=",", names=True)
