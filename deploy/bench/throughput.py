@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -165,21 +167,23 @@ def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Used:
-    """What has been used so far, by process: CPU seconds of it and of its workers, and the size of its database.
+    """What has been used so far, by process: CPU seconds of it and of its workers, and the bytes of its database.
 
-    SQLite gives nothing back, so a database is as large as it ever was.
+    SQLite gives nothing back, so a database is as large as it ever was; what is free in it serves the next round.
     """
 
     own_s: dict[str, float]
     workers_s: dict[str, float]
     disk: dict[str, int]
+    free: dict[str, int]
 
     def since(self, before: _Used) -> _Used:
         """Returns what has been used since then."""
         return _Used(
             {name: value - before.own_s[name] for name, value in self.own_s.items()},
             {name: value - before.workers_s[name] for name, value in self.workers_s.items()},
-            {name: value - before.disk[name] for name, value in self.disk.items()},
+            {name: value - before.disk[name] + before.free[name] for name, value in self.disk.items()},
+            self.free,
         )
 
 
@@ -188,11 +192,20 @@ async def _used(directory: Path, operator: Operator) -> _Used:
     services = {one.service: one.pid for one in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
+    databases = {name: directory / name / "rounds.db" for name in operator.deployment.chain}
     return _Used(
         {name: own for name, (own, _) in spent.items()},
         {name: workers for name, (_, workers) in spent.items()},
-        {name: (directory / name / "rounds.db").stat().st_size for name in operator.deployment.chain},
+        {name: file.stat().st_size for name, file in databases.items()},
+        {name: _free_bytes(file) for name, file in databases.items()},
     )
+
+
+def _free_bytes(database: Path) -> int:
+    """Returns how much of a SQLite file holds nothing."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+    return int(pages * size)
 
 
 def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: _Used) -> dict[str, Any]:
