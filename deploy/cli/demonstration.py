@@ -131,5 +131,7 @@ def bench(
         if missing:
             with progress_bar(transient=True) as move:
                 measure_throughput(missing, hops, keep, lambda done, size: move(done, size, f"{size:,} users"), times)
+        rows.sort(key=lambda row: sizes.index(row["users"]))  # those that were kept are among the others
+        write_json(file, {**conditions(hops), "rows": rows})
         plot_throughput(rows, out / "bench.png")
         show(as_json, {**conditions(hops), "rows": rows}, throughput_table(rows), f"{file}, {out / 'bench.png'}")

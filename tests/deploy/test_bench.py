@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deploy.bench import stores
 from deploy.bench.throughput import (
     _free_bytes,
     _median,
@@ -17,6 +19,7 @@ from deploy.bench.throughput import (
     measure_throughput,
     seconds_left,
 )
+from protocol.errors import Code, Refusal
 
 
 def row(users: int, wall_s: float = 1.0) -> dict[str, float]:
@@ -64,3 +67,21 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
             needed.append(used().since(before).disk["hop"])
             store.execute("DELETE FROM bodies")
     assert all(950_000 < one < 1_100_000 for one in needed)
+
+
+@pytest.mark.asyncio
+async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench ended where PostgreSQL was cleaning up by itself."""
+    monkeypatch.setattr(stores, "_AGAIN_S", 0.0)
+    answers = [Refusal(Code.NOT_READY), Refusal(Code.NOT_READY), None, Refusal(Code.STORE_FAILED)]
+
+    class Busy:
+        async def erase(self) -> None:
+            if answer := answers.pop(0):
+                raise answer
+
+    busy: Any = Busy()
+    await stores._erase(busy)
+    with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
+        await stores._erase(busy)
+    assert not answers

@@ -371,4 +371,7 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         assert row["ratio_to_floor"] == min(row["all_ratios_to_floor"]) > 0
     assert json.loads((tmp_path / "bench.json").read_text())["rows"] == measured["rows"]
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+    resumed = answer("bench", "--users", "10,20", "--hops", "1", "--resume", "--out", tmp_path)
+    assert resumed["rows"][1] == measured["rows"][0]
+    assert [row["users"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]] == [10, 20]
     assert "it must be at least 2" in croupier("bench", "--users", "1", expect=2).stderr
