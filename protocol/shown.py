@@ -1,6 +1,6 @@
 """Text of others that people are shown: it stands on a terminal as it is, and changes nothing around it.
 
-Whoever names a round, or answers a call, could else move the cursor of the person who reads what a round asks for and
+A dishonest operator or service could otherwise move the cursor of the person who reads what a round asks for and
 promises, write over it, hide it, or turn its direction around.
 """
 

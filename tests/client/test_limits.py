@@ -104,7 +104,7 @@ def test_limits_are_read_as_written_and_a_misspelt_one_is_an_error(tmp_path: Pat
     assert read_limits(file) == NONE
     limits = Limits(lifetime_epsilon=1e-5, max_rounds=3, max_local_epsilon=1.0, epsilon_max=0.25, min_batch_size=500)
     write_limits(file, limits)
-    assert file.stat().st_mode & 0o777 == 0o600  # what someone is ready to spend is nobody else's business
+    assert file.stat().st_mode & 0o777 == 0o600  # what a person is ready to spend is private
     assert read_limits(file) == limits
     for line in ("lifetime = 1.0", "lifetime_epsilon = 0.0", "epsilon_max = nan", "max_rounds = 0", "min_batch_size"):
         file.write_text(line)
