@@ -225,16 +225,16 @@ class ClusterExecutor(Executor):
             tls_client_key=str(self._cluster.key),
         )
         how = {"security": security, "timeout": _PATIENCE_S, "asynchronous": True, "set_as_default": False}
+        client = self._dask.Client(self._cluster.scheduler, **how)
+        said = "is out of reach"
         try:
-            client = await self._dask.Client(self._cluster.scheduler, **how)
-        except OSError as error:  # a TimeoutError is one
-            raise self._failed(f"is out of reach: {error}") from error
-        try:
+            await client
+            said = "has no worker"
             await client.wait_for_workers(1, timeout=_PATIENCE_S)
         except BaseException as error:  # also where the executor is shut down meanwhile
             await client.close()
-            if isinstance(error, OSError):
-                raise self._failed("has no worker") from error
+            if isinstance(error, OSError):  # a TimeoutError is one
+                raise self._failed(f"{said}: {error}") from error
             raise
         return client
 
@@ -243,6 +243,10 @@ class ClusterExecutor(Executor):
             self._client = None
             with suppress(OSError):
                 await asyncio.wait_for(client.close(), _GOODBYE_S)
+
+    async def _goodbye(self) -> None:
+        async with self._connecting:  # also a call that was cancelled has closed what it began
+            await self._disconnect(self._client)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `Executor.shutdown`; `wait` is always true: what is under way ends before the connection does."""
@@ -253,7 +257,7 @@ class ClusterExecutor(Executor):
             for future in under_way:
                 future.cancel()
         wait_for(under_way)
-        asyncio.run_coroutine_threadsafe(self._disconnect(self._client), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._goodbye(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

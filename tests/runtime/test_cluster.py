@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -104,6 +106,21 @@ def test_an_executor_takes_nothing_after_it_is_shut_down(tmp_path: Path) -> None
     assert waiting.cancelled()
     with pytest.raises(RuntimeError, match="until it is shut down"):
         executor.submit(len, b"")
+
+
+def test_a_connection_that_is_given_up_is_closed(tmp_path: Path) -> None:
+    """Whoever forgets one is told when it is collected: by a warning, which pytest makes an error of this test."""
+    make_cluster_keys(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as scheduler:
+        executor = Cluster.of(f"tls://127.0.0.1:{scheduler.getsockname()[1]}", tmp_path).executor()
+        waiting = executor.submit(len, b"")
+        silent, _ = scheduler.accept()  # it shakes no hands
+        with silent:
+            waiting.cancel()
+            executor.shutdown()
+    assert waiting.cancelled()
+    del executor, waiting
+    gc.collect()
 
 
 def test_without_the_extra_its_name_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
