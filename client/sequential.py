@@ -176,7 +176,7 @@ class _Taking:
         part = list(itertools.islice(coming, _PER_MESSAGE))
         if part:
             keys = [self._users[key][1].private_key for key in part]
-            signed = await asyncio.to_thread(_sign_all, self._terms.round_id, challenge, keys)
+            signed = await asyncio.to_thread(_sign_all, self._terms.hash, challenge, keys)
             await _say(call, pb.AttendRequest(attendances=signed))
         return part
 
@@ -257,5 +257,5 @@ def _broken(what: str) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), what)
 
 
-def _sign_all(round_id: str, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
-    return [sign_attendance(round_id, challenge, key) for key in keys]
+def _sign_all(manifest_hash: bytes, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
+    return [sign_attendance(manifest_hash, challenge, key) for key in keys]

@@ -150,7 +150,7 @@ def prepare_one(
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
-    submission = sign_submission(terms.round_id, envelope, prepared.key, prepared.token)
+    submission = sign_submission(terms.hash, envelope, prepared.key, prepared.token)
     epsilon, _ = decode_budget(prepared.record.budget)
     return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key)
 

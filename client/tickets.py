@@ -119,7 +119,7 @@ def _blind_all(
     messages = [user.messages(terms.hash) for user in users.values()]
     blinded = [(TicketRequest(report), TicketRequest(parameter)) for report, parameter in messages]
     requests = [
-        sign_submission(terms.round_id, report.blinded + parameter.blinded, user.key, user.token, "tickets")
+        sign_submission(terms.hash, report.blinded + parameter.blinded, user.key, user.token, "tickets")
         for user, (report, parameter) in zip(users.values(), blinded, strict=True)
     ]
     return blinded, pb.GetTicketsRequest(round_id=terms.round_id, requests=requests)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import struct
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeVar
 
@@ -171,46 +170,41 @@ def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, 
         raise SignatureError(f"what is signed as {kind} cannot be read as one") from error
 
 
-def _of_round(method: str, round_id: str) -> bytes:
-    name = round_id.encode()
-    return _context(method) + struct.pack(">H", len(name)) + name
-
-
-def _submission_bytes(purpose: Purpose, round_id: str, envelope: bytes, token: bytes) -> bytes:
-    signed = _of_round(purpose, round_id) + hashlib.sha256(envelope).digest()
+def _submission_bytes(purpose: Purpose, manifest_hash: bytes, envelope: bytes, token: bytes) -> bytes:
+    signed = _context(purpose) + manifest_hash + hashlib.sha256(envelope).digest()
     return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
 def sign_submission(
-    round_id: str, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
+    manifest_hash: bytes, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
-    """Returns the submission of one client: signed over purpose, round, and hashes of the envelope and the token.
+    """Returns the submission of one client: signed over purpose and hashes of manifest, envelope and token.
 
-    private_key: alone, or as `key_pair_of` returns it.
+    The manifest is of one round of one deployment. private_key: alone, or as `key_pair_of` returns it.
     """
     pair = private_key if len(private_key) == crypto_sign_SECRETKEYBYTES else key_pair_of(private_key)
-    signed = crypto_sign(_submission_bytes(purpose, round_id, envelope, token), pair)
+    signed = crypto_sign(_submission_bytes(purpose, manifest_hash, envelope, token), pair)
     return Submission(
         client_key=pair[crypto_sign_SEEDBYTES:], envelope=envelope, signature=signed[:crypto_sign_BYTES], token=token
     )
 
 
-def submission_is_authentic(round_id: str, submission: Submission, purpose: Purpose = "submit") -> bool:
+def submission_is_authentic(manifest_hash: bytes, submission: Submission, purpose: Purpose = "submit") -> bool:
     """Returns whether the client named in the submission signed it for this round and purpose."""
-    message = _submission_bytes(purpose, round_id, submission.envelope, submission.token)
+    message = _submission_bytes(purpose, manifest_hash, submission.envelope, submission.token)
     return _is_by(submission.client_key, submission.signature, message)
 
 
-def sign_attendance(round_id: str, challenge: bytes, private_key: bytes) -> Attendance:
+def sign_attendance(manifest_hash: bytes, challenge: bytes, private_key: bytes) -> Attendance:
     """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = SigningKey(private_key)
-    signature = key.sign(_of_round("attend", round_id) + challenge).signature
+    signature = key.sign(_context("attend") + manifest_hash + challenge).signature
     return Attendance(client_key=bytes(key.verify_key), signature=signature)
 
 
-def attendance_is_authentic(round_id: str, challenge: bytes, attendance: Attendance) -> bool:
+def attendance_is_authentic(manifest_hash: bytes, challenge: bytes, attendance: Attendance) -> bool:
     """Returns whether the client named in the attendance signed it for this round and stream."""
-    return _is_by(attendance.client_key, attendance.signature, _of_round("attend", round_id) + challenge)
+    return _is_by(attendance.client_key, attendance.signature, _context("attend") + manifest_hash + challenge)
 
 
 def sign_answer(manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:

@@ -288,7 +288,7 @@ class Admission:
         may = [codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED for index in sized]
         raw = [submissions[index].SerializeToString() for index in sized]
         (faults, records), cpu_s = await self._pool.run(
-            faults_and_records, self._purpose, terms.round_id, lane_work, may, raw
+            faults_and_records, self._purpose, terms.hash, lane_work, may, raw
         )
         for index, fault in zip(sized, faults, strict=True):
             codes[index] = fault or codes[index]

@@ -35,25 +35,29 @@ OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 
 def faults_and_records(
-    purpose: Purpose, round_id: str, lane_work: LaneWork | None, may: Sequence[bool], submissions: Sequence[bytes]
+    purpose: Purpose,
+    manifest_hash: bytes,
+    lane_work: LaneWork | None,
+    may: Sequence[bool],
+    submissions: Sequence[bytes],
 ) -> tuple[list[pb.SubmissionCode.ValueType], list[bytes]]:
     """Returns what is wrong with each serialised submission, UNSPECIFIED where nothing is, and records.
 
     Args:
         purpose: what they are signed for.
-        round_id: the round that they are signed for.
+        manifest_hash: of the round that they are signed for.
         lane_work: opens the envelopes that have nothing wrong; none are opened without it.
         may: whose envelopes are opened: of those who may submit.
         submissions: serialised.
     """
     parsed = [pb.Submission.FromString(raw) for raw in submissions]
-    faults = [_fault(purpose, round_id, one) for one in parsed]
+    faults = [_fault(purpose, manifest_hash, one) for one in parsed]
     sound = [one.envelope for one, fault, its in zip(parsed, faults, may, strict=True) if its and not fault]
     return faults, records_of(lane_work, sound) if lane_work and sound else []
 
 
-def _fault(purpose: Purpose, round_id: str, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
-    if not submission_is_authentic(round_id, submission, purpose):
+def _fault(purpose: Purpose, manifest_hash: bytes, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+    if not submission_is_authentic(manifest_hash, submission, purpose):
         return pb.SUBMISSION_CODE_BAD_SIGNATURE
     if purpose == "tickets" and not are_blinded(submission.envelope):
         return pb.SUBMISSION_CODE_NOT_BLINDED

@@ -211,8 +211,10 @@ class SequentialHop(RoundService):
             self.attendance.answer(stream, request.answer)
 
     async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
+        terms = await self.terms(stream.round_id)
+
         def check() -> list[bool]:
-            return [attendance_is_authentic(stream.round_id, stream.challenge, one) for one in attendances]
+            return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
         known = await self.store.run("find who may attend", lambda tx: tx.submission_hashes(stream.round_id, keys))

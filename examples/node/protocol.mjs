@@ -111,9 +111,8 @@ export class Round {
 
   /** Returns a Submission, as a plain object. */
   sign(purpose, envelope, key, token) {
-    const name = Buffer.from(this.manifest.round_id);
     const hashes = [sha256(envelope), ...(token.length ? [sha256(token)] : [])];
-    const signed = Buffer.concat([context(purpose), u16(name.length), name, ...hashes]);
+    const signed = Buffer.concat([context(purpose), this.hash, ...hashes]);
     const signature = sign(null, signed, privateKey(key));
     return {client_key: rawPublic(privateKey(key)), envelope, signature, ...(token.length ? {token} : {})};
   }

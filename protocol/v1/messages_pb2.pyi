@@ -789,8 +789,8 @@ class Submission(_message.Message):
     tickets are for, 32 bytes each: the report lane's and the parameter lane's.
     """
     signature: _builtins.bytes
-    """Ed25519 by client_key over "croupier/v1/submit" (hop 1) or "croupier/v1/tickets" (accountant) + 0x00 + round id
-    length + round id + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
+    """Ed25519 by client_key over "croupier/v1/submit" (hop 1) or "croupier/v1/tickets" (accountant) + 0x00 + hash
+    of the manifest + SHA-256(envelope) + SHA-256(token), the last only where there is a token.
     """
     token: _builtins.bytes
     """Instead of a registered key: a one-use token, 32 bytes, which admits any key to one round."""
@@ -1452,8 +1452,8 @@ Global___GrantResponse: _TypeAlias = GrantResponse  # noqa: Y015
 class Attendance(_message.Message):
     """---------------------------------------------------------------- sequential rounds
 
-    Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + round id length + round id
-    + the challenge of this stream.
+    Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + hash of the manifest + the
+    challenge of this stream.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -115,8 +115,7 @@ class Round:
         return hashlib.sha256(context("ticket") + self.hash + bytes([lane]) + content).digest()
 
     def sign(self, purpose: str, envelope: bytes, key: Ed25519PrivateKey, token: bytes = b"") -> pb.Submission:
-        name = self.manifest.round_id.encode()
-        message = context(purpose) + struct.pack(">H", len(name)) + name + hashlib.sha256(envelope).digest()
+        message = context(purpose) + self.hash + hashlib.sha256(envelope).digest()
         message += hashlib.sha256(token).digest() if token else b""
         public = key.public_key().public_bytes_raw()
         return pb.Submission(client_key=public, envelope=envelope, signature=key.sign(message), token=token)

@@ -140,9 +140,9 @@ def test_signatures_are_the_clients(case: dict[str, Any]) -> None:
     submission = pb.Submission.FromString(raw(case["submission"]))
     assert request.envelope.hex() == "".join(one["blinded"] for one in case["tickets"])
     assert request.token == submission.token == raw(case["random"].get("token", ""))
-    assert submission_is_authentic(case["name"], request, "tickets")
-    assert submission_is_authentic(case["name"], submission)
-    assert not submission_is_authentic(case["name"], request)
+    assert submission_is_authentic(terms_of(case).hash, request, "tickets")
+    assert submission_is_authentic(terms_of(case).hash, submission)
+    assert not submission_is_authentic(terms_of(case).hash, request)
 
 
 @CASES

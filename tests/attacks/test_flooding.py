@@ -73,7 +73,7 @@ async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: 
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         (victim,) = await deployment.seal(terms, 1)
-        copies = [sign_submission(terms.round_id, victim.envelope, new_client_key()) for _ in range(FAKES)]
+        copies = [sign_submission(terms.hash, victim.envelope, new_client_key()) for _ in range(FAKES)]
         await deployment.admit(terms, [victim, *copies])
         answer = await deployment.operator.close_round(terms.round_id)
         assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_CLOSED, FAKES + 1)
@@ -91,7 +91,7 @@ async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_pa
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_ALREADY_EXISTS] * 19
         (token,) = await deployment.operator.issue_tokens(1)
         many = [stranger(terms) for _ in range(20)]
-        with_token = [sign_submission(terms.round_id, one.envelope, new_client_key(), token) for one in many]
+        with_token = [sign_submission(terms.hash, one.envelope, new_client_key(), token) for one in many]
         codes = await deployment.submit(terms, with_token, enrol=False)
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_TOKEN_USED] * 19
         answer = await deployment.operator.close_round(terms.round_id)

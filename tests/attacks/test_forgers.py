@@ -152,7 +152,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
         requests = [
             pb.GetTicketsRequest(
                 round_id=terms.round_id,
-                requests=[sign_submission(terms.round_id, b"".join(pair), user.key, purpose="tickets")],
+                requests=[sign_submission(terms.hash, b"".join(pair), user.key, purpose="tickets")],
             )
             for pair in pairs
         ]

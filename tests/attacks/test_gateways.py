@@ -105,7 +105,7 @@ async def test_a_gateway_cannot_put_another_envelope_in_the_place_of_one(tmp_pat
 
         async def under_its_own_key(raw: bytes, pass_on: PassOn) -> bytes:
             request = pb.SubmitRequest.FromString(raw)
-            own = sign_submission(terms.round_id, request.submissions[0].envelope, own_key)
+            own = sign_submission(terms.hash, request.submissions[0].envelope, own_key)
             request.submissions[0].CopyFrom(own)
             return await pass_on(request.SerializeToString())
 
@@ -182,7 +182,7 @@ async def test_a_gateway_gets_no_token_that_it_could_use_itself(tmp_path: Path) 
         with pytest.raises(ValueError, match="a gateway could use a one-use token itself"):
             await asked.submit(1, 1.0, token=token)
         assert gateway.seen == []
-        with_token = sign_submission(terms.round_id, os.urandom(64), new_client_key(), token, "tickets")
+        with_token = sign_submission(terms.hash, os.urandom(64), new_client_key(), token, "tickets")
         request = pb.GetTicketsRequest(round_id=terms.round_id, requests=[with_token])
         with pytest.raises(grpc.aio.AioRpcError, match="a gateway could use a one-use token itself"):  # others' mistake
             await stubs.AccountantStub(asked.client.accountant).GetTickets(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from client.submission import new_client_key
 from protocol.batches import unpack
 from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
+from protocol.identity import public_key_of, sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -38,11 +39,28 @@ async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(t
         await deployment.admit(second, await deployment.seal(second, 30))
         replayed = await deployment.submit(second, submissions[:1])
         assert replayed == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
-        stolen = sign_submission("second", submissions[0].envelope, new_client_key())
+        stolen = sign_submission(second.hash, submissions[0].envelope, new_client_key())
         await deployment.admit(second, [stolen])
         for terms in (first, second):
             publication, certificate = await deployment.finish(terms)
             assert (publication.num_reports, certificate.num_users) == (30, 30)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_is_signed_in_another_deployment_uses_up_nothing(tmp_path: Path) -> None:
+    """A dishonest one has a round of the same name, and clients that use one key for both."""
+    async with arena(tmp_path / "honest", 1) as honest, arena(tmp_path / "dishonest", 1) as dishonest:
+        here, there = [await one.operator.open_round(settings(), "poll") for one in (honest, dishonest)]
+        theirs = await dishonest.craft(there, 0, 1.0, count=30)
+        assert set(await honest.submit(here, theirs)) == {pb.SUBMISSION_CODE_BAD_SIGNATURE}
+        key = new_client_key()
+        await honest.operator.enrol([public_key_of(key)])
+        elsewhere = sign_submission(there.hash, os.urandom(64), key, purpose="tickets")
+        async with honest.operator.client_channel("accountant") as channel:
+            asked = stubs.AccountantStub(channel).GetTickets
+            answer = await asked(pb.GetTicketsRequest(round_id=here.round_id, requests=[elsewhere]))
+        assert list(answer.codes) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
 
 
 @pytest.mark.asyncio
@@ -57,7 +75,7 @@ async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         submissions = await deployment.seal(terms, 30)
-        copies = [sign_submission(terms.round_id, submissions[0].envelope, new_client_key()) for _ in range(9)]
+        copies = [sign_submission(terms.hash, submissions[0].envelope, new_client_key()) for _ in range(9)]
         await deployment.admit(terms, [*submissions, *copies])
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (30, 30)

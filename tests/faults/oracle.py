@@ -52,7 +52,7 @@ class Attempt:
             report, budget = self.prepared.messages(terms.hash)
             self._requests = TicketRequest(report), TicketRequest(budget)
         blinded = b"".join(one.blinded for one in self._requests)
-        signed = sign_submission(terms.round_id, blinded, self.prepared.key, purpose="tickets")
+        signed = sign_submission(terms.hash, blinded, self.prepared.key, purpose="tickets")
         return pb.GetTicketsRequest(round_id=terms.round_id, requests=[signed])
 
     def tickets(self, terms: RoundTerms, answer: pb.GetTicketsResponse) -> tuple[bytes, bytes]:

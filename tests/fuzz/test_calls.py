@@ -143,7 +143,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     ]
     submission = stranger(terms)
     here = terms.round_id
-    attendance = sign_attendance(here, bytes(32), new_client_key())
+    attendance = sign_attendance(terms.hash, bytes(32), new_client_key())
     signed_end = hop.signed(
         Kind.SEQUENTIAL, canonical(pb.SequentialReport(round_id=here, manifest_hash=terms.hash, num_answers=3))
     )
@@ -170,7 +170,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "RevokeClients": [pb.RevokeClientsRequest(client_keys=[b"\1" * 32], token_hashes=[bytes(32)])],
         "GetTickets": [
             pb.GetTicketsRequest(round_id=here, requests=[asked] * count)
-            for asked in (submission, sign_submission(here, bytes(64), new_client_key(), purpose="tickets"))
+            for asked in (submission, sign_submission(terms.hash, bytes(64), new_client_key(), purpose="tickets"))
             for count in (1, 3)
         ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],

@@ -378,7 +378,7 @@ async def test_what_is_not_blinded_gets_its_own_answer_and_no_entry(tmp_path: Pa
 
         async def asked(*blinded: bytes) -> pb.GetTicketsResponse:
             signed = [
-                sign_submission(terms.round_id, one, user.key, purpose="tickets")
+                sign_submission(terms.hash, one, user.key, purpose="tickets")
                 for one, user in zip(blinded, users, strict=True)
             ]
             request = pb.GetTicketsRequest(round_id=terms.round_id, requests=signed)
@@ -432,7 +432,7 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
-        noise = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), new_client_key())
+        noise = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
         await at.operator.enrol([noise.client_key])
         liars = [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)]
         liar, wild = submissions_of(await seal_prepared(at.operator, terms, liars))

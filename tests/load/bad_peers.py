@@ -107,11 +107,11 @@ def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:
         await sends(b"\x12\x00" * (MAX_FIELDS * 4))
 
     async def many_strangers_at_once() -> None:
-        stranger = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
+        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
         await sends(pb.SubmitRequest(round_id=terms.round_id, submissions=[stranger] * 1000).SerializeToString())
 
     async def hangs_up() -> None:
-        stranger = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
+        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[stranger])
         async with public_channel(entry) as channel:
             for _ in range(20):

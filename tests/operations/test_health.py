@@ -131,7 +131,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     before = scrape_all(operator, local.directory)
     terms = await operator.open_round(settings(min_batch_size=20))
     people = await seal(operator, terms, 30)
-    people["noise"] = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), bytes(32))
+    people["noise"] = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), bytes(32))
     bad = await seal_prepared(operator, terms, [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)])
     people["liar"], people["wild"] = submissions_of(bad)
     people["forger"] = stranger(terms)  # whose tickets are made up
@@ -226,7 +226,7 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeplo
     terms = await operator.open_round(settings(min_batch_size=20))
     people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
     for number in range(20):
-        people[f"noise-{number}"] = sign_submission(terms.round_id, bytes([number]) * size, bytes([number + 1]) * 32)
+        people[f"noise-{number}"] = sign_submission(terms.hash, bytes([number]) * size, bytes([number + 1]) * 32)
     await operator.enrol([one.client_key for one in people.values()])
     assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(terms.round_id)

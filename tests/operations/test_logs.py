@@ -54,7 +54,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
     terms = await operator.open_round(settings(min_batch_size=20))
     people = await seal(operator, terms, 150)
-    people["noise"] = sign_submission(terms.round_id, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
+    people["noise"] = sign_submission(terms.hash, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
     await operator.enrol([people["noise"].client_key])
     tokens = await operator.issue_tokens(2)
     bearer = Participant(1, 1.0, token=tokens[0])
@@ -74,7 +74,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     users = [bearer, Participant(1, 1.0, token=bytes(32))]
     reused, unknown = submissions_of([without_tickets(terms, user) for user in users])
     await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
-    second = sign_submission(terms.round_id, stranger.envelope, bytes(32))
+    second = sign_submission(terms.hash, stranger.envelope, bytes(32))
     assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
     await asyncio.to_thread(local.down, ["shuffler-2"])
     await operator.close_round(terms.round_id)

@@ -39,8 +39,8 @@ def public(client: int) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(private(client)).public_key().public_bytes_raw()
 
 
-def submission(client: int, fill: int = 0, size: int = SIZE) -> pb.Submission:
-    return sign_submission(TERMS.round_id, bytes([fill]) * size, private(client))
+def submission(client: int, fill: int = 0, size: int = SIZE, terms: RoundTerms = TERMS) -> pb.Submission:
+    return sign_submission(terms.hash, bytes([fill]) * size, private(client))
 
 
 def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], _records: Sequence[bytes]) -> None:
@@ -120,7 +120,7 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
     assert records == [hashlib.sha256(one).digest() + bytes([OPENED]) + one[:2] for one in envelopes]
     raw = [one.SerializeToString() for one in sent]
     may = [True, False, True, True, True]
-    _, made = faults_and_records("submit", TERMS.round_id, LaneWork(SIZE, 2, beginnings), may, raw)
+    _, made = faults_and_records("submit", TERMS.hash, LaneWork(SIZE, 2, beginnings), may, raw)
     assert [record[-1] for record in made] == [1, 4, 5]  # nothing of the stranger and the forger
 
 
@@ -203,8 +203,8 @@ async def test_keys_are_registered_once_and_checked(store: Store, pool: WorkerPo
     assert await codes(admission, submission(7)) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
 
 
-def with_token(client: int, token: bytes, fill: int = 0, round_id: str = TERMS.round_id) -> pb.Submission:
-    return sign_submission(round_id, bytes([fill]) * SIZE, private(client), token)
+def with_token(client: int, token: bytes, fill: int = 0, terms: RoundTerms = TERMS) -> pb.Submission:
+    return sign_submission(terms.hash, bytes([fill]) * SIZE, private(client), token)
 
 
 TOKEN, OTHER = b"t" * 32, b"u" * 32
@@ -226,7 +226,7 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
     other_round = make_kit(round_id="round-2").terms
     await store.run("look", lambda tx: tx.add_round("round-2", TERMS.suite, {}))
     await store.run("look", lambda tx: tx.update_round("round-2", state=pb.ROUND_STATE_OPEN))
-    late = with_token(8, TOKEN, round_id="round-2")
+    late = with_token(8, TOKEN, terms=other_round)
     assert (await again.submit(other_round, SIZE, [late]))[0] == [USED]
 
 
@@ -264,9 +264,12 @@ async def test_a_full_round_admits_no_other_client(store: Store, pool: WorkerPoo
     manifest.max_batch_size = 2
     terms = parse_terms(canonical(manifest))
     full = pb.SUBMISSION_CODE_ROUND_FULL
-    answers = (await admission.submit(terms, SIZE, [submission(client) for client in (1, 1, 2, 3)]))[0]
+    answers = (await admission.submit(terms, SIZE, [submission(client, terms=terms) for client in (1, 1, 2, 3)]))[0]
     assert answers == [ACCEPTED, ACCEPTED, ACCEPTED, full]
-    assert (await admission.submit(terms, SIZE, [submission(2), submission(4)]))[0] == [ACCEPTED, full]
+    assert (await admission.submit(terms, SIZE, [submission(client, terms=terms) for client in (2, 4)]))[0] == [
+        ACCEPTED,
+        full,
+    ]
 
 
 def test_every_submission_code_is_in_the_catalogue() -> None:
@@ -338,7 +341,7 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
     token = b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
     await admission.register([], hashes)
-    guest = sign_submission(TERMS.round_id, bytes(SIZE), private(9), token)
+    guest = sign_submission(TERMS.hash, bytes(SIZE), private(9), token)
     assert await codes(admission, submission(1)) == [ACCEPTED]
     assert await admission.revoke([public(1), public(2), public(8)], hashes) == 4
     assert await admission.revoke([public(1), public(2)], hashes) == 0
@@ -361,7 +364,7 @@ async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(sto
     admission, token = await opened(store, pool), b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
     await admission.register([], hashes)
-    guest = sign_submission(TERMS.round_id, bytes(SIZE), private(9), token)
+    guest = sign_submission(TERMS.hash, bytes(SIZE), private(9), token)
     assert await codes(admission, submission(5)) == [ACCEPTED]
     assert admission._committer
     await admission._committer

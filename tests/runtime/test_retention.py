@@ -85,7 +85,7 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
         terms = await at.operator.open_round(settings())
         (token,) = await at.operator.issue_tokens(1)
         key = new_client_key()
-        guest = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), key, token)
+        guest = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), key, token)
         shuffler = stubs.ShufflerStub(at.channel)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
@@ -121,7 +121,7 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
             refusal = await refused(call)
             assert refusal.code is Code.WRONG_STATE
             assert "deleted after 7 days" in str(refusal)
-        again = sign_submission(following.round_id, bytes(Onion(following).joint.sealed_size), key, token)
+        again = sign_submission(following.hash, bytes(Onion(following).joint.sealed_size), key, token)
         request = pb.SubmitRequest(round_id=following.round_id, submissions=[again])
         assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_TOKEN_USED]
         with pytest.raises(Refusal) as reused:

@@ -44,7 +44,7 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
         group = people(14)
         terms = await table.operator.open_round(settings(task(), needed=8))
         junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
-        signed = {name: sign_submission(terms.round_id, one, group[name].key) for name, one in junk.items()}
+        signed = {name: sign_submission(terms.hash, one, group[name].key) for name, one in junk.items()}
         for name, one in signed.items():
             table.outbox.keep(terms.round_id, {name: Sealed(one.SerializeToString(), b"", answer_key=new_client_key())})
         users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}

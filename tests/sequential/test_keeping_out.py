@@ -68,11 +68,11 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
             await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
-            good = sign_attendance(terms.round_id, challenge, victim.key)
-            theirs = sign_attendance(terms.round_id, challenge, new_client_key())
+            good = sign_attendance(terms.hash, challenge, victim.key)
+            theirs = sign_attendance(terms.hash, challenge, new_client_key())
             forged = pb.Attendance(client_key=good.client_key, signature=theirs.signature)
-            stale = sign_attendance(terms.round_id, os.urandom(32), victim.key)
-            elsewhere = sign_attendance("another round", challenge, victim.key)
+            stale = sign_attendance(terms.hash, os.urandom(32), victim.key)
+            elsewhere = sign_attendance(bytes(32), challenge, victim.key)
             await call.write(pb.AttendRequest(attendances=[forged, stale, elsewhere, theirs, good]))
             codes = (await call.read()).admitted.codes
         bad, accepted = pb.SUBMISSION_CODE_BAD_SIGNATURE, pb.SUBMISSION_CODE_ACCEPTED
@@ -98,7 +98,7 @@ async def test_strangers_and_many_streams_of_one_client_keep_no_other_out(tmp_pa
             await streams.enter_async_context(attending(table, terms.round_id))
         for _ in range(60):
             call, challenge = await streams.enter_async_context(attending(table, terms.round_id))
-            mine = sign_attendance(terms.round_id, challenge, group["user 0"].key)
+            mine = sign_attendance(terms.hash, challenge, group["user 0"].key)
             await call.write(pb.AttendRequest(attendances=[mine]))
             assert (await call.read()).admitted.codes == [pb.SUBMISSION_CODE_ACCEPTED]
         taken = await table.take(terms, group)
@@ -145,10 +145,10 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task(), needed=7))
         attacker, *others = list(group)
         junk = signed_answer(table, terms, attacker, [0, 0, -1])
-        keys = [sign_attendance("", b"", group[name].key).client_key for name in others]
+        keys = [sign_attendance(b"", b"", group[name].key).client_key for name in others]
         async with attending(table, terms.round_id) as (call, challenge):
             await call.write(
-                pb.AttendRequest(attendances=[sign_attendance(terms.round_id, challenge, group[attacker].key)])
+                pb.AttendRequest(attendances=[sign_attendance(terms.hash, challenge, group[attacker].key)])
             )
 
             async def flood() -> None:

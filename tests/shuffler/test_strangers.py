@@ -46,17 +46,17 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         envelope = bytes(Onion(terms).joint.sealed_size)
-        stranger = sign_submission(terms.round_id, envelope, new_client_key())
+        stranger = sign_submission(terms.hash, envelope, new_client_key())
         forged = pb.Submission(client_key=bytes(32), envelope=envelope, signature=bytes(64))
-        wrong = sign_submission(terms.round_id, envelope[1:], new_client_key())
-        guest = sign_submission(terms.round_id, envelope, key := new_client_key())
+        wrong = sign_submission(terms.hash, envelope[1:], new_client_key())
+        guest = sign_submission(terms.hash, envelope, key := new_client_key())
         await at.operator.enrol([guest.client_key])
         stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
         assert [name for name in names if name != "probe"] == ["admit submissions"]
         names.clear()
-        other = sign_submission(terms.round_id, envelope[:-1] + b"x", key)
+        other = sign_submission(terms.hash, envelope[:-1] + b"x", key)
         for one in (stranger, forged, wrong, guest, other):
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[one]), timeout=20)
         assert [name for name in names if name != "probe"] == []
@@ -112,7 +112,7 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
             played.append(terms)
         stub = stubs.ShufflerStub(at.channel)
         for terms in played:  # late submissions, and questions about them, bring none of it back
-            late = sign_submission(terms.round_id, bytes(Onion(terms).joint.sealed_size), new_client_key())
+            late = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[late]), timeout=20)
         for running in at.inside.running.values():
             assert len(running.service._terms) <= 2
