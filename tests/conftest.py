@@ -33,6 +33,7 @@ _LONGEST = (
     "tests/accountant/",
     "tests/integration/",
     "tests/attacks/test_release.py",
+    "tests/attacks/test_seizure.py",
     "tests/client/",
 )
 
