@@ -50,15 +50,20 @@ def test_the_json_has_the_keys_that_others_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "certificate",
+    ("budgets", "randomizer", "settings"),
     [
-        certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2),
-        certify([(1.0, 9, 0.01), (0.5, 20, 0.02)], "gaussian", delta=0.1, linkage="stratified", compare_all=True),
-        certify(np.linspace(0.1, 2, 50), "hemisphere", epsilon=0.3, rounds=2, attack=False),
+        ([1.0] * 50 + [0.5] * 50, "rr", {"delta": 1e-3, "dishonest": 2}),
+        (
+            [(1.0, 9, 0.01), (0.5, 20, 0.02)],
+            "gaussian",
+            {"delta": 0.1, "linkage": "stratified", "compare_all": True},
+        ),
+        (np.linspace(0.1, 2, 50), "hemisphere", {"epsilon": 0.3, "rounds": 2, "attack": False}),
     ],
-    ids=lambda one: one.randomizer,
+    ids=["rr", "gaussian", "hemisphere"],
 )
-def test_a_certificate_is_read_back_from_its_json(certificate: Certificate) -> None:
+def test_a_certificate_is_read_back_from_its_json(budgets: Any, randomizer: str, settings: dict[str, Any]) -> None:
+    certificate = certify(budgets, randomizer, **settings)
     text = json.dumps(certificate.to_json())
     assert Certificate.from_json(json.loads(text)) == certificate
     assert Certificate.from_json(text) == Certificate.from_json(text.encode()) == certificate

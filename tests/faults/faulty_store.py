@@ -150,12 +150,12 @@ class FaultyStore(Store):
                 raise sa.exc.OperationalError(point, None, RuntimeError("the database is out of reach (ordered)"))
             # A limit below the present size stands for the present size: nothing may grow any more.
             limit = 1 if self._orders().disk_full else _NO_LIMIT
-            tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")
+            _ask(tx.connection, f"PRAGMA max_page_count = {limit}")
             result = work(tx)
             self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
             if point == PROGRESS_POINT:
-                kept.extend(tx.connection.exec_driver_sql(_PROGRESS).scalars())
+                kept.extend(document for (document,) in _ask(tx.connection, _PROGRESS))
             if action == "kill before":
                 self._die()
             return result
@@ -181,20 +181,26 @@ class FaultyStore(Store):
             self._die()
 
     def _note(self, point: str, connection: sa.Connection) -> None:
-        for (blob,) in connection.exec_driver_sql(_SECRETS):
+        for (blob,) in _ask(connection, _SECRETS):
             name = hashlib.sha256(blob).digest()
             if name not in self._known:
                 self._known.add(name)
                 for start in (12, len(blob) // 2, len(blob) - 24):
                     self._witness(f"secret - {blob[start : start + 24].hex()}")
         here = "SELECT round_id, direction, lane, chunk_index, chunk_count, digest FROM chunks"
-        for row in connection.exec_driver_sql(here):
-            if row.direction == "in" or point == _SENDS:
-                place = f"{row.round_id}/{row.direction}/{row.lane}/{row.chunk_index}/{row.chunk_count}"
-                line = f"chunk {place} {row.digest.hex()}"
+        for *place, digest in _ask(connection, here):
+            if place[1] == "in" or point == _SENDS:
+                line = f"chunk {'/'.join(map(str, place))} {digest.hex()}"
                 if line.encode() not in self._known:
                     self._known.add(line.encode())
                     self._witness(line)
+
+
+def _ask(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]]:
+    """Asks SQLite itself, in the same transaction: it is done in each of them, and SQLAlchemy costs more than that."""
+    driver: Any = connection.connection.driver_connection
+    rows: list[tuple[Any, ...]] = driver.execute(statement).fetchall()
+    return rows
 
 
 _frozen: set[asyncio.Task[Any]] = set()

@@ -340,7 +340,7 @@ class Game:
             if asyncio.get_running_loop().time() > deadline:
                 names = {name: pb.RoundState.Name(state) for name, state in (await self.states()).items()}
                 raise Violation(f"{otherwise} within {self.world.bound_s:g} s: {names}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
     async def judge(self) -> None:
         for attempt in self.attempts:

@@ -303,11 +303,14 @@ async def test_a_client_makes_of_any_answer_what_grpc_would_have_said() -> None:
     assert set(HTTP_STATUS) == set(S) - {S.OK}
 
 
-def test_the_command_listens_says_where_and_stops(tmp_path: Path) -> None:
+def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "d"
     make_deployment(place, "local", 1)
     (tmp_path / "public").mkdir()
     (tmp_path / "public" / "deployment.toml").write_bytes((place / "deployment.toml").read_bytes())
+
+    # Reproduction: logs of this process went to a closed file from here on, and another test's command said so.
+    monkeypatch.setattr("deploy.gateway.server.log_as_json", lambda _: None)
 
     def refused(*arguments: str) -> str:
         return " ".join(command("gateway", "--dir", place, *arguments, expect=2).stderr.split())

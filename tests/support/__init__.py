@@ -112,6 +112,23 @@ def ephemeral_store(url: str, wrapping_key: bytes) -> Store:
     return opened_fast(url, lambda: Store(url, wrapping_key))
 
 
+class _CompiledOnce(dict[Any, Any]):
+    """Statements as the compiler has made them, for every SQLite store of this process.
+
+    An engine has its own, and every service of every test a new engine: a tenth of some tests was compiling the same
+    again. SQLAlchemy's key begins with the engine's dialect; those of SQLite here are all alike.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        super().__setitem__(key[1:], compiled)
+
+
+_COMPILED = _CompiledOnce()
+
+
 def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
     """The same of a store that is not quite the real one."""
     file = sa.make_url(url).database or ""
@@ -120,6 +137,7 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
         Path(file).write_bytes(_empty_database())
     store = make()
     if is_sqlite:
+        store._database.engine = store._database.engine.execution_options(compiled_cache=_COMPILED)
         with store._database.engine.connect() as connection:  # the pool's only one
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
     return store

@@ -1,0 +1,113 @@
+"""What somebody reads who tries every key that they have on everything that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc.aio
+
+from analyzer.service import AnalyzerService
+from deploy.operator.rounds import RoundSettings
+from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
+from protocol.manifest import RoundTerms
+from protocol.mechanisms import Laplace
+from protocol.onion import Onion, split_report
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from runtime.service import RoundService, ServiceSetup
+from runtime.tasks import OPENED
+from tests.attacks.arena import Arena
+from tests.support.lanes import lane_in
+
+__all__ = [
+    "FINE",
+    "POLICY_NOBODY_MEETS",
+    "GreedyAnalyzer",
+    "all_keys",
+    "document_of",
+    "fine_settings",
+    "held_reports",
+    "keys_of",
+    "open_all",
+    "reports_in",
+]
+
+FINE = Question("fine", Laplace(low=0.0, high=1.0, lattice=1 << 31))
+"""Reports of 31 bits and more: what is found somewhere is not there by chance."""
+POLICY_NOBODY_MEETS = 0.001
+
+
+def fine_settings(**changes: float) -> RoundSettings:
+    return RoundSettings(FINE, (0.5, 1.0, 2.0), min_batch_size=10, delta=1e-4, epsilon_max=changes.get("epsilon", 4.0))
+
+
+def _labels(terms: RoundTerms) -> list[Label]:
+    """Every place of the round that anything can be sealed for."""
+    onion = Onion(terms)
+    hops = range(2, terms.num_hops + 1)
+    report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_ANALYZER, HOP_RELEASE]]
+    parameter = [onion.layer(pb.LANE_PARAMETER, hop) for hop in [*hops, HOP_ACCOUNTANT]]
+    return [layer.label for layer in [onion.joint, *report, *parameter]]
+
+
+def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[bytes]) -> set[bytes]:
+    """Returns everything that comes out, layer after layer, when every key is tried on everything in every place."""
+    onion = Onion(terms)
+    found: set[bytes] = set()
+    fresh = set(ciphertexts)
+    tries = [(key, label) for key in set(keys) for label in _labels(terms)]
+    while fresh:
+        opened = {out for key, label in tries for out in open_many(terms.suite, key, label, fresh) if out is not None}
+        joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}
+        held = {plain for plain in opened if len(plain) == onion.layer(pb.LANE_REPORT, HOP_ANALYZER).plain_size}
+        fresh = opened | {lane for plain in joint for lane in onion.split(plain)}
+        fresh = (fresh | {split_report(plain)[1] for plain in held}) - found
+        found |= fresh
+    return found
+
+
+async def keys_of(service: RoundService, terms: RoundTerms) -> dict[str, KeyPair]:
+    return await service.store.run("look", lambda tx: tx.keys(terms.round_id))
+
+
+async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> bytes:
+    return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
+
+
+async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]:
+    """Returns the reports as the analyzer holds them: under the release key."""
+    assert isinstance(analyzer, AnalyzerService)
+    records = [one async for page in analyzer.records(terms, pb.LANE_REPORT) for one in page]
+    return [split_report(one.content)[1] for one in records if one.status == OPENED]
+
+
+async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
+    """Returns every private round key that stands in a store now, by service and purpose."""
+    found = {}
+    for name in deployment.deployment.chain:
+        for purpose, pair in (await keys_of(deployment.service(name), terms)).items():
+            found[name, purpose] = pair.private
+    return found
+
+
+def reports_in(opened: Iterable[bytes]) -> set[bytes]:
+    """Returns what is a report, of everything that was opened."""
+    return {plain for plain in opened if len(plain) == FINE.mechanism.report_bytes}
+
+
+class GreedyAnalyzer(AnalyzerService):
+    """Keeps every report batch, and reads what it can with all that it has, as soon as it has something."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.sealed: list[bytes] = []
+        self.read: set[bytes] = set()
+
+    async def HandOver(self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext) -> pb.HandOverResponse:  # type: ignore[type-arg]  # noqa: N802
+        answer = await super().HandOver(request, context)
+        terms = await self.terms(request.round_id)
+        self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
+        own = [pair.private for pair in (await keys_of(self, terms)).values()]
+        keys = [*own, self._secrets.storage_key, self._secrets.identity_key]
+        self.read |= reports_in(open_all(terms, self.sealed, keys))
+        return answer
