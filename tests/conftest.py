@@ -6,12 +6,10 @@ import asyncio
 import fcntl
 import gc
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -111,30 +109,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     """A test that is marked so has an event loop in which waiting takes no time."""
     virtual = item.get_closest_marker("virtual_time") is not None
     return {"virtual": VirtualTimeLoop} if virtual else {"real": asyncio.new_event_loop}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def certified_once() -> Iterator[None]:
-    """An accountant in this process computes a certificate once: many rounds of tests have the same budgets.
-
-    `certify` is a function of its arguments alone. Those who call it, the command line and services in processes of
-    their own compute every time.
-    """
-    from accountant.certification import certify
-    from accountant.service import round_certificate, service
-
-    known: dict[bytes, Any] = {}
-
-    def remembered(*budgets_and_randomizer: Any, **settings: Any) -> Any:
-        name = pickle.dumps((budgets_and_randomizer, sorted(settings.items())))
-        if name not in known:
-            known[name] = certify(*budgets_and_randomizer, **settings)
-        return known[name]
-
-    with pytest.MonkeyPatch.context() as patched:
-        for room in (round_certificate, service):
-            patched.setattr(room, "certify", remembered)
-        yield
 
 
 @pytest.fixture(scope="session")
