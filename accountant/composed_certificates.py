@@ -38,7 +38,7 @@ class _PairProfile:
     def delta(self, epsilon: float) -> Bounded:
         """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
         check_epsilon(epsilon)
-        rest = max(0.0, -math.expm1(epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
+        rest = -math.expm1(min(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
         value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
         return Bounded(value, min(value, 8 * UNIT * value))
 

@@ -71,10 +71,9 @@ def profile_nodes(
     below = -np.expm1(-grid[1:] * step) + np.exp(-grid[1:] * step) * above[1:]
     multiples = np.concatenate([-grid[:0:-1], grid])
     values = np.minimum(1.0, np.concatenate([below[::-1], above]))
-    gains = np.exp(multiples * step)
     hull: list[int] = []
     # The chain starts at e^epsilon = 0, where the profile is 1.
-    points_at = [(0.0, 1.0), *zip(gains.tolist(), values.tolist(), strict=True)]
+    points_at = [(-math.inf, 1.0), *zip((multiples * step).tolist(), values.tolist(), strict=True)]
     for index in range(len(points_at)):
         while len(hull) >= 2 and not _turns_up(points_at[hull[-2]], points_at[hull[-1]], points_at[index]):
             hull.pop()
@@ -84,7 +83,9 @@ def profile_nodes(
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    return (b[1] - a[1]) * (c[0] - b[0]) < (c[1] - b[1]) * (b[0] - a[0])
+    """Of points (epsilon, delta): whether delta is convex in e^epsilon there, which may be more than a float holds."""
+    to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # of e^b and of e^c, the part since the last point
+    return (b[1] - a[1]) * to_c < (c[1] - b[1]) * math.exp(b[0] - c[0]) * to_b
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +133,9 @@ class ComposedProfile:
     @staticmethod
     def _reach(part: Round, delta: float) -> float:
         found = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
+        if found.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
+            # What is lost for certain is mass at infinity anyway: no node is needed where nothing else is left.
+            found = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
         return max(found.epsilon, 1e-9)
 
     @staticmethod
@@ -140,7 +144,8 @@ class ComposedProfile:
         from scipy.fft import fft, next_fast_len
 
         multiples, values = profile_nodes(part.profile, step, points, stride)
-        sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
+        with np.errstate(over="ignore"):  # e^(a gap of 710) is infinity, and what is divided by it 0
+            sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
         # As its to_dense_pmf, which asks a dictionary for every one of what may be a million points.
         first = min(sparse._loss_probs)
         dense = np.zeros(max(sparse._loss_probs) - first + 1)
