@@ -8,8 +8,9 @@ losses are composed is in `composition`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -97,7 +98,11 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
         for parts in added
         if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
     ]
-    rounds = [_round(certificate) for certificate in certificates]
+    several = Counter(id(certificate) for certificate in certificates)  # equal ones may differ in their curves
+    different = {id(certificate): certificate for certificate in certificates}
+    rounds = [
+        replace(one, count=one.count * several[key]) for key, one in ((k, _round(c)) for k, c in different.items())
+    ]
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)

@@ -8,6 +8,7 @@ spent over its life is left to the ledger.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -117,16 +118,22 @@ class ComposedProfile:
         step = max(min(reach) / POINTS, longest / MAX_POINTS) if self.step is None else self.step
         if longest / step > 16 * MAX_POINTS:
             raise outside("step", step, f"at least {round_up(longest / (16 * MAX_POINTS), 3)} for these rounds")
-        composed, slack = None, 0.0
-        for part, far in zip(self.rounds, reach, strict=True):
+        slack = 0.0
+        laws: list[
+            tuple[int, int, Any]
+        ] = []  # by size: the smallest are multiplied first, which takes the fewest steps
+        for number, (part, far) in enumerate(zip(self.rounds, reach, strict=True)):
             stride = max(1, round(far / step / POINTS))
             pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
             slack += lost
-            if composed is None:
-                composed = pmf
-            else:
-                one, composed = composed, composed.compose(pmf)
-                slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(pmf)) + _norm(composed))
+            laws.append((pmf.size, number, pmf))
+        heapq.heapify(laws)
+        while len(laws) > 1:
+            (_, _, one), (_, number, other) = heapq.heappop(laws), heapq.heappop(laws)
+            composed = one.compose(other)
+            slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(other)) + _norm(composed))
+            heapq.heappush(laws, (composed.size, number, composed))
+        composed = laws[0][2]
         object.__setattr__(self, "_composed", composed)
         object.__setattr__(self, "_slack", slack)
 

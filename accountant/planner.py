@@ -240,13 +240,16 @@ def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, 
 
 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
-    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them.
+    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them, or nearly.
 
     slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest, and
     after one too far the next keeps four times the distance: else all steps may end a little beyond the target. From
     where 0 is reached, which a large delta allows, there is no line: the factor grows, and then is halved in between.
     """
     low, low_reached = 1.0, reached(1.0)
+    if low_reached > target:  # by the roundings of another search, in which both bounds are the same
+        low /= 1 + TOLERANCE
+        low_reached = reached(low)
     high, high_reached = math.inf, math.inf
     margin, growth, flat, steps = TOLERANCE / 2, 1.2, FLAT_STEPS, MOST_STEPS
     while steps > 0:
