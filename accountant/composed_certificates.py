@@ -171,12 +171,18 @@ def _alone(certificate: Certificate) -> tuple[float, float]:
 
 
 def _round(certificate: Certificate) -> Round:
-    """The certificate's releases, in each of which the client is in the worst of its tiers."""
+    """The certificate's releases, in each of which the client is in the worst of its tiers, or in none of them.
+
+    The latter have budgets that did not arrive; of them only the certificate itself says something.
+    """
     tiers, alone = certificate.tiers, certificate.everyone_else_colludes
+    whole = Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    if certificate.epsilon > max(t.epsilon for t in tiers) or certificate.delta > max(t.delta for t in tiers):
+        return whole
     curves = [tier.privacy_profile or _pair(tier.epsilon, tier.delta, alone) for tier in tiers]
     if certificate.rounds == 1 or all(tier.privacy_profile is not None for tier in tiers):
         return Round(_WorstProfile(curves), alone.epsilon, certificate.rounds)
-    return Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    return whole
 
 
 def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:

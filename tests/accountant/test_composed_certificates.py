@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,6 +80,16 @@ def test_many_rounds_that_are_read_back_are_composed() -> None:
     assert rounds.everyone_else_colludes.epsilon == 4000
     found = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5)
     assert rounds.epsilon < found.epsilon <= sum_above([rounds.epsilon, MANY.epsilon])
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_what_a_certificate_says_of_more_than_its_tiers_is_composed(read: bool) -> None:
+    """Reproduction: an ε of clients whose budget did not arrive, above all tiers, was left out: .2 instead of 1.5."""
+    round_ = replace(MANY, epsilon=1.5)
+    several = [Certificate.from_json(round_.to_json()) if read else round_]
+    assert compose(several, delta=1e-6).epsilon == 1.5
+    assert compose(several * 20, delta=1e-3).epsilon > 15
+    assert privacy_loss_distribution(several[0]).get_epsilon_for_delta(1e-6) >= 1.5 - 1e-3
 
 
 def test_what_is_lost_for_certain_is_not_composed_away() -> None:
