@@ -251,6 +251,7 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
         low /= 1 + TOLERANCE
         low_reached = reached(low)
     high, high_reached = math.inf, math.inf
+    last, last_reached = low, 0.0
     margin, growth, flat, steps = TOLERANCE / 2, 1.2, FLAT_STEPS, MOST_STEPS
     while steps > 0:
         if low_reached <= 0 and flat > 0:
@@ -263,6 +264,8 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
             steps -= 1
             if high_reached < math.inf:
                 slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
+            elif 0 < last_reached < low_reached:
+                slope = max(math.log(low_reached / last_reached) / math.log(low / last), slope / 4)
             point = min(low * (target / low_reached) ** (1 / slope) * (1 - margin), most)
             if high < math.inf == high_reached:
                 point = min(point, math.sqrt(low * high))
@@ -270,6 +273,7 @@ def _furthest(reached: Callable[[float], float], target: float, most: float, slo
             break
         at_point = reached(point)
         if at_point <= target:
+            last, last_reached = low, low_reached
             low, low_reached, margin = point, at_point, TOLERANCE / 2
         else:
             high, high_reached, margin = point, at_point, 4 * margin

@@ -98,6 +98,19 @@ def test_the_last_steps_of_a_plan_do_not_all_go_too_far() -> None:
     assert len(steps) <= 2 + MOST_STEPS
 
 
+@pytest.mark.parametrize("power", [0.1, 0.3, 1.0, 3.0])
+def test_the_slope_is_learned_on_the_way(power: float) -> None:
+    """Reproduction: as long as no step was too far each was as if the slope were 1, and budgets came out smaller."""
+    steps: list[float] = []
+
+    def reached(factor: float) -> float:
+        steps.append(factor)
+        return math.pow(factor, power)
+
+    assert 1.6 * 0.99 < _furthest(reached, 1.6**power, 100.0, 1.0) <= 1.6
+    assert len(steps) <= 2 + MOST_STEPS
+
+
 @pytest.mark.parametrize(("delta", "rounds", "users"), [(0.0437, 100, 20000), (0.1, 1000, 100000)])
 def test_budgets_grow_from_where_epsilon_is_zero(delta: float, rounds: int, users: int) -> None:
     """Reproduction: where the blanket bound's answer had epsilon 0 it was kept, a quarter below what could be had."""
