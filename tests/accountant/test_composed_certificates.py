@@ -61,7 +61,7 @@ def test_without_curves_the_pairs_are_composed() -> None:
 
 
 @pytest.mark.parametrize("rounds", [2, 1000])
-def test_releases_whose_e_to_the_epsilon_is_no_float_are_composed(rounds: int) -> None:
+def test_releases_are_composed_whose_e_to_epsilon_is_no_float(rounds: int) -> None:
     """Reproduction: without a curve an epsilon above 709 ended in a RuntimeWarning of e^epsilon."""
     dear = certify([(1.0, 20), (450.0, 1)], "rr", delta=1e-6, rounds=rounds, attack=False)
     assert dear.epsilon > 709
@@ -83,7 +83,7 @@ def test_many_rounds_that_are_read_back_are_composed() -> None:
 
 
 @pytest.mark.parametrize("read", [True, False])
-def test_what_a_certificate_says_of_more_than_its_tiers_is_composed(read: bool) -> None:
+def test_what_is_certified_beyond_the_tiers_is_composed(read: bool) -> None:
     """Reproduction: an ε of clients whose budget did not arrive, above all tiers, was left out: .2 instead of 1.5."""
     round_ = replace(MANY, epsilon=1.5)
     several = [Certificate.from_json(round_.to_json()) if read else round_]

@@ -134,9 +134,7 @@ def test_rounds_of_which_only_epsilon_is_known_compose_with_the_others(engine: s
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.01, 60), (0.5, 30), (2.0, 5), (0.0, 3)])
-def test_pairs_are_never_below_the_exact_product_of_the_worst_pairs(
-    engine: sa.Engine, epsilon: float, rounds: int
-) -> None:
+def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: float, rounds: int) -> None:
     """Randomised response with epsilon, or with probability delta the value itself: in rationals but for e^epsilon."""
     total, each = Fraction(1, 1000), Fraction(DELTA)
     with engine.begin() as connection:
