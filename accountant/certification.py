@@ -298,6 +298,7 @@ def _answer(
         enough = enough if slow else 0.0
         if (found.delta if per_round is None else found.epsilon) > enough:
             beside = _other_bound(curve, group, randomizer, target, choice)
+        blanket = beside
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
         else:
@@ -312,7 +313,8 @@ def _answer(
                 line = f"{line}; {_said(name, sharper, delta, started)}"
                 found = replace(sharper, steps=(*found.steps, *sharper.steps))
         if not isinstance(curve, SpanProfile):
-            curve = _to_compose(curve, beside, group, target)
+            # The blanket, which is quick, is kept beside a worst case that is less here: between points it may not be.
+            curve = _to_compose(curve, blanket if isinstance(curve, WorstCase) else beside, group, target)
         found = replace(found, steps=(*found.steps, line))
     alone = found.delta if per_round is None else found.epsilon
     found = _basic(found, rounds)

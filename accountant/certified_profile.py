@@ -18,7 +18,7 @@ from accountant.certification import certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
 from accountant.numerics.binomial import UNIT
-from accountant.numerics.chords import Chords
+from accountant.numerics.chords import Chords, crossing
 from accountant.ranges import check_delta, check_epsilon, outside
 from accountant.results import Certificate, Grade, LowerBound, round_down, round_up
 from accountant.rich_display import html_table
@@ -115,8 +115,7 @@ class CertifiedProfile:
         for left, right in itertools.pairwise(ends):  # chords on both sides: they cross at most once
             before, after = self(left) - other(left), self(right) - other(right)
             if before * after < 0:
-                start, end = math.expm1(left), math.expm1(right)
-                cuts.add(math.log1p(start + (end - start) * before / (before - after)))
+                cuts.add(crossing(left, right, before / (before - after)))
         spans: list[CurveSpan] = []
         places = sorted(cuts)
         for left, right in itertools.pairwise(places):

@@ -8,8 +8,9 @@ losses are composed is in `composition`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -38,7 +39,7 @@ class _PairProfile:
     def delta(self, epsilon: float) -> Bounded:
         """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
         check_epsilon(epsilon)
-        rest = max(0.0, -math.expm1(epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
+        rest = -math.expm1(min(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
         value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
         return Bounded(value, min(value, 8 * UNIT * value))
 
@@ -97,7 +98,11 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
         for parts in added
         if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
     ]
-    rounds = [_round(certificate) for certificate in certificates]
+    several = Counter(id(certificate) for certificate in certificates)  # equal ones may differ in their curves
+    different = {id(certificate): certificate for certificate in certificates}
+    rounds = [
+        replace(one, count=one.count * several[key]) for key, one in ((k, _round(c)) for k, c in different.items())
+    ]
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)
@@ -166,12 +171,18 @@ def _alone(certificate: Certificate) -> tuple[float, float]:
 
 
 def _round(certificate: Certificate) -> Round:
-    """The certificate's releases, in each of which the client is in the worst of its tiers."""
+    """The certificate's releases, in each of which the client is in the worst of its tiers, or in none of them.
+
+    The latter have budgets that did not arrive; of them only the certificate itself says something.
+    """
     tiers, alone = certificate.tiers, certificate.everyone_else_colludes
+    whole = Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    if certificate.epsilon > max(t.epsilon for t in tiers) or certificate.delta > max(t.delta for t in tiers):
+        return whole
     curves = [tier.privacy_profile or _pair(tier.epsilon, tier.delta, alone) for tier in tiers]
     if certificate.rounds == 1 or all(tier.privacy_profile is not None for tier in tiers):
         return Round(_WorstProfile(curves), alone.epsilon, certificate.rounds)
-    return Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    return whole
 
 
 def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:

@@ -8,6 +8,7 @@ spent over its life is left to the ledger.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -71,10 +72,9 @@ def profile_nodes(
     below = -np.expm1(-grid[1:] * step) + np.exp(-grid[1:] * step) * above[1:]
     multiples = np.concatenate([-grid[:0:-1], grid])
     values = np.minimum(1.0, np.concatenate([below[::-1], above]))
-    gains = np.exp(multiples * step)
     hull: list[int] = []
     # The chain starts at e^epsilon = 0, where the profile is 1.
-    points_at = [(0.0, 1.0), *zip(gains.tolist(), values.tolist(), strict=True)]
+    points_at = [(-math.inf, 1.0), *zip((multiples * step).tolist(), values.tolist(), strict=True)]
     for index in range(len(points_at)):
         while len(hull) >= 2 and not _turns_up(points_at[hull[-2]], points_at[hull[-1]], points_at[index]):
             hull.pop()
@@ -84,7 +84,9 @@ def profile_nodes(
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    return (b[1] - a[1]) * (c[0] - b[0]) < (c[1] - b[1]) * (b[0] - a[0])
+    """Of points (epsilon, delta): whether delta is convex in e^epsilon there, which may be more than a float holds."""
+    to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # of e^b and of e^c, the part since the last point
+    return (b[1] - a[1]) * to_c < (c[1] - b[1]) * math.exp(b[0] - c[0]) * to_b
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,22 +118,31 @@ class ComposedProfile:
         step = max(min(reach) / POINTS, longest / MAX_POINTS) if self.step is None else self.step
         if longest / step > 16 * MAX_POINTS:
             raise outside("step", step, f"at least {round_up(longest / (16 * MAX_POINTS), 3)} for these rounds")
-        composed, slack = None, 0.0
-        for part, far in zip(self.rounds, reach, strict=True):
+        slack = 0.0
+        laws: list[
+            tuple[int, int, Any]
+        ] = []  # by size: the smallest are multiplied first, which takes the fewest steps
+        for number, (part, far) in enumerate(zip(self.rounds, reach, strict=True)):
             stride = max(1, round(far / step / POINTS))
             pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
             slack += lost
-            if composed is None:
-                composed = pmf
-            else:
-                one, composed = composed, composed.compose(pmf)
-                slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(pmf)) + _norm(composed))
+            laws.append((pmf.size, number, pmf))
+        heapq.heapify(laws)
+        while len(laws) > 1:
+            (_, _, one), (_, number, other) = heapq.heappop(laws), heapq.heappop(laws)
+            composed = one.compose(other)
+            slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(other)) + _norm(composed))
+            heapq.heappush(laws, (composed.size, number, composed))
+        composed = laws[0][2]
         object.__setattr__(self, "_composed", composed)
         object.__setattr__(self, "_slack", slack)
 
     @staticmethod
     def _reach(part: Round, delta: float) -> float:
         found = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
+        if found.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
+            # What is lost for certain is mass at infinity anyway: no node is needed where nothing else is left.
+            found = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
         return max(found.epsilon, 1e-9)
 
     @staticmethod
@@ -140,7 +151,8 @@ class ComposedProfile:
         from scipy.fft import fft, next_fast_len
 
         multiples, values = profile_nodes(part.profile, step, points, stride)
-        sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
+        with np.errstate(over="ignore"):  # e^(a gap of 710) is infinity, and what is divided by it 0
+            sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
         # As its to_dense_pmf, which asks a dictionary for every one of what may be a million points.
         first = min(sparse._loss_probs)
         dense = np.zeros(max(sparse._loss_probs) - first + 1)

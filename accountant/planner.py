@@ -27,6 +27,8 @@ MOST_TIERS = 8
 """With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
 MOST_STEPS = 5
 """Certificates by the slower bounds, on the way from the blanket's answer to theirs."""
+FLAT_STEPS = 8
+"""More of them where the blanket's answer has epsilon 0, from which no line leads to the target."""
 TOLERANCE = 1e-3
 """Relative width of the bracket around the answer."""
 LEAST_LOCAL_EPSILON = 1e-4
@@ -238,26 +240,40 @@ def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, 
 
 
 def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
-    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them.
+    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them, or nearly.
 
     slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest, and
-    after one too far the next keeps four times the distance: else all steps may end a little beyond the target.
+    after one too far the next keeps four times the distance: else all steps may end a little beyond the target. From
+    where 0 is reached, which a large delta allows, there is no line: the factor grows, and then is halved in between.
     """
     low, low_reached = 1.0, reached(1.0)
+    if low_reached > target:  # by the roundings of another search, in which both bounds are the same
+        low /= 1 + TOLERANCE
+        low_reached = reached(low)
     high, high_reached = math.inf, math.inf
-    margin = TOLERANCE / 2
-    for _ in range(MOST_STEPS):
-        if high_reached < math.inf:
-            slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
-        if low_reached <= 0:
+    last, last_reached = low, 0.0
+    margin, growth, flat, steps = TOLERANCE / 2, 1.2, FLAT_STEPS, MOST_STEPS
+    while steps > 0:
+        if low_reached <= 0 and flat > 0:
+            flat -= 1
+            point = min(low * growth, most) if high == math.inf else math.sqrt(low * high)
+            growth **= 2
+        elif low_reached <= 0:
             break
-        point = min(low * (target / low_reached) ** (1 / slope) * (1 - margin), most)
-        if high < math.inf == high_reached:
-            point = min(point, math.sqrt(low * high))
+        else:
+            steps -= 1
+            if high_reached < math.inf:
+                slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
+            elif 0 < last_reached < low_reached:
+                slope = max(math.log(low_reached / last_reached) / math.log(low / last), slope / 4)
+            point = min(low * (target / low_reached) ** (1 / slope) * (1 - margin), most)
+            if high < math.inf == high_reached:
+                point = min(point, math.sqrt(low * high))
         if point <= low * (1 + TOLERANCE) or point >= high:
             break
         at_point = reached(point)
         if at_point <= target:
+            last, last_reached = low, low_reached
             low, low_reached, margin = point, at_point, TOLERANCE / 2
         else:
             high, high_reached, margin = point, at_point, 4 * margin
@@ -300,11 +316,14 @@ def _fewest_users(shape: Budgets, reached: Reached, epsilon: float, dishonest: i
                 f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {_shown(found)}: "
                 "it takes a larger epsilon or delta, or smaller budgets"
             )
-        # What is reached falls about as the root of the users.
+        # What is reached falls about as the root of the users who are honest.
         factor = max(4.0, 1.1 * (found / epsilon) ** 2) if found < math.inf else 4.0
-        low, high = high, min(math.ceil(high * factor), max(MOST_USERS, high))
+        more = math.ceil(max(high - dishonest, 1) * factor)
+        low, high = high, min(max(dishonest + more, high + 1), max(MOST_USERS, high))
     while high > low + max(1, int(TOLERANCE * low)):
-        middle = (low + high) // 2
+        # Of very different numbers the geometric middle: the more users, the longer a certificate takes.
+        honest = max(low - dishonest, 1), high - dishonest
+        middle = (low + high) // 2 if honest[1] <= 4 * honest[0] else dishonest + math.isqrt(honest[0] * honest[1])
         if reached(resized(shape, middle)) <= epsilon:
             high = middle
         else:

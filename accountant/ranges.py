@@ -19,6 +19,7 @@ __all__ = [
     "check_epsilon",
     "check_linkage",
     "check_target_delta",
+    "check_text",
     "is_number",
     "outside",
 ]
@@ -72,6 +73,13 @@ def check_count(count: int, name: str, least: int = 0) -> None:
         raise outside(name, count, f"an integer >= {least}")
     if count > MAX_USERS:
         raise ValueError(f"{name} is an integer of {int(count).bit_length()} bits; it must be at most {MAX_USERS}")
+
+
+def check_text(*texts: object) -> None:
+    """Raises ValueError unless each is a string."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r:.60} is of type {type(text).__name__}; it must be a string")
 
 
 def check_linkage(linkage: str) -> None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
-from accountant.ranges import check_count, check_delta, check_epsilon, outside
+from accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_text, outside
 from accountant.rich_display import folded_list, html_table, paragraph
 
 __all__ = [
@@ -90,6 +90,12 @@ def right_at_most(epsilon: float, delta: float = 0.0) -> float:
     return min(1.0, (1 + delta * decay) / (1 + decay) * (1 + 2e-15))  # which is above the rounding of ten operations
 
 
+def _lines(given: object) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"assumptions are {given!r:.60}, and no list")
+    return tuple(given)
+
+
 def percent(share: float) -> str:
     """Returns a share in per cent, four digits, rounded up: what a guarantee shows of `right_at_most`."""
     return f"{round_up(100 * share, 4)} %"
@@ -135,6 +141,7 @@ class Guarantee:
             raise outside("grade", self.grade, f"one of {', '.join(Grade)}")
         if not self.method:
             raise ValueError("method is empty; it must name the method that gave this number")
+        check_text(self.method, *self.assumptions)
 
     def __str__(self) -> str:
         """One line for people, rounded up, without the assumptions."""
@@ -199,6 +206,8 @@ class TierCertificate:
         check_count(self.count, "count", 1)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
+        if not isinstance(self.grouped, bool):
+            raise outside("grouped", self.grouped, "true or false")
 
 
 @dataclass(frozen=True)
@@ -219,6 +228,7 @@ class Comparison:
         """Raises ValueError for a field outside its range."""
         if not self.name or not self.reference:
             raise ValueError(f"name is {self.name!r} and reference {self.reference!r}; both must be non-empty")
+        check_text(self.name, self.reference, self.note)
         if self.epsilon is None:
             if not self.note:
                 raise ValueError("note is empty; without an epsilon it must say why there is none")
@@ -240,6 +250,7 @@ class LowerBound:
         check_delta(self.delta)
         if not self.attack:
             raise ValueError("attack is empty; it must describe data set and statistic")
+        check_text(self.attack)
 
     def says(self, delta: float) -> str:
         """What it proves, beside a certificate of this delta: of epsilon where both deltas are the same, else of delta.
@@ -285,6 +296,8 @@ class Certificate:
         check_count(self.dishonest, "dishonest")
         check_count(self.rounds, "rounds", 1)
         check_delta(self.numerical_slack, "numerical_slack")
+        check_text(self.randomizer)
+        check_linkage(self.linkage)
         if not self.tiers:
             raise ValueError("tiers is empty; it must hold at least one tier")
         if sum(tier.count for tier in self.tiers) != self.num_users:
@@ -313,6 +326,15 @@ class Certificate:
                 f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack "
                 f"shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an "
                 "accountant made it"
+            )
+
+    def _check_local_budget(self) -> None:
+        """Raises ValueError where less is certified if everyone else colludes than the local budgets come to."""
+        largest, alone = max(tier.local_epsilon for tier in self.tiers), self.everyone_else_colludes.epsilon
+        if Fraction(alone) < Fraction(largest) * self.rounds:
+            raise ValueError(
+                f"the document contradicts itself: if everyone else colludes it certifies ε = {alone:g}, and the "
+                f"largest local budget, in {self.rounds} rounds, is {largest:g}; it is not as an accountant made it"
             )
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
@@ -453,7 +475,7 @@ class Certificate:
         if isinstance(document, str | bytes):
             try:
                 document = json.loads(document)
-            except ValueError as error:
+            except (RecursionError, ValueError) as error:
                 raise ValueError(f"the text is not JSON ({error}); it must be what to_json gave, as text") from error
         if not isinstance(document, Mapping):
             raise ValueError(f"the document is {document!r:.60}; it must be what to_json gave, or that as JSON text")
@@ -464,7 +486,7 @@ class Certificate:
                 delta=document["delta"],
                 grade=Grade(document["grade"]),
                 method=document["method"],
-                assumptions=tuple(document["assumptions"]),
+                assumptions=_lines(document["assumptions"]),
                 num_users=document["num_users"],
                 dishonest=document["dishonest"],
                 numerical_slack=document["numerical_slack"],
@@ -484,7 +506,7 @@ class Certificate:
                     alone["delta"],
                     Grade(alone["grade"]),
                     alone["method"],
-                    tuple(alone["assumptions"]),
+                    _lines(alone["assumptions"]),
                 ),
                 comparison=tuple(
                     Comparison(
@@ -504,7 +526,8 @@ class Certificate:
                 linkage=document["linkage"],
                 rounds=document["rounds"],
             )
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"the document is no certificate ({error!r}); it must be what to_json gave") from error
         found.check_not_refuted()
+        found._check_local_budget()
         return found

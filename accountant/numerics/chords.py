@@ -1,22 +1,29 @@
 """Chords of a convex function of e^epsilon, through points above it: above it too, rounding included.
 
-Positions are e^epsilon - 1, which tells budgets near 0 apart where e^epsilon itself cannot.
+Shares are computed from differences of epsilons, which tells budgets near 0 apart where e^epsilon itself cannot, and
+those beyond 709, of many rounds, where e^epsilon is no float.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
+from accountant.numerics.binomial import UNIT
 
-from accountant.numerics.binomial import UNIT, Floats
+__all__ = ["Chords", "crossing"]
 
-__all__ = ["Chords"]
+LEAST = 5e-324
+"""The least float above 0: more than a product loses that is below the range of floats."""
 
-MOST_EPSILON = 700.0
-"""Beyond it e^epsilon leaves the range of floats; the value there serves."""
+
+def crossing(low: float, high: float, share: float) -> float:
+    """About the epsilon at which e^epsilon has come this share of the way from e^low to e^high; 0 < share < 1."""
+    if high - low < 1:
+        return low + math.log1p(math.expm1(high - low) * share)
+    return high + math.log(share + (1 - share) * math.exp(low - high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,23 +36,16 @@ class Chords:
 
     epsilons: Sequence[float]
     values: Sequence[float]
-    _positions: Floats = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_positions", np.expm1(np.minimum(self.epsilons, MOST_EPSILON)))
 
     def above(self, epsilon: float) -> float:
-        """At least the function at this epsilon. Rounded up: a position is taken further to the left than it can be."""
+        """At least the function at this epsilon."""
         if epsilon >= self.epsilons[-1]:
             return float(self.values[-1])
         if epsilon < self.epsilons[0]:
             return 1.0
-        positions = self._positions
-        at = max(math.expm1(min(epsilon, MOST_EPSILON)) * (1 - 64 * UNIT), float(positions[0]))
-        left = min(int(np.searchsorted(positions, at, side="right")), positions.size - 1) - 1
-        low, high = float(positions[left]), float(positions[left + 1])
-        if not low < high:
-            return float(self.values[left])
-        share = (high - at) / (high - low)
-        value = self.values[left] * share + self.values[left + 1] * ((at - low) / (high - low))
-        return min(float(self.values[left]), value * (1 + 8 * UNIT))
+        left = bisect.bisect_right(self.epsilons, epsilon) - 1
+        more, less = float(self.values[left]), float(self.values[left + 1])
+        end = self.epsilons[left + 1]
+        share = math.expm1(epsilon - end) / math.expm1(self.epsilons[left] - end)
+        # Every rounding of the share and of the sum of two parts >= 0 is relative: six units in the last place in all.
+        return min(more, (less + (more - less) * share) * (1 + 16 * UNIT) + LEAST)

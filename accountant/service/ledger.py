@@ -9,6 +9,8 @@ accountant service enters a round in the very transaction that keeps its certifi
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ import sqlalchemy as sa
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.numerics.binomial import UNIT
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
 from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up, sum_above
@@ -86,7 +89,7 @@ class Entry(TierCertificate):
     """One tier of one granted round: certified (epsilon, delta), and points (epsilon, delta) of its certified profile.
 
     The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
-    is given up (its delta is then lost); they may be missing, and then only adding is possible.
+    is given up (its delta is then lost); they may be missing, and then it is any (epsilon, delta)-private release.
     """
 
     profile: Profile = ()
@@ -324,6 +327,12 @@ def _entry(row: sa.Row[Any]) -> Entry:
     return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
 
 
+def _of_pair(epsilon: float, delta: float) -> Profile:
+    """Points of the profile of any (epsilon, delta)-DP release, which is one chord; see `composed_certificates`."""
+    shown = min(1.0, (delta + (1 - delta) * -math.expm1(-epsilon) / (1 + math.exp(-epsilon))) * (1 + 8 * UNIT))
+    return ((0.0, max(shown, delta)), (epsilon, delta)) if epsilon else ((0.0, delta),)
+
+
 def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | None:
     """A delta above this one at which something is proved: where losses compose, or else what the rounds add up to."""
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
@@ -339,16 +348,17 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
     found = []
     if sum_above(d for _, d in worst) <= delta:
         found.append(Guarantee(sum_above(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
-    if delta >= LEAST_DELTA and all(entry.profile for entries in rounds for entry in entries):
+    if delta >= LEAST_DELTA:
+        # Many rounds may be alike.
+        costs = Counter(
+            tuple(dict.fromkeys(e.profile or _of_pair(e.epsilon, e.delta) for e in entries)) for entries in rounds
+        )
         parts = [
-            Round(
-                RecordedProfile(tuple(dict.fromkeys(e.profile for e in entries))),
-                max(e.profile[-1][0] for e in entries),
-            )
-            for entries in rounds
+            Round(RecordedProfile(profiles), max(profile[-1][0] for profile in profiles), count)
+            for profiles, count in costs.items()
         ]
         curve = ComposedProfile(parts, delta)
-        inverse = smallest_epsilon(curve, delta, sum(part.ceiling for part in parts))
+        inverse = smallest_epsilon(curve, delta, sum(part.ceiling * part.count for part in parts))
         if inverse.reached is not None:
             found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))
     return min(found, key=lambda guarantee: guarantee.epsilon, default=None)

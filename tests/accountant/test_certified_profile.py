@@ -130,3 +130,16 @@ def test_a_local_delta_that_is_not_amplified_is_that_of_the_point() -> None:
         assert point.lower_bound.delta == point.delta
         assert row["lower_bound"] <= row["epsilon"]
     assert croupier.certify([(1.0, 1, 0.6)], "gaussian", delta=1e-6, rounds=2).delta == 1.0
+
+
+def test_a_curve_is_certified_where_e_to_the_epsilon_is_no_float() -> None:
+    """Twenty people hide one whose budget is 450; in two rounds its losses are up to 900."""
+    curve = croupier.privacy_profile({1.0: 20, 450.0: 1}, "rr", deltas=[1e-2, 1e-6], rounds=2)
+    # All others hold a 1: all reports are 1 in both rounds, with this probability if the victim holds a 1, else never.
+    all_ones = (1 + math.exp(-1)) ** -40
+    for epsilon in (600.0, 690.0, 699.5, 700.0, 750.0, 850.0, 890.0):
+        assert curve(epsilon) >= all_ones * (1 - 1e-4)
+    assert curve.epsilon(all_ones / 2) > 890.0
+    assert curve(900.0) == 0.0
+    lower = croupier.privacy_profile({1.0: 20, 450.0: 1}, "rr", deltas=[1e-2, 1e-5], rounds=2)
+    assert {span.lower for span in curve.compare(lower)} >= {"first", "second"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from accountant.results import round_up
+from accountant.results import round_up, sum_above
 from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
 from tests.accountant.oracles.from_definitions import count_law
 
@@ -57,6 +58,38 @@ def test_without_curves_the_pairs_are_composed() -> None:
     pairs = compose([read] * 10, delta=2e-5)
     assert compose([MANY] * 10, delta=2e-5).epsilon < pairs.epsilon <= 10 * MANY.epsilon * (1 + 1e-12)
     assert compose([read], delta=1e-6).epsilon == pytest.approx(MANY.epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("rounds", [2, 1000])
+def test_releases_are_composed_whose_e_to_epsilon_is_no_float(rounds: int) -> None:
+    """Reproduction: without a curve an epsilon above 709 ended in a RuntimeWarning of e^epsilon."""
+    dear = certify([(1.0, 20), (450.0, 1)], "rr", delta=1e-6, rounds=rounds, attack=False)
+    assert dear.epsilon > 709
+    read = Certificate.from_json(dear.to_json())
+    found = compose([read, MANY], delta=1e-5)
+    assert dear.epsilon < found.epsilon <= sum_above([dear.epsilon, MANY.epsilon])
+    # The worst of a pair: nearly all its mass is at its epsilon.
+    assert dear.epsilon - 12 < compose([read], delta=0.99999).epsilon < dear.epsilon
+    law = privacy_loss_distribution(read, value_discretization_interval=dear.epsilon / 500)
+    assert dear.epsilon - 1 < law.get_epsilon_for_delta(1e-5) < dear.epsilon * 1.01
+
+
+def test_many_rounds_that_are_read_back_are_composed() -> None:
+    """Reproduction: where the local budgets of all rounds added up to 709 more, it ended in an OverflowError."""
+    rounds = certify({4.0: 1000}, "rr", delta=1e-6, rounds=1000, attack=False)
+    assert rounds.everyone_else_colludes.epsilon == 4000
+    found = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5)
+    assert rounds.epsilon < found.epsilon <= sum_above([rounds.epsilon, MANY.epsilon])
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_what_is_certified_beyond_the_tiers_is_composed(read: bool) -> None:
+    """Reproduction: an ε of clients whose budget did not arrive, above all tiers, was left out: .2 instead of 1.5."""
+    round_ = replace(MANY, epsilon=1.5)
+    several = [Certificate.from_json(round_.to_json()) if read else round_]
+    assert compose(several, delta=1e-6).epsilon == 1.5
+    assert compose(several * 20, delta=1e-3).epsilon > 15
+    assert privacy_loss_distribution(several[0]).get_epsilon_for_delta(1e-6) >= 1.5 - 1e-3
 
 
 def test_what_is_lost_for_certain_is_not_composed_away() -> None:

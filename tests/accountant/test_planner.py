@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.main import get_command
 
+from accountant import planner
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.planner import MOST_STEPS, Goal, _furthest, resized, standard_error
-from accountant.results import round_down
+from accountant.results import Certificate, round_down
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from deploy.cli import app
 from tests.support.accounting import certify_without_attack as certify
@@ -94,6 +96,53 @@ def test_the_last_steps_of_a_plan_do_not_all_go_too_far() -> None:
 
     assert 1.3 * 0.98 < _furthest(reached, reached(1.3), 100.0, 0.5) <= 1.3
     assert len(steps) <= 2 + MOST_STEPS
+
+
+@pytest.mark.parametrize("power", [0.1, 0.3, 1.0, 3.0])
+def test_the_slope_is_learned_on_the_way(power: float) -> None:
+    """Reproduction: as long as no step was too far each was as if the slope were 1, and budgets came out smaller."""
+    steps: list[float] = []
+
+    def reached(factor: float) -> float:
+        steps.append(factor)
+        return math.pow(factor, power)
+
+    assert 1.6 * 0.99 < _furthest(reached, 1.6**power, 100.0, 1.0) <= 1.6
+    assert len(steps) <= 2 + MOST_STEPS
+
+
+@pytest.mark.parametrize(("delta", "rounds", "users"), [(0.0437, 100, 20000), (0.1, 1000, 100000)])
+def test_budgets_grow_from_where_epsilon_is_zero(delta: float, rounds: int, users: int) -> None:
+    """Reproduction: where the blanket bound's answer had epsilon 0 it was kept, a quarter below what could be had."""
+    found = plan("rr", delta=delta, epsilon=0.01, num_users=users, rounds=rounds)
+    assert found.certificate.epsilon <= 0.01
+    more = [(float(found.budgets.local_epsilon[0]) * 1.02, users)]
+    assert certify(more, "rr", delta=delta, rounds=rounds).epsilon > 0.01
+
+
+def test_a_plan_of_tiny_budgets_over_many_rounds_is_certified() -> None:
+    """Reproduction: found by the blanket bound, certified with 0.7 % more by all bounds, and refused for that."""
+    epsilon, delta = 0.002899169400663194, 8.247628915958597e-10
+    found = plan("rr", epsilon=epsilon, num_users=1000, delta=delta, rounds=1000, dishonest=100)
+    assert found.certificate.epsilon <= epsilon
+    more = [(float(found.budgets.local_epsilon[0]) * 1.01, 1000)]
+    assert certify(more, "rr", delta=delta, rounds=1000, dishonest=100).epsilon > epsilon
+
+
+@pytest.mark.parametrize("dishonest", [0, 900, 10**6])
+def test_the_fewest_users_are_looked_for_among_about_as_many(dishonest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: beside a million dishonest clients the search began at 10^9 users, and took minutes."""
+    tried: list[int] = []
+
+    def counted(budgets: Budgets, *args: Any, **options: Any) -> Certificate:
+        tried.append(budgets.num_users)
+        return certify(budgets, *args, **options)
+
+    monkeypatch.setattr(planner, "certify", counted)
+    found = plan("rr", delta=1e-3, epsilon=1.0, budgets={2.0: 1}, dishonest=dishonest)
+    assert found.certificate.epsilon <= 1.0
+    assert max(tried) <= dishonest + 100 * (found.budgets.num_users - dishonest)
+    assert len(tried) < 30
 
 
 def test_rounds_and_dishonest_clients_make_it_harder() -> None:

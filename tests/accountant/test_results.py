@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 
 import croupier
 from accountant.results import round_down, round_up
-from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify
+from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
 
 
 def test_the_json_has_the_keys_that_others_read() -> None:
@@ -192,3 +195,45 @@ def test_a_document_that_contradicts_itself_is_not_read() -> None:
         Certificate.from_json({**document, "tiers": [{**tier, "delta": 0.5}]})
     with pytest.raises(ValueError, match="grade of everyone_else_colludes is 'HEURISTIC'"):
         Certificate.from_json({**document, "everyone_else_colludes": {**alone, "grade": "HEURISTIC"}})
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a JSON document."""
+    children = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in children if isinstance(document, dict | list) else ():
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+WRONG = [None, True, -1, -0.5, 1e308, math.nan, math.inf, 10**400, "", "x", [], ["x", 3], {}, {"a": 1}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_whatever_stands_in_a_document_it_is_refused_or_can_be_used(wrong: Any) -> None:
+    """Reproduction: a method that is a number, or an assumption that is a list, was read, and ended in a TypeError."""
+    document = certify({0.5: 9, 1.0: 3}, "rr", delta=1e-3, dishonest=1, compare_all=True).to_json()
+    for path in places(document):
+        changed = copy.deepcopy(document)
+        place = changed
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = wrong
+        try:
+            found = Certificate.from_json(changed)
+        except ValueError:
+            continue
+        assert isinstance(str(found) + found._repr_html_(), str)
+        assert Certificate.from_json(json.dumps(found.to_json())) == found
+        with contextlib.suppress(ValueError):  # more may be lost than delta allows
+            compose([found], delta=0.1)
+
+
+def test_a_local_budget_that_is_smaller_than_its_parts_is_not_read() -> None:
+    """Reproduction: with an edited local budget the document was composed to epsilon 0, CERTIFIED."""
+    document = certify({1.0: 50}, "rr", delta=1e-6, rounds=3).to_json()
+    alone = document["everyone_else_colludes"]
+    with pytest.raises(ValueError, match=r"everyone else colludes it certifies ε = 2.9, .* in 3 rounds, is 1;"):
+        Certificate.from_json({**document, "everyone_else_colludes": {**alone, "epsilon": 2.9}})
+    with pytest.raises(ValueError, match="the text is not JSON"):
+        Certificate.from_json("[" * 100_000)
