@@ -119,9 +119,7 @@ class ComposedProfile:
         if longest / step > 16 * MAX_POINTS:
             raise outside("step", step, f"at least {round_up(longest / (16 * MAX_POINTS), 3)} for these rounds")
         slack = 0.0
-        laws: list[
-            tuple[int, int, Any]
-        ] = []  # by size: the smallest are multiplied first, which takes the fewest steps
+        laws: list[tuple[int, int, Any]] = []  # the smallest are multiplied first, which takes the fewest steps
         for number, (part, far) in enumerate(zip(self.rounds, reach, strict=True)):
             stride = max(1, round(far / step / POINTS))
             pmf, lost = self._several(part, step, max(1, math.ceil(far / step / stride)), stride)
