@@ -23,11 +23,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "has_parts", "note_taken", "open_database"]
+__all__ = [
+    "DEFAULT_TIMEOUTS",
+    "Database",
+    "NotErasedError",
+    "Timeouts",
+    "has_parts",
+    "is_outage",
+    "note_taken",
+    "open_database",
+    "why_failed",
+]
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _NO_PRIVILEGE = "55P03", "42501"
+_LONGEST_REASON = 300
 _PARTS = 16
 _OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
 _WHOLE = ("round_keys", "tokens")
@@ -74,6 +85,19 @@ def note_taken(connection: sa.Connection, round_id: str, *tables: str) -> None:
     taken: set[tuple[str, str]] | None = connection.get_execution_options().get("taken")
     if taken is not None:
         taken.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
+
+
+def is_outage(error: sa.exc.DBAPIError) -> bool:
+    """Returns whether the database cannot be read or written now, for a reason that lies outside of this program."""
+    if isinstance(error, sa.exc.ProgrammingError):
+        return getattr(error.orig, "sqlstate", None) == _NO_PRIVILEGE
+    return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.InternalError)
+
+
+def why_failed(error: sa.exc.DBAPIError) -> str:
+    """Returns what the database, or its driver, says was wrong, in one line."""
+    said = str(error.orig).strip() or type(error.orig).__name__
+    return said.splitlines()[0][:_LONGEST_REASON]
 
 
 class Database(abc.ABC):
@@ -176,10 +200,14 @@ class _Postgresql(Database):
         self._driver: Any = None
         self._taken: set[tuple[str, str]] = set()
         self._all_erased = False
+        self._has_warned = False
         options = {
             "lock_timeout": f"{timeouts.lock_s}s",
             "statement_timeout": f"{timeouts.statement_s}s",
             "synchronous_commit": "on",  # an acknowledgement means that it is on the disk
+            # The session has the lock that makes this the only process; a transaction has a limit of our own.
+            "idle_session_timeout": "0",
+            "idle_in_transaction_session_timeout": "0",
             # The server gives the lock of a process free that is gone, also where its machine went with it.
             "client_connection_check_interval": "5s",
             "tcp_keepalives_idle": "10",
@@ -214,11 +242,22 @@ class _Postgresql(Database):
             (encoding,) = connection.execute("SHOW server_encoding").fetchone()
             if encoding != "UTF8":
                 raise ValueError(f"the database's encoding is {encoding}; it must be UTF8")
+            self._warn_of_loss(connection)
             connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
             connection.commit()
         except BaseException:
             connection.close()
             raise
+
+    def _warn_of_loss(self, connection: Any) -> None:
+        """Logs, once, a server that may lose what it has called written."""
+        off = connection.execute(
+            "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY 1"
+        ).fetchall()
+        warning = "; ".join(f"the database's server has {name} = off" for (name,) in off)
+        if warning and not self._has_warned:
+            _log.warning("%s: what is acknowledged may be lost when its machine fails", warning)
+            self._has_warned = True
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:

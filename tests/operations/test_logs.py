@@ -191,6 +191,25 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     finally:
         store.close()
     text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)
-    assert "INSERT INTO submissions" in text
-    assert "SQL parameters hidden" in text
+    assert "the store failed: look: database or disk is full" in text
     assert leaks(text.encode(), [secret for row in rows for secret in row]) == []
+
+
+@pytest.mark.asyncio
+async def test_an_outage_of_the_store_is_short_lines_with_their_cause_and_few_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each call that anybody made meanwhile wrote a traceback of 7 KB, and its cause stood in the last lines of it."""
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    try:
+        await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
+        for _ in range(100):
+            with pytest.raises(Refusal, match="cannot store anything now"):
+                await store.run("show", lambda tx: tx.put_document("r", "result", bytes(1_000_000)))
+    finally:
+        store.close()
+    lines = [JsonFormatter("shuffler-1").format(record) for record in caplog.records]
+    assert all("the store failed: show: database or disk is full" in line and len(line) < 300 for line in lines)
+    seconds = {int(record.created) for record in caplog.records}
+    assert 20 <= len(lines) <= 20 * (len(seconds) + 1)
+    assert "further ones of this second are not logged" in lines[19]
