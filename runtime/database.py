@@ -96,8 +96,10 @@ def is_outage(error: sa.exc.DBAPIError) -> bool:
 
 def why_failed(error: sa.exc.DBAPIError) -> str:
     """Returns what the database, or its driver, says was wrong, in one line."""
-    said = str(error.orig).strip() or type(error.orig).__name__
-    return said.splitlines()[0][:_LONGEST_REASON]
+    said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0][:_LONGEST_REASON]
+    if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return f"{said}: another process has the database, or a lock in it"
+    return said
 
 
 class Database(abc.ABC):
@@ -116,6 +118,11 @@ class Database(abc.ABC):
     def free_bytes(self) -> int | None:
         """Returns how much room is left on its disk; None where that is not this machine's."""
         return None
+
+    @contextmanager
+    def patience(self, _limit_s: float) -> Iterator[None]:
+        """Ends, after so many seconds, what waits in this block for a database that has fallen silent."""
+        yield
 
     def close(self) -> None:
         """Ends the connection, and with it the lock; a second call changes nothing."""
@@ -261,7 +268,7 @@ class _Postgresql(Database):
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        with self._patience(self._timeouts.transaction_s), self.engine.begin() as connection:
+        with self.patience(self._timeouts.transaction_s), self.engine.begin() as connection:
             yield connection
 
     def erase(self) -> None:
@@ -271,7 +278,7 @@ class _Postgresql(Database):
         under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
         the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
         """
-        with self._patience(self._timeouts.erase_s), self.engine.connect() as connection:
+        with self.patience(self._timeouts.erase_s), self.engine.connect() as connection:
             places = self._places(connection)
             for place in places:
                 try:
@@ -302,7 +309,7 @@ class _Postgresql(Database):
         return sorted(found)
 
     @contextmanager
-    def _patience(self, limit_s: float) -> Iterator[None]:
+    def patience(self, limit_s: float) -> Iterator[None]:
         """The server's own timeouts do not help where its answer does not arrive; this one does."""
         timer = threading.Timer(limit_s, self._hang_up)
         timer.daemon = True

@@ -25,6 +25,7 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_CLOSE_S = 5.0
 
 
 class Store:
@@ -125,6 +126,7 @@ class Store:
         return self._database.free_bytes()
 
     def close(self) -> None:
-        """Waits for the transaction under way and closes the database."""
-        self._thread.shutdown(wait=True)
+        """Waits for the transaction under way, though not for ever, and closes the database; no other one begins."""
+        with self._database.patience(_CLOSE_S):
+            self._thread.shutdown(wait=True, cancel_futures=True)
         self._database.close()

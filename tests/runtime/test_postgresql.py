@@ -198,6 +198,25 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
 
 
 @pytest.mark.asyncio
+async def test_a_store_closes_while_its_server_is_silent(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waited for the transaction under way as long as that may last, five minutes, and the process with it."""
+    monkeypatch.setattr("runtime.store._CLOSE_S", 0.2)
+    with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
+        await put(store, "before")
+        wire.silent = True
+        running, waiting = (asyncio.create_task(put(store, kind)) for kind in ("running", "waiting"))
+        await asyncio.sleep(0)  # both are with the store's thread
+        await asyncio.wait_for(asyncio.to_thread(store.close), 60)
+        with pytest.raises(Refusal, match="cannot store anything now"):
+            await running
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert "the connection is given up" in caplog.text
+
+
+@pytest.mark.asyncio
 async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY, Timeouts(statement_s=0.2, lock_s=0.1))
@@ -216,13 +235,16 @@ async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql:
 
 
 @pytest.mark.asyncio
-async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(postgresql: Server) -> None:
+async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
+    postgresql: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
         other = Store(wire._server.render_as_string(hide_password=False), WRAPPING_KEY)
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
+        assert "lock timeout: another process has the database" in caplog.text
         assert await other.run("look", lambda tx: tx.document("r", "late")) is None
         other.close()
         await put_in_the_end(store, "late")
