@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from protocol.deployment import ServiceEntry
-from protocol.toml_file import Address, read_toml
+from protocol.toml_file import Address, TlsAddress, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",
@@ -68,7 +68,7 @@ class ServiceSettings(BaseModel):
     listen: Address | None = None
     public_listen: Address | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    scheduler: Annotated[str, StringConstraints(pattern=r"^tls://[^\s/]+:[0-9]{1,5}$")] | None = None
+    scheduler: TlsAddress | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
     max_connections_per_address: Annotated[int, Field(ge=1, le=65536)] = 1000
     admin_listen: Address | None = None

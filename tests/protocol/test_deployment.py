@@ -100,6 +100,11 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
         ('listen = "7001"', "listen"),
         ("workers = 0", "workers"),
         ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
+        (
+            'scheduler = "tls://scheduler.example:0"',
+            "scheduler: it is 'tls://scheduler.example:0', and must be tls://HOST",
+        ),
+        ('scheduler = "tls://scheduler.example:65536"', "with a port in 1..65535$"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
         # Reproductions: the sentences were the library's, of several lines; port 99999 was 34463.
