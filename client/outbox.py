@@ -22,8 +22,9 @@ from sqlalchemy.dialects.sqlite import insert
 
 from client.limits import Limits, SpentHere
 from client.submission import Sealed
+from protocol.errors import OtherPersonError
 
-__all__ = ["KEPT_DAYS", "Outbox"]
+__all__ = ["KEPT_DAYS", "Outbox", "other_person"]
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
@@ -176,11 +177,17 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def keep(self, round_id: str, submissions: Mapping[str, Sealed]) -> None:
+    def keep(self, round_id: str, submissions: Mapping[str, Sealed], *, alone: bool = False) -> None:
         """Stores new submissions durably.
+
+        Args:
+            round_id: of the round.
+            submissions: by user.
+            alone: nobody else must have a submission for the round.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
+            OtherPersonError: somebody else has; nothing is stored.
         """
         rows = [
             {
@@ -195,9 +202,13 @@ class Outbox:
             }
             for user, sealed in submissions.items()
         ]
-        if rows:
-            with self._engine.begin() as db:
-                db.execute(_submissions.insert(), rows)
+        if not rows:
+            return
+        with self._engine.begin() as db:  # the write first, as in `begin`
+            db.execute(_submissions.insert(), rows)
+            here = (_submissions.c.round_id == round_id) & _submissions.c.user.not_in(submissions)
+            if alone and (others := db.execute(sa.select(sa.func.count()).where(here)).scalar_one()):
+                raise other_person(round_id, others)
 
     def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
@@ -211,6 +222,14 @@ class Outbox:
     def close(self) -> None:
         """Closes the database; what was stored stays."""
         self._engine.dispose()
+
+
+def other_person(round_id: str, others: int) -> OtherPersonError:
+    """Returns what is raised where others have answered a round from here."""
+    return OtherPersonError(
+        f"{others:,} answers for round {round_id!r} have been sealed here under other keys or tokens; "
+        "a person answers once, also with a new key"
+    )
 
 
 def _spent(db: sa.Connection, without: str = "") -> SpentHere:
