@@ -20,9 +20,10 @@ import pytest
 
 from client.submission import Participant
 from deploy.local.processes import LocalDeployment
+from deploy.node.serve import serve
 from deploy.operator.keys import make_deployment
 from deploy.operator.rounds import Operator
-from protocol.errors import Refusal
+from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -147,6 +148,25 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             assert [one["event"] for one in before] in ([], ["starting"])
             assert message in line["event"]
             assert (line["level"], done.returncode) == ("CRITICAL", code)
+
+
+def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended with a traceback and the code of an error that nobody foresaw."""
+
+    async def fail(*_: Any) -> None:
+        raise Refusal(Code.STORE_FAILED)
+
+    monkeypatch.setattr("deploy.node.serve._serve", fail)
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    monkeypatch.setenv("PYTHONWARNINGS", os.environ.get("PYTHONWARNINGS", ""))  # which serve would set for good
+    with pytest.raises(SystemExit, check=lambda end: end.code == 4):
+        serve("analyzer", tmp_path)
+    (line,) = (json.loads(JsonFormatter("analyzer").format(record)) for record in caplog.records)
+    assert line["event"] == "the service ends: the service cannot store anything now; try again"
+    assert (line["level"], line["code"], "exception" in line) == ("CRITICAL", "STORE_FAILED", False)
 
 
 def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
