@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -37,7 +38,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
-_LOCK_NOT_AVAILABLE, _NO_PRIVILEGE = "55P03", "42501"
+_LOCK_NOT_AVAILABLE, _NO_PRIVILEGE, _NO_TABLE = "55P03", "42501", "42P01"
 _LONGEST_REASON = 300
 _PARTS = 16
 _OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
@@ -90,7 +91,7 @@ def note_taken(connection: sa.Connection, round_id: str, *tables: str) -> None:
 def is_outage(error: sa.exc.DBAPIError) -> bool:
     """Returns whether the database cannot be read or written now, for a reason that lies outside of this program."""
     if isinstance(error, sa.exc.ProgrammingError):
-        return getattr(error.orig, "sqlstate", None) == _NO_PRIVILEGE
+        return getattr(error.orig, "sqlstate", None) in (_NO_PRIVILEGE, _NO_TABLE)
     return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.InternalError)
 
 
@@ -155,11 +156,25 @@ class _Sqlite(Database):
         # Parameters would carry ciphertexts and clients' keys into the log with every error.
         self.engine = sa.create_engine(url, hide_parameters=True)
         self._directory = Path(self.engine.url.database or "").parent
-        self._lock: int | None = _lock_file(Path(f"{self.engine.url.database}.lock"))
+        lock = Path(f"{self.engine.url.database}.lock")
+        self._lock: int | None = _lock_file(lock)
+        self._files = {lock: _identity(lock)}
         sa.event.listen(self.engine, "connect", _configure_sqlite)
 
-    def begin(self) -> AbstractContextManager[sa.Connection]:
-        return self.engine.begin()
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        with self.engine.begin() as connection:
+            yield connection
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Looks whether the files are still those that were opened: SQLite goes on with one that is deleted."""
+        database = Path(str(self.engine.url.database))
+        self._files.setdefault(database, _identity(database))
+        for file, identity in self._files.items():
+            if _identity(file) != identity:
+                why = f"{file} has been moved, deleted or replaced while the service runs"
+                raise sa.exc.OperationalError(None, None, sqlite3.OperationalError(why))
 
     def erase(self) -> None:
         """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here.
@@ -184,6 +199,14 @@ class _Sqlite(Database):
         lock, self._lock = self._lock, None
         if lock is not None:  # by a second call the number may belong to another open file
             os.close(lock)
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _lock_file(path: Path) -> int:

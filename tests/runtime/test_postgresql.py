@@ -289,6 +289,11 @@ async def test_what_the_services_role_may_not_do_is_said_and_is_an_outage_while_
     assert "the store failed: look: permission denied for table documents" in caplog.text
     server.execute(f"GRANT ALL ON documents TO {role}")
     await put(store, "kept")
+    server.execute("DROP TABLE documents")
+    with pytest.raises(Refusal) as failed:
+        await put(store, "kept")
+    assert failed.value.code is Code.STORE_FAILED
+    assert 'the store failed: look: relation "documents" does not exist' in caplog.text
     store.close()
 
 
