@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 
 from client.limits import Limits
-from client.outbox import KEPT_DAYS, Outbox
+from client.outbox import KEPT_DAYS, Outbox, other_person
 from client.rounds import fetch_publication
 from client.submission import Participant, send
 from client.tickets import seal_with_tickets
@@ -74,10 +74,7 @@ def check_person(outbox: Outbox, round_id: str, user: str) -> None:
     """
     known = outbox.users(round_id)
     if known and user not in known:
-        raise OtherPersonError(
-            f"{len(known):,} answers for round {round_id!r} have been sealed here under other keys or tokens; "
-            "a person answers once, also with a new key"
-        )
+        raise other_person(round_id, len(known))
 
 
 async def answer_once(
@@ -90,6 +87,7 @@ async def answer_once(
     outbox: Outbox,
     limits: Limits,
     enrol: Callable[[bytes], Awaitable[None]] | None = None,
+    alone: bool = False,
     patience_s: float = 60.0,
 ) -> Answered:
     """Submits one user's answer and returns what became of it.
@@ -106,11 +104,13 @@ async def answer_once(
         outbox: stores the sealed submission before it is sent.
         limits: the user's own.
         enrol: registers the public key that signs, if the caller can.
+        alone: no one else must have answered from here, nor answer at the same time; see `check_person`.
         patience_s: how long each service may be out of reach.
 
     Raises:
         ValueError: the budget cannot be used, or the stored submission is forgotten.
         LimitError: the user's own limits do not allow the answer.
+        OtherPersonError: someone else has answered meanwhile; nothing was sent.
         TicketError: the accountant's tickets cannot be trusted.
         Refusal: a service refuses the call.
         grpc.aio.AioRpcError: a service stayed out of reach.
@@ -124,7 +124,11 @@ async def answer_once(
         if enrol:
             await enrol(participant.public_key)
         sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
-        await asyncio.to_thread(outbox.keep, round_id, sealed)
+        try:
+            await asyncio.to_thread(outbox.keep, round_id, sealed, alone=alone)
+        except OtherPersonError:
+            outbox.withdraw(round_id, user)
+            raise
         if user in refused:
             if refused[user] != pb.SUBMISSION_CODE_TICKETS_GIVEN:  # those may be for an answer that is under way
                 outbox.withdraw(round_id, user)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -20,8 +22,9 @@ from sqlalchemy.dialects.sqlite import insert
 
 from client.limits import Limits, SpentHere
 from client.submission import Sealed
+from protocol.errors import OtherPersonError
 
-__all__ = ["KEPT_DAYS", "Outbox"]
+__all__ = ["KEPT_DAYS", "Outbox", "other_person"]
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
@@ -43,9 +46,12 @@ _begun = sa.Table(
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("local_epsilon", sa.Float, nullable=False),
 )
+_VERSION = 1
+"""Of files that this croupier writes; those of before there was a number have the same tables."""
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 _USERS_AT_ONCE = 1000
+_PATIENCE_S = 5.0
 
 
 class Outbox:
@@ -56,6 +62,7 @@ class Outbox:
 
         Raises:
             OSError: the file cannot be read or written, with its name; as any other method does.
+            ValueError: a newer croupier has written it.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -66,12 +73,31 @@ class Outbox:
         sa.event.listen(self._engine, "connect", _configure)
 
         def name_the_file(failed: sa.engine.ExceptionContext) -> None:
-            if isinstance(failed.sqlalchemy_exception, sa.exc.OperationalError):
+            error = failed.sqlalchemy_exception  # a file that is damaged, or no database, is a DatabaseError
+            if isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError:
                 raise OSError(errno.EIO, f"it cannot be read or written: {failed.original_exception}", str(path))
 
         sa.event.listen(self._engine, "handle_error", name_the_file)
-        _metadata.create_all(self._engine)
-        self._forget_old()
+        try:
+            self._check_version(path)
+            self._forget_old()
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def _check_version(self, path: Path) -> None:
+        """Makes the tables where there are none. What a newer version has written is not touched."""
+        with self._engine.begin() as db:
+            db.exec_driver_sql("BEGIN IMMEDIATE").close()  # another process may be making them, too
+            found = db.exec_driver_sql("PRAGMA user_version").scalar_one()
+            if found > _VERSION:
+                raise ValueError(
+                    f"{path} is an outbox of version {found}, and this croupier knows versions up to {_VERSION}: a "
+                    "newer croupier has written it; install that one again, and do not delete the file"
+                )
+            _metadata.create_all(db)
+            if found < _VERSION:
+                db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
     def _forget_old(self) -> None:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
@@ -151,11 +177,17 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def keep(self, round_id: str, submissions: Mapping[str, Sealed]) -> None:
+    def keep(self, round_id: str, submissions: Mapping[str, Sealed], *, alone: bool = False) -> None:
         """Stores new submissions durably.
+
+        Args:
+            round_id: of the round.
+            submissions: by user.
+            alone: nobody else must have a submission for the round.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
+            OtherPersonError: somebody else has; nothing is stored.
         """
         rows = [
             {
@@ -170,9 +202,13 @@ class Outbox:
             }
             for user, sealed in submissions.items()
         ]
-        if rows:
-            with self._engine.begin() as db:
-                db.execute(_submissions.insert(), rows)
+        if not rows:
+            return
+        with self._engine.begin() as db:  # the write first, as in `begin`
+            db.execute(_submissions.insert(), rows)
+            here = (_submissions.c.round_id == round_id) & _submissions.c.user.not_in(submissions)
+            if alone and (others := db.execute(sa.select(sa.func.count()).where(here)).scalar_one()):
+                raise other_person(round_id, others)
 
     def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
@@ -186,6 +222,14 @@ class Outbox:
     def close(self) -> None:
         """Closes the database; what was stored stays."""
         self._engine.dispose()
+
+
+def other_person(round_id: str, others: int) -> OtherPersonError:
+    """Returns what is raised where others have answered a round from here."""
+    return OtherPersonError(
+        f"{others:,} answers for round {round_id!r} have been sealed here under other keys or tokens; "
+        "a person answers once, also with a new key"
+    )
 
 
 def _spent(db: sa.Connection, without: str = "") -> SpentHere:
@@ -202,6 +246,14 @@ def _spent(db: sa.Connection, without: str = "") -> SpentHere:
     return SpentHere(float(total), len(by_round))
 
 
-def _configure(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+    for pragma in ("synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+    give_up = time.monotonic() + _PATIENCE_S
+    while True:  # for this one SQLite does not wait itself while another process opens the file, too
+        try:
+            return connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 (spreads load; protects no one)

@@ -6,6 +6,8 @@ client would need all of them to lie together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc.aio
 
 from protocol.deployment import Deployment
@@ -85,23 +87,42 @@ def read_publication(
     return publication, certificate
 
 
-async def fetch_signed_result(channel: grpc.aio.Channel, round_id: str, patience_s: float) -> pb.Signed:
-    """Returns what the analyzer has signed as the result of a round, not verified: see `read_publication`."""
+async def fetch_signed_result(
+    channel: grpc.aio.Channel,
+    round_id: str,
+    patience_s: float,
+    on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
+) -> pb.Signed:
+    """Returns what the analyzer has signed as the result of a round, not verified: see `read_publication`.
+
+    Args:
+        channel: to the analyzer.
+        round_id: of the round.
+        patience_s: how long to wait for the result.
+        on_wait: called with why there is none yet, before every further attempt.
+    """
     stub = stubs.AnalyzerStub(channel)
     request = rpc.GetResultRequest(round_id=round_id)
     answer = await retrying(
-        lambda: stub.GetResult(request, timeout=20.0), give_up_after_s=patience_s, longest_wait_s=0.25
+        lambda: stub.GetResult(request, timeout=20.0),
+        give_up_after_s=patience_s,
+        longest_wait_s=0.25,
+        on_failure=on_wait,
     )
     return answer.publication
 
 
 async def fetch_publication(
-    channel: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float
+    channel: grpc.aio.Channel,
+    deployment: Deployment,
+    round_id: str,
+    patience_s: float,
+    on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified result of a round, waiting up to `patience_s` for it.
+    """Returns the verified result of a round, waiting up to `patience_s` for it; see `fetch_signed_result`.
 
     Raises:
         SignatureError: a signature is missing or wrong.
         Refusal: BAD_BATCH if the analyzer answers for another round.
     """
-    return read_publication(await fetch_signed_result(channel, round_id, patience_s), deployment, round_id)
+    return read_publication(await fetch_signed_result(channel, round_id, patience_s, on_wait), deployment, round_id)

@@ -14,11 +14,12 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Self, cast
 from weakref import WeakValueDictionary
 
@@ -272,6 +273,7 @@ class AsyncClientRound:
                     participant,
                     outbox=outbox,
                     limits=client.limits,
+                    alone=not person,
                     patience_s=client.patience_s,
                 )
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
@@ -331,11 +333,8 @@ def _known_as(person: str, participant: Participant) -> str:
 
 def _read_or_make_key(file: Path) -> bytes:
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as made:
-            made.write(new_client_key().hex() + "\n")
-    except FileExistsError:
-        pass
+    if not file.exists():
+        _make_key(file)
     try:
         key = bytes.fromhex(file.read_text(encoding="ascii").strip())
     except ValueError:
@@ -343,6 +342,16 @@ def _read_or_make_key(file: Path) -> bytes:
     if len(key) != _KEY_BYTES:
         raise ValueError(f"{file} holds no client's key; it must have {2 * _KEY_BYTES} hexadecimal digits")
     return key
+
+
+def _make_key(file: Path) -> None:
+    """Makes a key in a single step, unless another process has: nobody reads half of one, not even after a crash."""
+    with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii") as made:  # of mode 0600
+        made.write(new_client_key().hex() + "\n")
+        made.flush()
+        os.fsync(made.fileno())
+        with suppress(FileExistsError):
+            os.link(made.name, file)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-__all__ = ["Address", "read_toml"]
+__all__ = ["Address", "TlsAddress", "read_toml", "tls_address"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -27,6 +27,18 @@ def _address(text: str) -> str:
 
 Address = Annotated[str, AfterValidator(_address)]
 """Where to call or to listen, HOST:PORT."""
+
+
+def tls_address(text: str) -> str:
+    """Returns tls://HOST:PORT as it is, also with an IPv6 address in brackets; raises ValueError for anything else."""
+    found = re.fullmatch(r"tls://(?:\[[^\s/]+\]|[^\s/:]+):([0-9]{1,5})", text)
+    if not found or not 1 <= int(found[1]) <= 65535:
+        raise ValueError(f"it is {text!r}, and must be tls://HOST:PORT with a port in 1..65535")
+    return text
+
+
+TlsAddress = Annotated[str, AfterValidator(tls_address)]
+"""Where the scheduler of a Dask cluster is."""
 
 
 def read_toml(path: Path, model: type[M], what: str) -> M:

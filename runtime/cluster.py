@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from protocol.errors import Code, Refusal
+from protocol.toml_file import tls_address
 
 __all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files"]
 
@@ -111,6 +112,14 @@ class _Job:
             return _Answer(error=error)
 
 
+def check_scheduler(address: str) -> None:
+    """Raises ValueError for what is not the address of a scheduler."""
+    try:
+        tls_address(address)
+    except ValueError as error:
+        raise ValueError(f"scheduler: {error}") from None
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Where a scheduler is, and what this side shows it.
@@ -132,8 +141,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         """Checks address and files."""
-        if not self.scheduler.startswith("tls://"):
-            raise ValueError(f"scheduler is {self.scheduler!r}; it must be tls://HOST:PORT")
+        check_scheduler(self.scheduler)
         for file in (self.ca, self.certificate, self.key):
             if not file.is_file():
                 raise ValueError(f"{file} does not exist; 'croupier cluster keys' makes the certificates of a cluster")

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,11 +24,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["DEFAULT_TIMEOUTS", "Database", "NotErasedError", "Timeouts", "has_parts", "note_taken", "open_database"]
+__all__ = [
+    "DEFAULT_TIMEOUTS",
+    "Database",
+    "NotErasedError",
+    "Timeouts",
+    "has_parts",
+    "is_outage",
+    "note_taken",
+    "open_database",
+    "why_failed",
+]
 
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _NO_PRIVILEGE, _NO_TABLE = "55P03", "42501", "42P01"
+_LONGEST_REASON = 300
 _PARTS = 16
 _OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
 _WHOLE = ("round_keys", "tokens")
@@ -76,6 +88,21 @@ def note_taken(connection: sa.Connection, round_id: str, *tables: str) -> None:
         taken.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
 
 
+def is_outage(error: sa.exc.DBAPIError) -> bool:
+    """Returns whether the database cannot be read or written now, for a reason that lies outside of this program."""
+    if isinstance(error, sa.exc.ProgrammingError):
+        return getattr(error.orig, "sqlstate", None) in (_NO_PRIVILEGE, _NO_TABLE)
+    return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.InternalError)
+
+
+def why_failed(error: sa.exc.DBAPIError) -> str:
+    """Returns what the database, or its driver, says was wrong, in one line."""
+    said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0][:_LONGEST_REASON]
+    if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return f"{said}: another process has the database, or a lock in it"
+    return said
+
+
 class Database(abc.ABC):
     """An open database that no other process writes to."""
 
@@ -92,6 +119,11 @@ class Database(abc.ABC):
     def free_bytes(self) -> int | None:
         """Returns how much room is left on its disk; None where that is not this machine's."""
         return None
+
+    @contextmanager
+    def patience(self, _limit_s: float) -> Iterator[None]:
+        """Ends, after so many seconds, what waits in this block for a database that has fallen silent."""
+        yield
 
     def close(self) -> None:
         """Ends the connection, and with it the lock; a second call changes nothing."""
@@ -124,11 +156,25 @@ class _Sqlite(Database):
         # Parameters would carry ciphertexts and clients' keys into the log with every error.
         self.engine = sa.create_engine(url, hide_parameters=True)
         self._directory = Path(self.engine.url.database or "").parent
-        self._lock: int | None = _lock_file(Path(f"{self.engine.url.database}.lock"))
+        lock = Path(f"{self.engine.url.database}.lock")
+        self._lock: int | None = _lock_file(lock)
+        self._files = {lock: _identity(lock)}
         sa.event.listen(self.engine, "connect", _configure_sqlite)
 
-    def begin(self) -> AbstractContextManager[sa.Connection]:
-        return self.engine.begin()
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        with self.engine.begin() as connection:
+            yield connection
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Looks whether the files are still those that were opened: SQLite goes on with one that is deleted."""
+        database = Path(str(self.engine.url.database))
+        self._files.setdefault(database, _identity(database))
+        for file, identity in self._files.items():
+            if _identity(file) != identity:
+                why = f"{file} has been moved, deleted or replaced while the service runs"
+                raise sa.exc.OperationalError(None, None, sqlite3.OperationalError(why))
 
     def erase(self) -> None:
         """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here.
@@ -155,6 +201,14 @@ class _Sqlite(Database):
             os.close(lock)
 
 
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _lock_file(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -176,10 +230,14 @@ class _Postgresql(Database):
         self._driver: Any = None
         self._taken: set[tuple[str, str]] = set()
         self._all_erased = False
+        self._has_warned = False
         options = {
             "lock_timeout": f"{timeouts.lock_s}s",
             "statement_timeout": f"{timeouts.statement_s}s",
             "synchronous_commit": "on",  # an acknowledgement means that it is on the disk
+            # The session has the lock that makes this the only process; a transaction has a limit of our own.
+            "idle_session_timeout": "0",
+            "idle_in_transaction_session_timeout": "0",
             # The server gives the lock of a process free that is gone, also where its machine went with it.
             "client_connection_check_interval": "5s",
             "tcp_keepalives_idle": "10",
@@ -214,15 +272,26 @@ class _Postgresql(Database):
             (encoding,) = connection.execute("SHOW server_encoding").fetchone()
             if encoding != "UTF8":
                 raise ValueError(f"the database's encoding is {encoding}; it must be UTF8")
+            self._warn_of_loss(connection)
             connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
             connection.commit()
         except BaseException:
             connection.close()
             raise
 
+    def _warn_of_loss(self, connection: Any) -> None:
+        """Logs, once, a server that may lose what it has called written."""
+        off = connection.execute(
+            "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY 1"
+        ).fetchall()
+        warning = "; ".join(f"the database's server has {name} = off" for (name,) in off)
+        if warning and not self._has_warned:
+            _log.warning("%s: what is acknowledged may be lost when its machine fails", warning)
+            self._has_warned = True
+
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        with self._patience(self._timeouts.transaction_s), self.engine.begin() as connection:
+        with self.patience(self._timeouts.transaction_s), self.engine.begin() as connection:
             yield connection
 
     def erase(self) -> None:
@@ -232,7 +301,7 @@ class _Postgresql(Database):
         under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
         the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
         """
-        with self._patience(self._timeouts.erase_s), self.engine.connect() as connection:
+        with self.patience(self._timeouts.erase_s), self.engine.connect() as connection:
             places = self._places(connection)
             for place in places:
                 try:
@@ -263,7 +332,7 @@ class _Postgresql(Database):
         return sorted(found)
 
     @contextmanager
-    def _patience(self, limit_s: float) -> Iterator[None]:
+    def patience(self, limit_s: float) -> Iterator[None]:
         """The server's own timeouts do not help where its answer does not arrive; this one does."""
         timer = threading.Timer(limit_s, self._hang_up)
         timer.daemon = True

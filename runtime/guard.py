@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
 from typing import Any
@@ -16,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from protocol.errors import Code, Refusal, SignatureError
 from runtime.limits import Held, Room, Slots, check_fields, host_of
+from runtime.logs import FewLines
 from runtime.metrics import Metrics
 from runtime.retrying import RETRY_AFTER
 from runtime.tls import Context, ServerTls, presented_certificate
@@ -26,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."
 _LARGE = 64 * 1024
-_LINES_PER_SECOND, _LONGEST_TEXT = 20, 300
+_LONGEST_TEXT = 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
 
 
@@ -153,33 +152,27 @@ def _parsed(raw: bytes, parse: Callable[[bytes], Any] | None) -> Any:
 
 
 class _RefusalLog:
-    """What the log says of calls that are refused: a line each, short, and so many a second for each reason.
-
-    A stranger can make a call at the price of a few bytes; it must not be able to write the disk full.
-    """
+    """What the log says of calls that are refused: a line each, short, and few a second for each reason."""
 
     def __init__(self) -> None:
-        self._second = 0
-        self._lines: Counter[Code] = Counter()
+        self._lines = FewLines()
 
     def public(self, error: Exception, method: str) -> Refusal:
         """Returns what the caller may know of an error, and logs the rest."""
         if not isinstance(error, Refusal | SignatureError):
-            _log.error("a call failed", extra={"method": method, "code": Code.INTERNAL.name}, exc_info=error)
-            return Refusal(Code.INTERNAL)
+            refusal = Refusal(Code.INTERNAL)
+            if line := self._lines.another(refusal.code):
+                number, ending = line
+                trace = error if number == 1 else None  # long, and the same as a rule
+                where = {"method": method, "code": refusal.code.name}
+                _log.error("a call failed: %s%s", type(error).__name__, ending, extra=where, exc_info=trace)
+            return refusal
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._lines.clear()
-        self._lines[refusal.code] += 1
-        if self._lines[refusal.code] <= _LINES_PER_SECOND:
+        if line := self._lines.another(refusal.code):
             text = f"{refusal} ({refusal.log_only})" if refusal.log_only else str(refusal)
-            last = "; further ones of this second are not logged"
-            more = last if self._lines[refusal.code] == _LINES_PER_SECOND else ""
             # Only what is printed as one byte: JSON makes twelve of others.
             text = text[:_LONGEST_TEXT].encode("ascii", "replace").decode()
-            _log.info("refused: %s%s", text, more, extra={"method": method, "code": refusal.code.name})
+            _log.info("refused: %s%s", text, line[1], extra={"method": method, "code": refusal.code.name})
         return refusal
 
 

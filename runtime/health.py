@@ -99,7 +99,12 @@ class Readiness:
             async with asyncio.timeout(_LONGEST_S):
                 await self._store.run("probe", lambda tx: tx.probe(size))
                 counts = await self._store.run("count the rounds", lambda tx: tx.round_counts())
-        except (Refusal, TimeoutError):
+        except Refusal:  # the store has logged why
+            await self._set(ready=False)
+            return
+        except TimeoutError:
+            if self._ready:
+                _log.warning("the store has not taken a write in %g s", _LONGEST_S)
             await self._set(ready=False)
             return
         except Exception:  # noqa: BLE001 (whatever it was, the store did not take the write)

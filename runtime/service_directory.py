@@ -18,13 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from protocol.deployment import ServiceEntry
-from protocol.toml_file import Address, read_toml
+from protocol.toml_file import Address, TlsAddress, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",
@@ -68,7 +69,7 @@ class ServiceSettings(BaseModel):
     listen: Address | None = None
     public_listen: Address | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    scheduler: Annotated[str, StringConstraints(pattern=r"^tls://[^\s/]+:[0-9]{1,5}$")] | None = None
+    scheduler: TlsAddress | None = None
     max_concurrent_calls: Annotated[int, Field(ge=8, le=65536)] = 256
     max_connections_per_address: Annotated[int, Field(ge=1, le=65536)] = 1000
     admin_listen: Address | None = None
@@ -152,7 +153,7 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
     """Reads and decrypts the secrets of one service from its directory.
 
     Raises:
-        ValueError: a file is missing or is encrypted under another storage key.
+        ValueError: a file is missing or is encrypted under another storage key, or the certificate is of another key.
     """
     try:
         storage_key = _storage_key(directory, load_settings(directory).storage_key, environment)
@@ -166,6 +167,7 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         ) from error
     if not isinstance(identity, Ed25519PrivateKey) or not isinstance(tls, EllipticCurvePrivateKey):
         raise ValueError(f"the keys in {directory} are not Ed25519 (identity) and ECDSA (TLS)")
+    _check_certificate(directory / "tls.crt", certificate, tls)
     plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Secrets(
         identity_key=identity.private_bytes_raw(),
@@ -173,6 +175,18 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         tls_key=tls.private_bytes(*plain),
         tls_certificate=certificate,
     )
+
+
+def _check_certificate(file: Path, certificate: bytes, key: EllipticCurvePrivateKey) -> None:
+    try:
+        public_key = x509.load_pem_x509_certificate(certificate).public_key()
+    except ValueError as error:
+        raise ValueError(f"{file} holds no certificate in PEM") from error
+    if public_key != key.public_key():
+        raise ValueError(
+            f"{file} is not the certificate of tls.key beside it: one is from before a rotation. Repeat "
+            f"'croupier rotate {file.parent.name} --activate' if that was cut short, or put both back from one copy"
+        )
 
 
 def not_pinned(entry: ServiceEntry, secrets: Secrets) -> str | None:

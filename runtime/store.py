@@ -16,7 +16,8 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from protocol.errors import Code, Refusal
-from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, open_database
+from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, is_outage, open_database, why_failed
+from runtime.logs import FewLines
 from runtime.schema import bring_up_to_date
 from runtime.transaction import Place, Transaction
 
@@ -24,6 +25,7 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_CLOSE_S = 5.0
 
 
 class Store:
@@ -38,10 +40,15 @@ class Store:
         self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self.is_forgetting = False  # more than one piece
+        self._lines = FewLines()
         self._wrapping_key = wrapping_key
+        shown = sa.make_url(url).render_as_string()
         try:
             with self._database.begin() as connection:
-                bring_up_to_date(connection, sa.make_url(url).render_as_string())
+                bring_up_to_date(connection, shown)
+        except sa.exc.DBAPIError as error:
+            self._database.close()
+            raise ValueError(f"{shown} cannot be used: {why_failed(error)}") from error
         except BaseException:
             self._database.close()
             raise
@@ -102,18 +109,24 @@ class Store:
     def _errors(self, name: str) -> Iterator[None]:
         try:
             yield
-        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError) as error:
-            _log.exception("the store failed: %s", name, extra={"code": Code.STORE_FAILED.name})
-            self.on_failure()
-            raise Refusal(Code.STORE_FAILED) from error
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
             raise Refusal(Code.BAD_REQUEST, "a value of it cannot be stored") from error
+        except sa.exc.DBAPIError as error:
+            if not is_outage(error):
+                raise
+            why = why_failed(error)
+            if line := self._lines.another(why):  # while it lasts, each call of each client comes here
+                where = {"code": Code.STORE_FAILED.name}
+                _log.error("the store failed: %s: %s%s", name, why, line[1], extra=where)
+            self.on_failure()
+            raise Refusal(Code.STORE_FAILED) from error
 
     def free_bytes(self) -> int | None:
         """Returns how much room is left on the disk of a SQLite file; None for another machine's database."""
         return self._database.free_bytes()
 
     def close(self) -> None:
-        """Waits for the transaction under way and closes the database."""
-        self._thread.shutdown(wait=True)
+        """Waits for the transaction under way, though not for ever, and closes the database; no other one begins."""
+        with self._database.patience(_CLOSE_S):
+            self._thread.shutdown(wait=True, cancel_futures=True)
         self._database.close()

@@ -266,16 +266,16 @@ def ledger(
     with plain_errors():
         from deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from deploy.show.documents import spent_json
-        from deploy.show.tables import spent_table
+        from deploy.show.tables import counted, spent_table
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")
         if backup is not None:
             rounds = backup_ledger(directory, backup)
-            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{rounds} rounds in {backup}")
+            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
         elif restore is not None:
             rounds = restore_ledger(directory, restore)
-            show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {rounds} rounds")
+            show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
         else:
             document = spent_json(spent(directory, delta), delta)
             show(as_json, document, spent_table(document))

@@ -21,6 +21,7 @@ from deploy.cli.console import (
     Gateway,
     Json,
     fail,
+    note,
     plain_errors,
     show,
 )
@@ -270,7 +271,7 @@ def round_result(
             publication, certificate = kept_result(directory, round_id, document)
         else:
             publication, certificate = asyncio.run(
-                published_result(directory, round_id, wait_s, client_transport(gateway))
+                published_result(directory, round_id, wait_s, client_transport(gateway), note)
             )
     if not certificate.granted:
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")

@@ -299,6 +299,7 @@ class _Pages:
     async def included(self, request: Request) -> Response:
         """Whether every hop has passed on what was sent from here."""
         round_id = request.path_params["round_id"]
+        await self._source.terms(round_id)  # which says sooner that hop 1 is out of reach
         try:
             async with asyncio.timeout(60.0):
                 sent, missing = await verify_inclusion(self._source.directory, round_id, self._source.transport, 1.0)

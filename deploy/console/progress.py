@@ -11,7 +11,7 @@ from deploy.show.tables import counted
 __all__ = ["Counts", "counts_of", "with_progress"]
 
 Counts = dict[str, int]
-"""How many have answered, by round."""
+"""How many have answered, by round, where that is known."""
 
 _SAYS = {
     "PREPARED": "has made its keys",
@@ -31,7 +31,7 @@ _OF_REPORTS = ("mix", "deliver", "analyze")
 
 def counts_of(seen: dict[str, Any]) -> Counts:
     """Returns the counts of an overview."""
-    return {one["round_id"]: one["num_reports"] for one in seen["rounds"]}
+    return {one["round_id"]: one["num_reports"] for one in seen["rounds"] if one["num_reports"] is not None}
 
 
 def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, seconds: float) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, sec
         before: the counts of an earlier one.
         seconds: how long ago that was.
     """
-    round_id, count = one["round_id"], one["num_reports"]
+    round_id, count = one["round_id"], one["num_reports"] or 0
     steps = []
     for place, service in enumerate(seen["services"]):
         mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)

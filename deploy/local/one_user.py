@@ -138,14 +138,22 @@ async def submit_one(
         known = outbox.users(terms.round_id)
         if not (key_file or token or another_person) and len(known) == 1:
             (user,) = known
-        if not another_person:
-            try:
+        try:
+            if not another_person:
                 check_person(outbox, terms.round_id, user)
-            except OtherPersonError as error:
-                raise OtherPersonError(f"{error}: for another person give --another-person") from error
-        answered = await answer_once(
-            channel, accountant, terms, user, participant, outbox=outbox, limits=limits, enrol=enrol_key
-        )
+            answered = await answer_once(
+                channel,
+                accountant,
+                terms,
+                user,
+                participant,
+                outbox=outbox,
+                limits=limits,
+                enrol=enrol_key,
+                alone=not another_person,
+            )
+        except OtherPersonError as error:
+            raise OtherPersonError(f"{error}: for another person give --another-person") from error
     outbox.close()
     return answered
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from runtime.cluster import AUTHORITY_FILE, certificate_files
+from runtime.cluster import AUTHORITY_FILE, certificate_files, check_scheduler
 
 __all__ = ["run_scheduler", "run_workers"]
 
@@ -37,8 +37,8 @@ def run_scheduler(certificates: Path, listen: str) -> None:
         ImportError: Dask is not installed.
     """
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"listen is {listen!r}; it must be HOST:PORT")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"listen is {listen!r}; it must be HOST:PORT with a port in 0..65535")
     options = _prepared(certificates, "scheduler")
     from distributed.cli.dask_scheduler import main
 
@@ -59,8 +59,7 @@ def run_workers(scheduler: str, certificates: Path, processes: int, host: str | 
         ValueError: a certificate is missing, the address is none of TLS, or processes is below 1.
         ImportError: Dask is not installed.
     """
-    if not scheduler.startswith("tls://"):
-        raise ValueError(f"scheduler is {scheduler!r}; it must be tls://HOST:PORT")
+    check_scheduler(scheduler)
     if processes < 1:
         raise ValueError(f"processes is {processes}; it must be at least 1")
     options = _prepared(certificates, "worker")

@@ -23,6 +23,7 @@ from deploy.directory import read_deployment, store_url
 from deploy.node.extras import missing_library
 from deploy.node.reload import FileWatch
 from protocol.deployment import Deployment, ServiceEntry
+from protocol.errors import Refusal
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
@@ -256,7 +257,8 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
         until_end_of_input: also stop when standard input, a pipe to which nothing is written, is closed.
 
     Raises:
-        SystemExit: with code 2 for a file or a setting that cannot be used, 1 for any other error.
+        SystemExit: with code 2 for a file or a setting that cannot be used, 4 for a store that fails while it starts,
+            1 for any other error.
     """
     log_as_json(name)
     os.umask(0o077)  # only the service's own user reads the store
@@ -272,6 +274,9 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
             "the service ends: %s: %s; it must be a file of the service's own user", error.filename, error.strerror
         )
         raise SystemExit(2) from error
+    except Refusal as error:  # the store's, which has logged why; whoever has started this service starts it again
+        _log.critical("the service ends: %s", error, extra={"code": error.code.name})
+        raise SystemExit(4) from error
     except ImportError as error:
         _log.critical("the service ends: %s", missing_library(error, read_deployment(directory).service(name).role))
         raise SystemExit(2) from error

@@ -38,6 +38,7 @@ __all__ = [
     "make_cluster_keys",
     "make_collector_key",
     "make_deployment",
+    "replace_secret",
     "write_deployment",
     "write_keys",
     "write_secret",
@@ -123,7 +124,10 @@ def write_deployment(directory: Path, deployment: Deployment) -> None:
     for entry in deployment.services:
         lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
     fresh = file.with_suffix(".new")
-    fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with fresh.open("w", encoding="utf-8") as text:
+        text.write("\n".join(lines) + "\n")
+        text.flush()
+        os.fsync(text.fileno())
     give_to_owner(fresh)
     fresh.replace(file)
 
@@ -192,16 +196,31 @@ def free_addresses(count: int) -> list[str]:
 
 
 def write_secret(path: Path, content: str) -> None:
-    """Writes a new file that only its owner may read.
+    """Writes a new file that only its owner may read; when this returns it is on the disk.
 
     Raises:
         FileExistsError: the file exists.
+        OSError: it cannot be written, and is not there.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-    give_to_owner(path)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        give_to_owner(path)
+    except BaseException:
+        path.unlink()  # half of it would be in the way of the next attempt
+        raise
+
+
+def replace_secret(path: Path, content: str) -> None:
+    """Writes a file that only its owner may read, in place of an older one in a single step."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    write_secret(fresh, content)
+    fresh.replace(path)
 
 
 def give_to_owner(path: Path) -> None:

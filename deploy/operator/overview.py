@@ -46,11 +46,22 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
     for round_id, states in seen.items():
         terms = known.get(round_id)
         problem = terms if isinstance(terms, str) else ""
+        if terms is None:
+            problem = _why_unknown(names[0], states.get(names[0]), is_away=names[0] in out_of_reach)
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
     seen_by_people: dict[str, Any] = as_shown({"services": services_json(names, answers, health), "rounds": rounds})
     return seen_by_people
+
+
+def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
+    """Returns why the terms of a round are not known, where that is wrong; they are deleted where nothing is."""
+    if is_away:
+        return f"they are at {first}, which is out of reach"
+    if there is None:
+        return f"{first} does not know this round"
+    return "" if there.state == pb.ROUND_STATE_PREPARED else f"{first} does not answer where clients call it"
 
 
 async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: Known) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -376,7 +376,11 @@ def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publicat
 
 
 async def published_result(
-    directory: Path, round_id: str, patience_s: float, transport: Transport = TLS
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
     """Returns the verified publication and certificate of a round; needs the public deployment file only.
 
@@ -385,11 +389,21 @@ async def published_result(
         round_id: of the round.
         patience_s: how long to wait for the result.
         transport: how the analyzer is reached.
+        tell: called once, with a sentence, when the analyzer has no result yet and it is waited for.
 
     Raises:
         Refusal: the round has no result after `patience_s`.
         SignatureError: publication or certificate are not signed as they must be.
     """
     deployment = read_deployment(directory)
+    told = False
+
+    def wait(error: grpc.aio.AioRpcError) -> None:
+        nonlocal told
+        refusal = refusal_of(error)  # of calls that do not arrive `retrying` warns itself
+        if refusal is not None and not told:
+            tell(f"{refusal.hint or refusal}; waiting for up to {patience_s:g} s")
+            told = True
+
     async with transport.public_channel(deployment.analyzer) as channel:
-        return await fetch_publication(channel, deployment, round_id, patience_s)
+        return await fetch_publication(channel, deployment, round_id, patience_s, wait)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
-from deploy.operator.keys import write_secret
+from deploy.operator.keys import replace_secret, write_secret
 from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from runtime.transport import TLS, Transport
@@ -87,16 +87,20 @@ def _unhex(what: str, number: int, text: str) -> bytes:
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:
     """Returns so many of the tokens that were kept for canaries, which are gone then; b"" for each that is missing."""
-    file = _kept(directory)
-    kept = file.read_text().split() if file.exists() else []
-    file.unlink(missing_ok=True)
-    if kept[count:]:
-        write_secret(file, "".join(f"{token}\n" for token in kept[count:]))
+    kept = _read(directory)
+    if kept:
+        _write(directory, kept[count:])
     return [*(bytes.fromhex(token) for token in kept[:count]), *([b""] * (count - len(kept)))]
 
 
 def _keep(directory: Path, tokens: list[str]) -> None:
+    _write(directory, [*_read(directory), *tokens])
+
+
+def _read(directory: Path) -> list[str]:
     file = _kept(directory)
-    before = file.read_text().split() if file.exists() else []
-    file.unlink(missing_ok=True)
-    write_secret(file, "".join(f"{token}\n" for token in [*before, *tokens]))
+    return file.read_text().split() if file.exists() else []
+
+
+def _write(directory: Path, tokens: list[str]) -> None:
+    replace_secret(_kept(directory), "".join(f"{token}\n" for token in tokens))

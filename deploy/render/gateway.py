@@ -28,7 +28,6 @@ _UNIT = Template("""\
 # It listens on loopback: a reverse proxy on this machine has the certificate, and sets X-Forwarded-For.
 [Unit]
 Description=croupier gateway
-Documentation=file:/usr/share/doc/croupier/gateway.md
 Wants=network-online.target
 After=network-online.target
 

@@ -11,7 +11,7 @@ __all__ = ["UNIT_FILE", "unit"]
 
 UNIT_FILE = "croupier@.service"
 _UNIT = Template("""\
-# One service of a deployment on one machine: systemctl enable --now croupier@shuffler-1
+# One service of a deployment on one machine (docs/operations.md): systemctl enable --now croupier@shuffler-1
 #
 #   /opt/croupier/bin/croupier             from a virtual environment with croupier[shuffler] (or accountant, analyzer)
 #   $home/deployment.toml      public
@@ -22,7 +22,6 @@ _UNIT = Template("""\
 #   storage_key = "file:/run/credentials/croupier@shuffler-1.service/storage-key"
 [Unit]
 Description=croupier %i
-Documentation=file:/usr/share/doc/croupier/operations.md
 Wants=network-online.target
 After=network-online.target
 

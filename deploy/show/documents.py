@@ -93,7 +93,7 @@ def round_json(
     problem: str = "",
     end: int | None = None,
 ) -> dict[str, Any]:
-    """Returns a round as the operator sees it.
+    """Returns a round as the operator sees it; how many have answered only hop 1 knows, which may be out of reach.
 
     Args:
         round_id: of the round.
@@ -107,7 +107,7 @@ def round_json(
     return {
         "round_id": round_id,
         "stage": _stage(list(states.values())),
-        "num_reports": next(one for one in seen.values() if one).num_items,
+        "num_reports": first.num_items if (first := next(iter(seen.values()))) else None,
         "terms": None if terms is None else terms_json(terms),
         "states": states,
         "problems": problems | ({"terms": problem} if problem else {}),

@@ -105,9 +105,12 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
         lines[0] += " · what was kept of it is deleted"
     if terms is not None:
         count, least = one["num_reports"], terms["min_batch_size"]
-        done = min(_BAR, _BAR * count // least)
-        bar = f"{'━' * done}{'─' * (_BAR - done)} " if stage == "OPEN" else ""
-        lines.append(f"{bar}{counted(count, 'report')}, {least:,} needed")
+        bar = ""
+        if stage == "OPEN":
+            done = min(_BAR, _BAR * count // least)
+            bar = f"{'━' * done}{'─' * (_BAR - done)} "
+        so_many = "unknown how many reports" if count is None else counted(count, "report")
+        lines.append(f"{bar}{so_many}, {least:,} needed")
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
     if stage == "REFUSED":

@@ -164,7 +164,7 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     table.add_section()
     table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
     alone = certificate["everyone_else_colludes"]
-    local_delta = f", at its local δ = {round_up(alone['delta'])}" if alone["delta"] else ""
+    local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
     # Which budgets a round's people have really used, the accountant says, who may collude, too.
     allowed = " (largest budget allowed)" if "round_id" in certificate else ""
     table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")

@@ -53,7 +53,8 @@ const shown = await call(first, "Shuffler/GetRound", {round_id: roundId});
 const round = new Round(signedByAll("manifest", shown.manifest, pinned));
 check(round);
 const id = round.manifest.round_id;
-const kept = join(values.directory, `${id}.sealed`);
+// An operator chooses the id: "../" may be in it.
+const kept = join(values.directory, `${encodeURIComponent(id)}.sealed`);
 
 if (!existsSync(kept)) {
   const most = Number(maxLocalEpsilon);
@@ -70,6 +71,9 @@ if (!existsSync(kept)) {
   fsyncSync(fresh);
   closeSync(fresh);
   renameSync(`${kept}.new`, kept);
+  const folder = openSync(values.directory || ".", "r"); // the file's name is to outlast a power cut, too
+  fsyncSync(folder);
+  closeSync(folder);
 }
 const submissions = [message("Submission").decode(readFileSync(kept))];
 const done = await call(first, "Shuffler/Submit", {round_id: id, submissions});

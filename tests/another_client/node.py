@@ -33,7 +33,7 @@ def node(*arguments: str | Path) -> str:
 
 async def submit(directory: Path) -> None:
     async with table(directory, 2, LIMIT, over_tls=True) as here:
-        terms = await here.operator.open_round(settings())
+        terms = await here.operator.open_round(settings(), "a/../../round")  # of which a client makes a file
         await here.submit(terms, people(QUESTIONS[0], OTHERS, seed=5))
         (token,) = await here.operator.issue_tokens(1)
         key = new_client_key()
@@ -49,6 +49,7 @@ async def submit(directory: Path) -> None:
             for _ in range(2):
                 said: Any = json.loads(await asyncio.to_thread(node, "client.mjs", *asked, "--directory", place))
                 assert said == {"round_id": terms.round_id, "code": "SUBMISSION_CODE_ACCEPTED"}, said
+            assert [file.name for file in place.iterdir()] == ["a%2F..%2F..%2Fround.sealed"]
         server.should_exit = True
         await serving
         publication, certificate = await here.finish(terms)

@@ -5,6 +5,7 @@ A client keeps to its own limits, a result has one reader, a key that was lost e
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from deploy.local.one_user import own_limits, submit_one
 from deploy.operator.rounds import RoundSettings
 from protocol.collector import collector_key_lines, open_result, read_collector_key
 from protocol.envelope import KeyPair
-from protocol.errors import EnvelopeError
+from protocol.errors import EnvelopeError, OtherPersonError
 from protocol.manifest import RoundTerms
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -118,6 +119,23 @@ async def test_a_client_that_is_not_admitted_has_spent_nothing(tmp_path: Path) -
         done = await submit_one(inside.directory, terms.round_id, "1", 1.0, None, transport=inside.transport)
         assert done.code == "UNKNOWN_CLIENT"
         assert own_limits(inside.directory)[1].local_epsilon == 0.0
+
+
+async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Path) -> None:
+    """Each process looked for other answers before any had sealed one, and of four all were counted."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        answers = (answer(deployment, terms) for _ in range(4))
+        done = await asyncio.gather(*answers, return_exceptions=True)
+        refused = [one for one in done if one != "ACCEPTED"]
+        assert len(refused) == 3
+        for error in refused:
+            assert isinstance(error, OtherPersonError)
+            assert "a person answers once, also with a new key: for another person give --another" in str(error)
+        store = deployment.service("shuffler-1").store
+        assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1
+        assert own_limits(deployment.inside.directory)[1].local_epsilon == 1.0
+        assert await answer(deployment, terms) == "ALREADY_ANSWERED"
 
 
 # ---------------------------------------------------------------- a result with one reader

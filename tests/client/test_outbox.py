@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import typer
@@ -72,3 +74,71 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     with pytest.raises(IntegrityError):
         outbox.keep("round", {"bob": Sealed(BYTES, HASHES, 1.0)})
     outbox.close()
+
+
+def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    Outbox(path).close()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        other.execute("PRAGMA user_version = 2")
+        other.execute("ALTER TABLE sealed RENAME TO parcels")
+        other.commit()
+    with pytest.raises(
+        ValueError, match=r"outbox of version 2, and this croupier knows versions up to 1.* do not delete"
+    ):
+        Outbox(path)
+    with closing(sqlite3.connect(path)) as other:
+        tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    assert tables == [("begun",), ("parcels",)]
+
+
+def test_an_outbox_from_before_there_was_a_number_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    outbox = Outbox(path)
+    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    outbox.close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA user_version = 0")
+    outbox = Outbox(path)
+    assert outbox.pending("round") == {"alice": BYTES}
+    outbox.close()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_file_that_is_damaged_or_no_outbox_is_named_and_stays_as_it_is(tmp_path: Path, damaged: bool) -> None:
+    """It ended with a traceback."""
+    path = tmp_path / "outbox.db"
+    path.write_bytes(b"not a database\n" * 100)
+    if damaged:
+        path.unlink()
+        outbox = Outbox(path)
+        outbox.keep("round", {str(user): Sealed(bytes(2000), HASHES, 1.0) for user in range(50)})
+        outbox.close()
+        path.write_bytes(path.read_bytes()[:40_000])
+    before = path.read_bytes()
+    with pytest.raises(OSError, match=r"it cannot be read or written: (file is not a|database disk image)") as failed:
+        Outbox(path)
+    assert failed.value.filename == str(path)
+    assert path.read_bytes() == before
+
+
+def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:
+    """Of six that opened one, four ended with: table sealed exists already. (Threads are the same to SQLite.)"""
+    at_once = Barrier(6)
+
+    def answer(user: int) -> None:
+        for number in range(5):
+            at_once.wait(60)
+            outbox = Outbox(tmp_path / f"{number}.db")
+            outbox.keep("round", {str(user): Sealed(BYTES, HASHES, 1.0)})
+            outbox.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(answer, range(6)))
+    for number in range(5):
+        outbox = Outbox(tmp_path / f"{number}.db")
+        assert len(outbox.users("round")) == 6
+        outbox.close()

@@ -182,6 +182,12 @@ async def test_the_overview_follows_the_services(place: Place) -> None:
         await is_for_everybody(page)
         await place.at.inside.start("analyzer")
         await expect(page.get_by_text("UNREACHABLE")).to_have_count(0)
+        await place.at.operator.open_round(settings(min_batch_size=7), "newest")
+        await expect(page.get_by_text("0 reports, 7 needed")).to_be_visible()
+        await place.at.inside.stop("shuffler-1")
+        await expect(page.get_by_text("unknown how many reports, 7 needed")).to_be_visible()
+        await place.at.inside.start("shuffler-1")
+        await expect(page.get_by_text("0 reports, 7 needed")).to_be_visible()
 
 
 async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -217,3 +219,23 @@ async def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
         assert croupier.AsyncClient(here.deployment, directory=tmp_path).deployment is here.deployment
     with pytest.raises(ValueError, match="does not exist"):
         croupier.connect(tmp_path / "nowhere.toml")
+
+
+async def test_half_a_key_is_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that ended while it wrote its key left a file with which no later one could begin."""
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with laid(tmp_path) as (_, make):
+        with monkeypatch.context() as full:
+            full.setattr(os, "fsync", fail)
+            with pytest.raises(OSError, match="No space left"):
+                _ = make().public_key
+        assert not list((tmp_path / "device").glob("client.key*"))
+        keys = await asyncio.gather(
+            *(asyncio.to_thread(getattr, client, "public_key") for client in (make(), make(), make()))
+        )
+        assert len(set(keys)) == 1
+        (file,) = (tmp_path / "device").glob("client.key*")
+        assert file.stat().st_mode & 0o777 == 0o600

@@ -82,6 +82,8 @@ def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> Non
     alone = found["everyone_else_colludes"]
     assert (alone["epsilon"], alone["delta"], alone["grade"]) == (1.0, 1e-6, "CERTIFIED")
     assert "at its local δ = 1e-06" in run("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
+    path.write_text("epsilon,delta,count\n1.0,5.000000000000001e-08,1000\n")  # as a sum that is rounded up can be
+    assert "5.01e-08" in run("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
     assert "local_delta is 0" in run("certify", budgets, "--delta", "1e-5", "--randomizer", "gaussian", expect=2)
 
 

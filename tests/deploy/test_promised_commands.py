@@ -87,6 +87,10 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
 
         said = await say("round", "result", terms, "--wait-s", "0", expect=4)
         assert said.stderr == f"croupier: not there yet; ask again later: round '{terms}' is not published yet\n"
+        said = await say("round", "result", terms, "--wait-s", "0.01", expect=4)  # it waited without a word
+        assert " ".join(said.stderr.split()).startswith(
+            f"round '{terms}' is not published yet; waiting for up to 0.01 s croupier: not there yet"
+        )
 
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)

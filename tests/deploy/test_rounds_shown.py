@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accountant.results import percent, right_at_most
 from client.submission import Participant
 from deploy.local.one_user import read_round
-from deploy.operator.overview import Known, overview, watch
+from deploy.operator.overview import Known, _why_unknown, overview, watch
 from deploy.show.documents import round_json, terms_json
 from deploy.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
 from protocol.errors import Code, Refusal, SignatureError
@@ -250,6 +250,43 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
         assert one["states"]["accountant"] == "UNREACHABLE"
         looks.put_nowait(False)
         assert await anext(seen, None) is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(tmp_path: Path) -> None:
+    """An open round had 0 reports, and what was kept of it was deleted."""
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(min_batch_size=3))
+        await at.submit(terms, [Participant(1, 1.0)] * 2)
+        known: Known = {}
+        await overview(at.operator, known)
+        await at.inside.stop("shuffler-1")
+        for before, said in (
+            ({}, ["UNKNOWN", "terms: they are at shuffler-1, which is out of reach"]),
+            (known, ["UNKNOWN · bit: 1 (yes) or 0 (no) (rr)", "unknown how many reports, 3 needed"]),
+        ):
+            seen = await overview(at.operator, before)
+            (one,) = seen["rounds"]
+            assert one["num_reports"] is None
+            lines = rounds_text(seen, NOW, most=1, services=False).plain.splitlines()
+            assert lines == [terms.round_id, *(f"  {line}" for line in said)]
+        await at.inside.start("shuffler-1")
+        (one,) = (await overview(at.operator, known))["rounds"]
+        assert (one["num_reports"], one["problems"]) == (2, {})
+
+
+@pytest.mark.parametrize(
+    ("there", "is_away", "why"),
+    [
+        (None, True, "they are at shuffler-1, which is out of reach"),
+        (None, False, "shuffler-1 does not know this round"),
+        (pb.RoundStatus(state=pb.ROUND_STATE_OPEN), False, "shuffler-1 does not answer where clients call it"),
+        (pb.RoundStatus(state=pb.ROUND_STATE_PREPARED), False, ""),
+    ],
+)
+def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is_away: bool, why: str) -> None:
+    assert _why_unknown("shuffler-1", there, is_away=is_away) == why
 
 
 @pytest.mark.asyncio

@@ -20,9 +20,10 @@ import pytest
 
 from client.submission import Participant
 from deploy.local.processes import LocalDeployment
+from deploy.node.serve import serve
 from deploy.operator.keys import make_deployment
 from deploy.operator.rounds import Operator
-from protocol.errors import Refusal
+from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
@@ -149,6 +150,25 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             assert (line["level"], done.returncode) == ("CRITICAL", code)
 
 
+def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended with a traceback and the code of an error that nobody foresaw."""
+
+    async def fail(*_: Any) -> None:
+        raise Refusal(Code.STORE_FAILED)
+
+    monkeypatch.setattr("deploy.node.serve._serve", fail)
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    monkeypatch.setenv("PYTHONWARNINGS", os.environ.get("PYTHONWARNINGS", ""))  # which serve would set for good
+    with pytest.raises(SystemExit, check=lambda end: end.code == 4):
+        serve("analyzer", tmp_path)
+    (line,) = (json.loads(JsonFormatter("analyzer").format(record)) for record in caplog.records)
+    assert line["event"] == "the service ends: the service cannot store anything now; try again"
+    assert (line["level"], line["code"], "exception" in line) == ("CRITICAL", "STORE_FAILED", False)
+
+
 def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
     """Python's tracker of semaphores outlives the service and used to write its warning there."""
     local = LocalDeployment(tmp_path / "deployment", 1)
@@ -191,6 +211,25 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     finally:
         store.close()
     text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)
-    assert "INSERT INTO submissions" in text
-    assert "SQL parameters hidden" in text
+    assert "the store failed: look: database or disk is full" in text
     assert leaks(text.encode(), [secret for row in rows for secret in row]) == []
+
+
+@pytest.mark.asyncio
+async def test_an_outage_of_the_store_is_short_lines_with_their_cause_and_few_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each call that anybody made meanwhile wrote a traceback of 7 KB, and its cause stood in the last lines of it."""
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    try:
+        await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
+        for _ in range(100):
+            with pytest.raises(Refusal, match="cannot store anything now"):
+                await store.run("show", lambda tx: tx.put_document("r", "result", bytes(1_000_000)))
+    finally:
+        store.close()
+    lines = [JsonFormatter("shuffler-1").format(record) for record in caplog.records]
+    assert all("the store failed: show: database or disk is full" in line and len(line) < 300 for line in lines)
+    seconds = {int(record.created) for record in caplog.records}
+    assert 20 <= len(lines) <= 20 * (len(seconds) + 1)
+    assert "further ones of this second are not logged" in lines[19]

@@ -228,7 +228,7 @@ def test_the_unit_is_hardened_and_gets_its_key_as_a_credential() -> None:
 
 def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> None:
     known = {
-        "Unit": "Description Documentation Wants After",
+        "Unit": "Description Wants After",  # Documentation= named files that nothing installs
         "Service": "Type ExecStart LoadCredential User Group StateDirectory StateDirectoryMode UMask Restart "
         "RestartSec TimeoutStartSec KillMode KillSignal TimeoutStopSec LimitCORE MemorySwapMax NoNewPrivileges "
         "CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices ProtectClock "
@@ -243,6 +243,11 @@ def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> Non
             section = line.strip("[]")
         elif line and not line.startswith("#"):
             assert line.partition("=")[0] in known[section].split(), line
+    for file in (UNIT, GATEWAY_UNIT):
+        named = re.findall(r"docs/[a-z-]+\.md", file.read_text())
+        assert named
+        assert all((DEPLOY.parent / page).is_file() for page in named)
+        assert "Documentation=" not in file.read_text()
 
 
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from deploy.node.serve import _warn_of_unpinned
 from deploy.operator.keys import make_deployment
+from deploy.operator.rotation import activate, rotate
 from protocol.deployment import DEPLOYMENT_FILE, load_deployment
-from runtime.service_directory import ServiceSettings, load_secrets, load_settings
+from runtime.service_directory import ServiceSettings, load_secrets, load_settings, not_pinned
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
@@ -92,6 +93,25 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
             load_secrets(directory, environment)
 
 
+def test_a_certificate_of_another_key_is_named(tmp_path: Path) -> None:
+    """A service whose change of keys was cut short said that another program used its port."""
+    make_deployment(tmp_path, "local", 1)
+    directory = tmp_path / "analyzer"
+    rotate(tmp_path, "analyzer")
+    for file in ("identity.key", "tls.key"):
+        (directory / f"pending-{file}").replace(directory / file)
+    with pytest.raises(
+        ValueError, match=r"tls.crt is not the certificate of tls.key .* 'croupier rotate analyzer --activate' if"
+    ):
+        load_secrets(directory)
+    activate(tmp_path, "analyzer")
+    secrets = load_secrets(directory)
+    assert not_pinned(load_deployment(tmp_path / DEPLOYMENT_FILE).service("analyzer"), secrets) is None
+    (directory / "tls.crt").write_text("-----BEGIN")
+    with pytest.raises(ValueError, match=r"tls.crt holds no certificate in PEM"):
+        load_secrets(directory)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -100,6 +120,11 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
         ('listen = "7001"', "listen"),
         ("workers = 0", "workers"),
         ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
+        (
+            'scheduler = "tls://scheduler.example:0"',
+            "scheduler: it is 'tls://scheduler.example:0', and must be tls://HOST",
+        ),
+        ('scheduler = "tls://scheduler.example:65536"', "with a port in 1..65535$"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
         # Reproductions: the sentences were the library's, of several lines; port 99999 was 34463.

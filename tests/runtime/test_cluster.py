@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,16 @@ def test_certificates_of_a_cluster_are_leaves_of_an_authority_of_its_own(tmp_pat
 
 def test_what_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path) -> None:
     make_cluster_keys(tmp_path)
-    with pytest.raises(ValueError, match=r"must be tls://HOST:PORT"):
-        run_workers("tcp://127.0.0.1:1", tmp_path, 1, None)
+    for address in ("tcp://127.0.0.1:1", "tls://127.0.0.1", "tls://127.0.0.1:0", "tls://127.0.0.1:65536"):
+        for use in (partial(run_workers, address, tmp_path, 1, None), partial(Cluster.of, address, tmp_path)):
+            with pytest.raises(ValueError, match=r"scheduler: it is .*, and must be tls://HOST:PORT with a port"):
+                use()
     with pytest.raises(ValueError, match="at least 1"):
         run_workers("tls://127.0.0.1:1", tmp_path, 0, None)
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         run_scheduler(tmp_path, "8786")
+    with pytest.raises(ValueError, match=r"with a port in 0..65535"):
+        run_scheduler(tmp_path, "127.0.0.1:99999")
     for run in (
         lambda: run_scheduler(tmp_path / "none", "127.0.0.1:0"),
         lambda: Cluster.of("tls://h:1", tmp_path / "n"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import selectors
 import socket
 import threading
@@ -197,6 +198,25 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
 
 
 @pytest.mark.asyncio
+async def test_a_store_closes_while_its_server_is_silent(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waited for the transaction under way as long as that may last, five minutes, and the process with it."""
+    monkeypatch.setattr("runtime.store._CLOSE_S", 0.2)
+    with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
+        await put(store, "before")
+        wire.silent = True
+        running, waiting = (asyncio.create_task(put(store, kind)) for kind in ("running", "waiting"))
+        await asyncio.sleep(0)  # both are with the store's thread
+        await asyncio.wait_for(asyncio.to_thread(store.close), 60)
+        with pytest.raises(Refusal, match="cannot store anything now"):
+            await running
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert "the connection is given up" in caplog.text
+
+
+@pytest.mark.asyncio
 async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY, Timeouts(statement_s=0.2, lock_s=0.1))
@@ -215,13 +235,16 @@ async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql:
 
 
 @pytest.mark.asyncio
-async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(postgresql: Server) -> None:
+async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
+    postgresql: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
         other = Store(wire._server.render_as_string(hide_password=False), WRAPPING_KEY)
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
+        assert "lock timeout: another process has the database" in caplog.text
         assert await other.run("look", lambda tx: tx.document("r", "late")) is None
         other.close()
         await put_in_the_end(store, "late")
@@ -243,6 +266,76 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(postgresql
             Store(url, WRAPPING_KEY)
         assert str(password) not in str(refused.value)
         assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.asyncio
+async def test_what_the_services_role_may_not_do_is_said_and_is_an_outage_while_it_lasts(
+    postgresql: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Privileges that were missing, or were taken away, were an internal error with a traceback."""
+    role, url = f"role_{secrets.token_hex(8)}", postgresql.new_database()
+    postgresql.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'guest'")
+    as_guest = sa.make_url(url).set(username=role, password="guest").render_as_string(hide_password=False)
+    server = Server(url)
+    with pytest.raises(ValueError, match="cannot be used: permission denied for schema public") as refused:
+        Store(as_guest, WRAPPING_KEY)
+    assert "guest" not in str(refused.value)
+    server.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+    store = Store(as_guest, WRAPPING_KEY)
+    server.execute(f"REVOKE ALL ON documents FROM {role}")
+    with pytest.raises(Refusal) as failed:
+        await put(store, "kept")
+    assert failed.value.code is Code.STORE_FAILED
+    assert "the store failed: look: permission denied for table documents" in caplog.text
+    server.execute(f"GRANT ALL ON documents TO {role}")
+    await put(store, "kept")
+    server.execute("DROP TABLE documents")
+    with pytest.raises(Refusal) as failed:
+        await put(store, "kept")
+    assert failed.value.code is Code.STORE_FAILED
+    assert 'the store failed: look: relation "documents" does not exist' in caplog.text
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_takes_no_writes_is_named(postgresql: Server, caplog: pytest.LogCaptureFixture) -> None:
+    url = postgresql.new_database()
+    database = sa.make_url(url).database
+    Store(url, WRAPPING_KEY).close()
+    postgresql.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
+    store = Store(url, WRAPPING_KEY)  # a standby, say; there may be rounds to read
+    with pytest.raises(Refusal, match="cannot store anything now"):
+        await put(store, "kept")
+    assert "the store failed: look: cannot execute INSERT in a read-only transaction" in caplog.text
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_session_is_not_ended_for_being_idle(postgresql: Server) -> None:
+    """It holds the lock: a second process could have come in between, and gone on with the same rounds."""
+    url = postgresql.new_database()
+    for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
+        postgresql.execute(f'ALTER DATABASE "{sa.make_url(url).database}" SET {name} = 1000')
+    store = Store(url, WRAPPING_KEY)
+    for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
+        question = sa.text(f"SHOW {name}")
+        assert await store.run("look", lambda tx: tx.connection.execute(question).scalar_one()) == "0"  # noqa: B023
+    store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
+    postgresql: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    if postgresql.execute("SHOW fsync") == [("on",)]:
+        pytest.skip("the server that CROUPIER_TEST_POSTGRESQL names has fsync = on, as it should")
+    url = postgresql.new_database()
+    store = Store(url, WRAPPING_KEY)
+    postgresql.disconnect(url)
+    await put(store, "kept")
+    (said,) = [record.getMessage() for record in caplog.records if "fsync" in record.getMessage()]
+    assert said == "the database's server has fsync = off: what is acknowledged may be lost when its machine fails"
+    store.close()
 
 
 @pytest.mark.asyncio

@@ -437,3 +437,25 @@ async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Sto
         await store.run("look", lambda tx: tx.put_document("r", "another", b"is written meanwhile"))
     await store.erase()
     assert BODY not in everything_on_disk(tmp_path)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["rounds.db", "rounds.db.lock"])
+async def test_a_store_whose_file_is_gone_acknowledges_nothing(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite went on with a file that was deleted, for as long as the service ran; a second one could have begun."""
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", WRAPPING_KEY)
+    await store.run("put", lambda tx: tx.put_document("r", "before", b"1"))
+    file = tmp_path / name
+    file.rename(tmp_path / "away")
+    for replaced in (False, True):
+        if replaced:
+            file.touch()
+        with pytest.raises(Refusal, match="cannot store anything now"):
+            await store.run("put", lambda tx: tx.put_document("r", "meanwhile", b"1"))
+    assert f"{name} has been moved, deleted or replaced while the service runs" in caplog.text
+    (tmp_path / "away").rename(file)
+    assert await store.run("look", lambda tx: tx.document("r", "meanwhile")) is None
+    await store.run("put", lambda tx: tx.put_document("r", "after", b"1"))
+    store.close()

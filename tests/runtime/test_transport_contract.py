@@ -196,6 +196,19 @@ async def test_a_refused_call_writes_a_short_line_and_many_write_few(
         assert "further ones of this second are not logged" in caplog.text
 
 
+async def test_a_call_that_fails_inside_writes_a_traceback_and_many_write_few(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with placed(tmp_path, Network().transport) as place, place.as_client() as channel:
+        for _ in range(100):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.ShufflerStub(channel).GetRound(rpc.GetRoundRequest(round_id="fail"), timeout=20)
+    seconds = len({int(record.created) for record in caplog.records}) + 1
+    assert len(caplog.records) <= 20 * seconds
+    assert 1 <= sum(record.exc_info is not None for record in caplog.records) <= seconds
+    assert 'RuntimeError("inside")' in caplog.text
+
+
 async def test_a_message_above_the_limit_is_refused(tmp_path: Path, transport: Transport) -> None:
     async with placed(tmp_path, transport) as place, place.as_client() as channel:
         error = await status_of(send_bytes(channel, "Shuffler/GetRound", bytes(MESSAGE_BYTES + 1)))
