@@ -226,9 +226,10 @@ class Outbox:
 
 def other_person(round_id: str, others: int) -> OtherPersonError:
     """Returns what is raised where others have answered a round from here."""
+    sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
-        f"{others:,} answers for round {round_id!r} have been sealed here under other keys or tokens; "
-        "a person answers once, also with a new key"
+        f"for round {round_id!r} {sealed} been sealed here under another key or token; a person answers once, also "
+        "with a new key"
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from deploy.operator import keys
@@ -41,7 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A service that a test stops and starts again finds its port free, whatever else is tested on the machine. The part
     is locked as long as the process lives.
+
+    gRPC's queue lives as long, too. It would be shut down whenever a garbage collection has taken its last user, which
+    waits for operations of services that a test has killed, for ever where their loop is closed.
     """
+    grpc.aio.init_grpc_aio()
     for part in range(_PARTS):
         with ExitStack() as held, suppress(OSError):  # it is another process's, or another user's
             lock = held.enter_context((Path(tempfile.gettempdir()) / f"croupier-tests-ports-{part}.lock").open("w"))

@@ -245,7 +245,7 @@ class Ledger:
         return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
 
     def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
-        """Every round as it was entered: its id, its batch and its costs, oldest first."""
+        """Every round as it was entered: its id, its batch and its costs, in the order in which these became known."""
         rounds: dict[tuple[str, bytes], list[Entry]] = {}
         for row in self._rows():
             rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
