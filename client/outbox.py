@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -257,4 +257,4 @@ def _configure(connection: sqlite3.Connection, _record: Any) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > give_up:
                 raise
-        time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 (spreads load; protects no one)
+        time.sleep((1 + secrets.randbelow(9)) / 1000)

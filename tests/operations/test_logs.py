@@ -216,7 +216,7 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
 
 
 @pytest.mark.asyncio
-async def test_an_outage_of_the_store_is_short_lines_with_their_cause_and_few_of_them(
+async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each call that anybody made meanwhile wrote a traceback of 7 KB, and its cause stood in the last lines of it."""

@@ -269,7 +269,7 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(postgresql
 
 
 @pytest.mark.asyncio
-async def test_what_the_services_role_may_not_do_is_said_and_is_an_outage_while_it_lasts(
+async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
     postgresql: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Privileges that were missing, or were taken away, were an internal error with a traceback."""
