@@ -77,9 +77,10 @@ class _Telling(WorkerPool):
 
 def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path) -> None:
     """It closed its lock twice, and by then the number could be that of another open file."""
-    closing_now = threading.Event()
+    begun, closing_now = threading.Event(), threading.Event()
 
     def last_words(_: Transaction) -> None:
+        begun.set()
         closing_now.wait()
 
     async def main(world: InProcessWorld) -> None:
@@ -89,7 +90,7 @@ def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path
         store, life.running._pool = life.running._store, _Telling(closing_now)
         world.order("analyzer", trap=Trap(1, "look", "kill before", 1))
         unfinished = asyncio.create_task(store.run("look", last_words))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(begun.wait)  # what has not begun when the store closes never does
         await world.stop("analyzer")
         assert world.down == {"analyzer"}
         assert not unfinished.done()
