@@ -458,7 +458,6 @@ def test_a_victim_with_few_like_it() -> None:
 
 
 VERY_DIFFERENT = [
-    ([(0.05, 50_000), (3.0, 50_000)], 0.047),
     ([(0.1, 50_000), (4.0, 50_000)], 0.0645),
     ([(0.05, 9_000), (3.0, 1_000)], 0.2335),
 ]
@@ -477,7 +476,7 @@ def test_large_victims_among_small_budgets(tiers: Tiers, most: float) -> None:
     assert isinstance(curve.plain, ExchangeLaplaceProfile)
 
 
-@pytest.mark.parametrize(("delta", "users", "most"), [(1e-12, 10_000, 1.1), (1e-6, 10_000, 1.1), (1e-3, 500, 2.0)])
+@pytest.mark.parametrize(("delta", "users", "most"), [(1e-12, 10_000, 1.1), (1e-3, 500, 2.0)])
 @pytest.mark.parametrize("dishonest", [0, 200])
 def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: int) -> None:
     """On a small victim and, with very different budgets, on a large one."""
