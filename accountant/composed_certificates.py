@@ -16,40 +16,11 @@ from typing import Any
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.certification import MAX_COMPOSED_ROUNDS
-from accountant.composition import LEAST_DELTA, ComposedProfile, Round
-from accountant.numerics.binomial import UNIT
-from accountant.ranges import check_epsilon, check_target_delta, is_number, outside
+from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from accountant.ranges import check_target_delta, is_number, outside
 from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above
 
 __all__ = ["compose", "privacy_loss_distribution"]
-
-
-@dataclass(frozen=True)
-class _PairProfile:
-    """Of any (epsilon, delta)-DP release. See `PrivacyProfile`.
-
-    Such a release is, for every pair of neighbours, a post-processing of one that shows the value with probability
-    delta and is randomised response of it otherwise (Kairouz, Oh, Viswanath 2015).
-    """
-
-    epsilon: float
-    lost: float
-    method = "(epsilon, delta) of the whole"
-
-    def delta(self, epsilon: float) -> Bounded:
-        """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
-        check_epsilon(epsilon)
-        rest = -math.expm1(min(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
-        value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
-        return Bounded(value, min(value, 8 * UNIT * value))
-
-    def guess(self, delta: float) -> float:
-        """Its epsilon."""
-        return self.epsilon
-
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
-        return (f"any release of epsilon {round_up(self.epsilon)} and delta {round_up(self.lost)}",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +156,8 @@ def _round(certificate: Certificate) -> Round:
     return whole
 
 
-def _pair(epsilon: float, delta: float, alone: Guarantee) -> _PairProfile:
+def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
     """What is known of a release without its curve: that it is certified, or what a report shows by itself."""
     if epsilon >= alone.epsilon:
         epsilon, delta = alone.epsilon, min(delta, alone.delta)
-    return _PairProfile(epsilon, delta)
+    return PairProfile(epsilon, delta)

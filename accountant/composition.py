@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.numerics.binomial import Floats
+from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.fourier import STAGE
 from accountant.ranges import check_count, check_epsilon, outside
 from accountant.results import round_up
 
-__all__ = ["LEAST_DELTA", "ComposedProfile", "Round", "profile_nodes"]
+__all__ = ["LEAST_DELTA", "ComposedProfile", "PairProfile", "Round", "profile_nodes"]
 
 LEAST_DELTA = 1e-12
 """Below it the library's tails are not relied on; rounds are then composed by basic composition."""
@@ -87,6 +87,34 @@ def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, fl
     """Of points (epsilon, delta): whether delta is convex in e^epsilon there, which may be more than a float holds."""
     to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # of e^b and of e^c, the part since the last point
     return (b[1] - a[1]) * to_c < (c[1] - b[1]) * math.exp(b[0] - c[0]) * to_b
+
+
+@dataclass(frozen=True)
+class PairProfile:
+    """Of any (epsilon, delta)-DP release. See `PrivacyProfile`.
+
+    Such a release is, for every pair of neighbours, a post-processing of one that shows the value with probability
+    delta and is randomised response of it otherwise (Kairouz, Oh, Viswanath 2015).
+    """
+
+    epsilon: float
+    lost: float
+    method = "(epsilon, delta) of the whole"
+
+    def delta(self, epsilon: float) -> Bounded:
+        """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
+        check_epsilon(epsilon)
+        rest = -math.expm1(min(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
+        value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
+        return Bounded(value, min(value, 8 * UNIT * value))
+
+    def guess(self, delta: float) -> float:
+        """Its epsilon."""
+        return self.epsilon
+
+    def explain(self) -> tuple[str, ...]:
+        """One line."""
+        return (f"any release of epsilon {round_up(self.epsilon)} and delta {round_up(self.lost)}",)
 
 
 @dataclass(frozen=True, eq=False)

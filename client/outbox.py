@@ -183,11 +183,11 @@ class Outbox:
         Args:
             round_id: of the round.
             submissions: by user.
-            alone: nobody else must have a submission for the round.
+            alone: no other user may have a submission for the round.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
-            OtherPersonError: somebody else has; nothing is stored.
+            OtherPersonError: another user has one; nothing is stored.
         """
         rows = [
             {

@@ -345,7 +345,7 @@ def _read_or_make_key(file: Path) -> bytes:
 
 
 def _make_key(file: Path) -> None:
-    """Makes a key in a single step, unless another process has: nobody reads half of one, not even after a crash."""
+    """Makes a key in a single step, unless another process has: half a key is never read, not even after a crash."""
     with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii") as made:  # of mode 0600
         made.write(new_client_key().hex() + "\n")
         made.flush()

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 from protocol.errors import Code, Refusal
 from protocol.toml_file import tls_address
 
-__all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files"]
+__all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files", "check_scheduler"]
 
 T = TypeVar("T")
 AUTHORITY_FILE = "ca.pem"

@@ -9,7 +9,6 @@ accountant service enters a round in the very transaction that keeps its certifi
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedProfile, Round
-from accountant.numerics.binomial import UNIT
+from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
 from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up, sum_above
@@ -328,8 +326,8 @@ def _entry(row: sa.Row[Any]) -> Entry:
 
 
 def _of_pair(epsilon: float, delta: float) -> Profile:
-    """Points of the profile of any (epsilon, delta)-DP release, which is one chord; see `composed_certificates`."""
-    shown = min(1.0, (delta + (1 - delta) * -math.expm1(-epsilon) / (1 + math.exp(-epsilon))) * (1 + 8 * UNIT))
+    """Points of the profile of any (epsilon, delta)-DP release, which is one chord."""
+    shown = PairProfile(epsilon, delta).delta(0.0).value
     return ((0.0, max(shown, delta)), (epsilon, delta)) if epsilon else ((0.0, delta),)
 
 

@@ -274,7 +274,7 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
             "the service ends: %s: %s; it must be a file of the service's own user", error.filename, error.strerror
         )
         raise SystemExit(2) from error
-    except Refusal as error:  # the store's, which has logged why; whoever has started this service starts it again
+    except Refusal as error:  # the store's, which has logged why; a supervisor starts the service again
         _log.critical("the service ends: %s", error, extra={"code": error.code.name})
         raise SystemExit(4) from error
     except ImportError as error:
