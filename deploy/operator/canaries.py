@@ -12,6 +12,7 @@ out, so canaries add no cover: the round's certificate must allow for them among
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -57,8 +58,8 @@ async def send_canaries(
         over_s: within which they come, each at a random time of its own.
 
     Raises:
-        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients; a negative
-            `over_s`.
+        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients, with those that
+            another process plays at the same time; a negative `over_s`.
     """
     if over_s < 0:
         raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
@@ -75,11 +76,14 @@ async def send_canaries(
                     f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
                 )
             tokens = take_tokens(directory, count)
-            fresh = {f"canary {known + index}": _canary(terms, token) for index, token in enumerate(tokens)}
+            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
             earlier = dict.fromkeys(outbox.pending(terms.round_id))
-            await asyncio.gather(
-                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items())
+            came = await asyncio.gather(
+                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items()),
+                return_exceptions=True,
             )
+            for failed in filter(None, came):  # now that none of the others is under way any more
+                raise failed
             return len(outbox.acknowledged(terms.round_id))
     finally:
         outbox.close()
@@ -99,7 +103,7 @@ async def _come(
                 sealed, _ = await seal_with_tickets(accountant, terms, {name: canary})
             if not sealed:  # the round has closed meanwhile, or is full
                 return
-            outbox.keep(terms.round_id, sealed)
+            outbox.keep(terms.round_id, sealed, most=terms.manifest.dishonest)  # another process may play some, too
         code = (await send(channel, terms.round_id, {name: outbox.submission(terms.round_id, name)}))[name]
         if code == pb.SUBMISSION_CODE_ACCEPTED:
             outbox.acknowledge(terms.round_id, [name])

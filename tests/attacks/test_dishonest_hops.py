@@ -21,6 +21,7 @@ from protocol.batches import ciphertext_hashes
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
 from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
@@ -266,6 +267,24 @@ async def test_canaries_come_like_any_other_client(
         assert len(set(times)) == 5
         assert times[-1] - times[0] > 10.0  # all of five within a sixtieth of the time: once in 300,000 runs
         assert enrolled == ([] if with_tokens else [1] * 5)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("second", [2, 3])
+async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_path: Path, second: int) -> None:
+    """They had the same names, so that one process ended with a traceback, or no one saw that they were too many."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        processes = (send_canaries(directory, terms.round_id, count, transport, over_s=60.0) for count in (3, second))
+        ended = await asyncio.gather(*processes, return_exceptions=True)
+        refused = [str(error) for error in ended if isinstance(error, Exception)]
+        limit = "has 5 submissions from here; there may be 5 at most"
+        assert [limit in error for error in refused] == [True] * (second - 2)
+        status = await deployment.operator.status(terms.round_id)
+        assert isinstance(status[0], rpc.StatusResponse)
+        assert status[0].rounds[0].num_items == 5
 
 
 @pytest.mark.asyncio
