@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 from deploy.cli.console import plain_errors, progress_bar, show
+from deploy.cli.rounds import _question
 from deploy.node.serve import serve
 from deploy.operator.keys import make_deployment
 from protocol.errors import SignatureError
+from protocol.mechanisms import KaryResponse, Laplace
 from tests.support.command_line import answer, croupier
 
 
@@ -61,6 +63,15 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
             ("--randomizer", "hemisphere"),
             "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, laplace",
         ),
+        # Reproduction: krr(k=3), as certify and plan take it, was no randomizer here.
+        (("--randomizer", "krr(k=3)"), "deployment.toml does not exist"),
+        (("--randomizer", "laplace(lattice=100)", "--low", "0", "--high", "1"), "deployment.toml does not exist"),
+        (("--randomizer", "krr(k=3)", "--labels", "a,b"), "labels are a, b; they must be 3 different names"),
+        (("--randomizer", "krr(k=3)", "--k", "3"), "k is given twice, in the name 'krr' and beside it"),
+        (("--randomizer", "krr(k=x)"), "k is 'x'; it must be a whole number"),
+        (("--randomizer", "rr(k=3)"), "k is 3, but rr has no k"),
+        (("--randomizer", "hemisphere(d=3)"), "randomizer is 'hemisphere(d=3)'; it must be one of rr, krr, onebit"),
+        (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
         (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
         (("--small-tiers", "hide"), "small_tiers is 'hide'; it must be one of refuse, merge"),
         # Reproduction: "Value out of range: -1" did not say of what.
@@ -69,6 +80,17 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
+    options = {"low": None, "high": None, "lattice": None, "local_delta": None}
+    for written, labels, k in (("krr(k=3)", None, None), ("krr", None, 3)):
+        assert _question("mood", written, labels, k, options).mechanism == KaryResponse(3)
+    for written in ("krr", "krr(k=3)"):
+        assert _question("mood", written, "a,b,c", None, options).mechanism == KaryResponse(3, ("a", "b", "c"))
+    ends = options | {"low": 0.0, "high": 1.0}
+    assert _question("hours", "laplace(lattice=10)", None, None, ends).mechanism == Laplace(0.0, 1.0, lattice=10)
+    assert _question("hours", "laplace", None, None, ends).mechanism == Laplace(0.0, 1.0)
 
 
 def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
