@@ -213,6 +213,7 @@ def round_close(
         import asyncio
 
         from deploy.operator.rounds import Operator
+        from deploy.show.tables import counted
         from protocol.v1 import messages_pb2 as pb
 
         async def close_it() -> tuple[str, int]:
@@ -222,7 +223,11 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients:,} clients")
+    show(
+        as_json,
+        {"round_id": round_id, "state": state, "num_clients": clients},
+        f"{state}{why}: {counted(clients, 'client')}",
+    )
 
 
 def round_withdraw(

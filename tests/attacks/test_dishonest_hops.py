@@ -15,6 +15,7 @@ from analyzer.service import AnalyzerService
 from client.submission import Participant
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator import tokens
 from deploy.operator.canaries import check_canaries, send_canaries
 from deploy.operator.tokens import issue_token_file
 from protocol.batches import ciphertext_hashes
@@ -285,6 +286,26 @@ async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_pa
         status = await deployment.operator.status(terms.round_id)
         assert isinstance(status[0], rpc.StatusResponse)
         assert status[0].rounds[0].num_items == 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: Path) -> None:
+    """The command ended as if all was well; into a round that had ended it even sent its tokens."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        assert await send_canaries(directory, terms.round_id, 1, transport) == 1
+        late = asyncio.create_task(send_canaries(directory, terms.round_id, 4, transport, over_s=40_000.0))
+        await asyncio.sleep(0.001)  # one comes in that time once in ten million runs
+        await deployment.finish(terms)
+        with pytest.raises(Refusal, match="takes no more submissions: 4 of 4 canaries were not let in"):
+            await late
+        tokens._keep(directory, ["00" * 32])
+        with pytest.raises(Refusal, match=r"takes no more submissions: '.*' is DELIVERED"):
+            await send_canaries(directory, terms.round_id, 1, transport)
+        assert tokens.take_tokens(directory, 1) == [bytes(32)]
 
 
 @pytest.mark.asyncio

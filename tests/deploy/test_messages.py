@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc.aio
 import pytest
@@ -16,10 +17,14 @@ from typer.testing import CliRunner
 from deploy.cli import app
 from deploy.cli.console import plain_errors, progress_bar, show
 from deploy.cli.rounds import _question
+from deploy.local.processes import LocalDeployment
 from deploy.node.serve import serve
 from deploy.operator.keys import make_deployment
+from deploy.operator.rounds import Operator
 from protocol.errors import SignatureError
 from protocol.mechanisms import KaryResponse, Laplace
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from tests.support.command_line import answer, croupier
 
 
@@ -80,6 +85,33 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+@pytest.mark.parametrize(("clients", "said"), [(0, "0 clients"), (1, "1 client"), (1000, "1,000 clients")])
+def test_how_many_have_answered_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients: int, said: str
+) -> None:
+    """Reproduction: '1 clients'."""
+
+    async def close(*_: object, **_how: object) -> rpc.CloseResponse:
+        return rpc.CloseResponse(state=pb.ROUND_STATE_OPEN, num_clients=clients)
+
+    make_deployment(tmp_path, "local", 1)
+    monkeypatch.setattr(Operator, "close_round", close)
+    closed = CliRunner().invoke(app, ["round", "close", "x", "--dir", str(tmp_path)])
+    assert closed.stdout == f"OPEN (too few clients: held): {said}\n"
+
+
+def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came last, whatever they were."""
+    local = LocalDeployment(tmp_path, 2)
+    monkeypatch.setattr(local, "pids", lambda: {"shuffler-2": 2, "analyzer": 4})
+    monkeypatch.setattr(local, "_spawn", lambda *_: SimpleNamespace(pid=1, poll=lambda: 0, stdout=None))
+    monkeypatch.setattr(local, "_wait_ready", lambda _: None)
+    assert list(local.up()) == ["shuffler-1", "shuffler-2", "accountant", "analyzer"]
+    assert list(local.up(["accountant"])) == ["shuffler-2", "accountant", "analyzer"]
 
 
 def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
