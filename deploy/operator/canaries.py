@@ -55,7 +55,7 @@ async def send_canaries(
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        count: how many more, at least 1.
+        count: how many more, at least 1; those that were sealed before and have not arrived come first, and count.
         transport: how services are reached.
         over_s: within which they come, each at a random time of its own.
 
@@ -74,15 +74,17 @@ async def send_canaries(
                 terms, state = await fetch_round(channel, operator.deployment, round_id)
             if state != pb.ROUND_STATE_OPEN:
                 raise Refusal(Code.ROUND_CLOSED, f"{terms.round_id!r} is {state_name(state)}")
-            known = len(outbox.users(terms.round_id))
-            if not 1 <= count <= terms.manifest.dishonest - known:
-                raise ValueError(
-                    f"count is {count}; it must be in 1..{terms.manifest.dishonest - known}: the certificate of this "
-                    f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
-                )
-            tokens = take_tokens(directory, count)
-            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
             earlier = dict.fromkeys(outbox.pending(terms.round_id))
+            known = len(outbox.users(terms.round_id))
+            most = terms.manifest.dishonest - known + len(earlier)
+            if not 1 <= count <= most:
+                must = f"it must be in 1..{most}" if most > 0 else "there can be no more"
+                raise ValueError(
+                    f"count is {count}; {must}: the certificate of this round allows for {terms.manifest.dishonest} "
+                    f"dishonest clients, of which {known} are canaries"
+                )
+            tokens = take_tokens(directory, max(0, count - len(earlier)))
+            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
             came = await asyncio.gather(
                 *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items()),
                 return_exceptions=True,

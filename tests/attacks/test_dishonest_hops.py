@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 import sqlalchemy as sa
 
@@ -15,7 +18,7 @@ from analyzer.service import AnalyzerService
 from client.submission import Participant
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from deploy.operator import tokens
+from deploy.operator import canaries, tokens
 from deploy.operator.canaries import check_canaries, send_canaries
 from deploy.operator.tokens import issue_token_file
 from protocol.batches import ciphertext_hashes
@@ -286,6 +289,34 @@ async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_pa
         status = await deployment.operator.status(terms.round_id)
         assert isinstance(status[0], rpc.StatusResponse)
         assert status[0].rounds[0].num_items == 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_canaries_that_did_not_arrive_come_with_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They counted among the round's canaries, so that the same call again was refused, and they never came."""
+
+    async def fail(*_: object) -> dict[str, pb.SubmissionCode.ValueType]:
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        call = partial(send_canaries, deployment.inside.directory, terms.round_id)
+        transport = deployment.inside.transport
+        with monkeypatch.context() as broken:
+            broken.setattr(canaries, "send", fail)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(2, transport)
+        assert await call(2, transport) == 2
+        assert await call(1, transport) == 3
+        with pytest.raises(
+            ValueError, match=r"count is 1; there can be no more: .* 3 dishonest clients, of which 3 are"
+        ):
+            await call(1, transport)
+        with pytest.raises(ValueError, match="count is 0; "):
+            await call(0, transport)
 
 
 @pytest.mark.asyncio
