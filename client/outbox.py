@@ -177,17 +177,21 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def keep(self, round_id: str, submissions: Mapping[str, Sealed], *, alone: bool = False) -> None:
+    def keep(
+        self, round_id: str, submissions: Mapping[str, Sealed], *, alone: bool = False, most: int | None = None
+    ) -> None:
         """Stores new submissions durably.
 
         Args:
             round_id: of the round.
             submissions: by user.
             alone: no other user may have a submission for the round.
+            most: for how many users it may hold submissions for the round, these included.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
             OtherPersonError: another user has one; nothing is stored.
+            ValueError: there would be more than `most`; nothing is stored.
         """
         rows = [
             {
@@ -206,9 +210,12 @@ class Outbox:
             return
         with self._engine.begin() as db:  # the write first, as in `begin`
             db.execute(_submissions.insert(), rows)
-            here = (_submissions.c.round_id == round_id) & _submissions.c.user.not_in(submissions)
-            if alone and (others := db.execute(sa.select(sa.func.count()).where(here)).scalar_one()):
+            here = sa.select(sa.func.count()).where(_submissions.c.round_id == round_id)
+            others = db.execute(here).scalar_one() - len(rows)
+            if alone and others:
                 raise other_person(round_id, others)
+            if most is not None and others + len(rows) > most:
+                raise ValueError(f"round {round_id!r} has {others} submissions from here; there may be {most} at most")
 
     def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""

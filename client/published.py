@@ -15,7 +15,10 @@ __all__ = ["certificate_json", "publication_json"]
 
 
 def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for."""
+    """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for.
+
+    Its terms, the randomizer among them, are those of the manifest with this hash.
+    """
     document: dict[str, Any] = {
         "epsilon": certificate.epsilon,
         "delta": certificate.delta,
@@ -60,6 +63,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             "attack": certificate.lower_bound_attack or None,
         },
         "round_id": certificate.round_id,
+        "manifest_hash": certificate.manifest_hash.hex(),
         "merged_below": certificate.merged_below,
         "granted": certificate.granted,
         "refusals": list(certificate.refusals),

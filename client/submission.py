@@ -172,21 +172,21 @@ def _report(question: Question, value: Any, epsilon: float, source: RandomSource
 
 
 @lru_cache(maxsize=4)
-def _round(manifest: bytes) -> tuple[RoundTerms, Onion]:
-    terms = parse_terms(manifest)
-    return terms, onion_of(terms)
+def _terms(manifest: bytes) -> RoundTerms:
+    return parse_terms(manifest)
 
 
 def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
     """Returns prepared reports, in order; the work of one chunk of a fleet, made for a worker process."""
-    terms, onion = _round(manifest)
-    source = SystemRandom()
+    terms, source = _terms(manifest), SystemRandom()
+    onion = onion_of(terms)
     return [prepare_one(terms, onion, participant, source) for participant in participants]
 
 
 def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, bytes]]]) -> list[Sealed]:
     """Returns sealed submissions, in order, of reports with their tickets; made for a worker process."""
-    terms, onion = _round(manifest)
+    terms = _terms(manifest)
+    onion = onion_of(terms)
     return [seal_one(terms, onion, one, tickets) for one, tickets in prepared]
 
 

@@ -11,10 +11,11 @@ remembers, channels that are opened when they are first used, and errors that sa
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,6 +43,8 @@ from runtime.transport import TLS, Transport
 __all__ = ["AsyncClient", "AsyncClientRound"]
 
 _KEY_BYTES = 32
+_NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 
 
 class AsyncClient:
@@ -346,12 +349,42 @@ def _read_or_make_key(file: Path) -> bytes:
 
 def _make_key(file: Path) -> None:
     """Makes a key in a single step, unless another process has: half a key is never read, not even after a crash."""
-    with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii") as made:  # of mode 0600
-        made.write(new_client_key().hex() + "\n")
-        made.flush()
-        os.fsync(made.fileno())
-        with suppress(FileExistsError):
-            os.link(made.name, file)
+    with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii", delete=False) as made:
+        try:  # it has mode 0600
+            made.write(new_client_key().hex() + "\n")
+            made.flush()
+            os.fsync(made.fileno())
+            _name_it(Path(made.name), file)
+        finally:
+            Path(made.name).unlink(missing_ok=True)
+
+
+def _name_it(made: Path, file: Path) -> None:
+    """Gives a whole file its name, unless there is one of that name already."""
+    try:
+        os.link(made, file)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # A plain renaming would replace a key that another process has named since it was looked for.
+        with _locked(file.parent):
+            if not file.exists():
+                made.rename(file)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Waits until no other process has the lock; that of one that dies is gone with it."""
+    import fcntl  # not on Windows, which has hard links where programs keep their files
+
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

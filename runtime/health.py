@@ -1,15 +1,15 @@
 """Whether a service is ready, in gRPC's health protocol: SERVING while its store can be written.
 
-A transaction that fails turns the answer at once; from then on the store is tried every few seconds, and a probe as
-large as a call's worth of submissions turns it back. The service name "" is readiness; "live" says only that the
-process answers, so that a supervisor does not restart what waits for a disk.
+A transaction that fails turns the answer at once, and a store in which none ends for a while soon; from then on it is
+tried every few seconds, and a probe as large as a call's worth of submissions turns the answer back. The service name
+"" is readiness; "live" says only that the process answers, so that a supervisor does not restart what waits for a disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -18,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from protocol.errors import Refusal
+from protocol.v1 import messages_pb2 as pb
 from runtime.prometheus_metrics import PrometheusMetrics
 from runtime.store import Store
 from runtime.transport import listening_at, make_server
@@ -28,7 +29,7 @@ LIVE = "live"
 _log = logging.getLogger(__name__)
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-_EVERY_S, _LONGEST_S = 3.0, 30.0
+_EVERY_S, _SILENT_S, _LONGEST_S = 3.0, 10.0, 30.0  # silent: as long as the stores themselves wait for a lock
 _SMALL, _LARGE = 64, 1024 * 1024  # while all is well a few bytes will do; a disk that was full must hold more
 
 
@@ -94,25 +95,45 @@ class Readiness:
 
     async def _probe(self) -> None:
         """Writes to the store, and reads the rounds for the metrics."""
-        size = _SMALL if self._ready else _LARGE
+        probe = asyncio.create_task(self._write_and_count(_SMALL if self._ready else _LARGE))
         try:
-            async with asyncio.timeout(_LONGEST_S):
-                await self._store.run("probe", lambda tx: tx.probe(size))
-                counts = await self._store.run("count the rounds", lambda tx: tx.round_counts())
+            await self._wait_for(probe)
+            counts = probe.result()
         except Refusal:  # the store has logged why
             await self._set(ready=False)
             return
-        except TimeoutError:
+        except TimeoutError as error:
             if self._ready:
-                _log.warning("the store has not taken a write in %g s", _LONGEST_S)
+                _log.warning("%s", error)
             await self._set(ready=False)
             return
         except Exception:  # noqa: BLE001 (whatever it was, the store did not take the write)
             _log.exception("the probe of the store failed")
             await self._set(ready=False)
             return
+        finally:
+            probe.cancel()
         self._metrics.rounds(counts)
         await self._set(ready=True)
+
+    async def _write_and_count(self, size: int) -> Mapping[tuple[pb.RoundState.ValueType, bool], int]:
+        await self._store.run("probe", lambda tx: tx.probe(size))
+        return await self._store.run("count the rounds", lambda tx: tx.round_counts())
+
+    async def _wait_for(self, probe: asyncio.Task[Any]) -> None:
+        """Waits until the probe has ended. It has its turn after others: while these end, it may take longer.
+
+        Raises:
+            TimeoutError: nothing in the store has ended for a while, or the probe has not for long.
+        """
+        begun = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() < begun + _LONGEST_S:
+            before = self._store.num_ended
+            if (await asyncio.wait({probe}, timeout=_SILENT_S))[0]:
+                return
+            if self._store.num_ended == before:
+                raise TimeoutError(f"the store has ended no transaction in {_SILENT_S:g} s")
+        raise TimeoutError(f"the store has not taken a write in {_LONGEST_S:g} s")
 
     async def _set(self, *, ready: bool) -> None:
         if ready != self._ready:

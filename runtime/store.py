@@ -40,6 +40,7 @@ class Store:
         self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self.is_forgetting = False  # more than one piece
+        self.num_ended = 0  # transactions, committed or not: what waits for its turn sees that others have theirs
         self._lines = FewLines()
         self._wrapping_key = wrapping_key
         shown = sa.make_url(url).render_as_string()
@@ -120,6 +121,8 @@ class Store:
                 _log.error("the store failed: %s: %s%s", name, why, line[1], extra=where)
             self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
+        finally:
+            self.num_ended += 1
 
     def free_bytes(self) -> int | None:
         """Returns how much room is left on the disk of a SQLite file; None for another machine's database."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from accountant.ranges import DEFAULT_DELTA
+from deploy.cli.accounting import randomizer_of
 from deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
@@ -27,6 +29,7 @@ from deploy.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from accountant import Randomizer
     from protocol.questions import Question
 
 Choice = TypeVar("Choice", bound=str)
@@ -52,8 +55,8 @@ def add_commands(app: typer.Typer) -> None:
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
-    randomizer: Annotated[str, typer.Option(help="rr, krr, onebit, laplace or gaussian.")] = "rr",
-    k: Annotated[int | None, typer.Option(help="krr: the number of categories.")] = None,
+    randomizer: Annotated[str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian.")] = "rr",
+    k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None,
     labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None,
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
     high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
@@ -210,6 +213,7 @@ def round_close(
         import asyncio
 
         from deploy.operator.rounds import Operator
+        from deploy.show.tables import counted
         from protocol.v1 import messages_pb2 as pb
 
         async def close_it() -> tuple[str, int]:
@@ -219,7 +223,11 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients:,} clients")
+    show(
+        as_json,
+        {"round_id": round_id, "state": state, "num_clients": clients},
+        f"{state}{why}: {counted(clients, 'client')}",
+    )
 
 
 def round_withdraw(
@@ -286,18 +294,28 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _question(name: str, kind: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
+def _question(name: str, randomizer: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
     from protocol.mechanisms import MECHANISMS, mechanism_from
     from protocol.questions import Question
 
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-    written = [one.kind for one in MECHANISMS.values() if one.values_are_text]
-    if kind not in written:
-        raise ValueError(f"randomizer is {kind!r}; it must be one of {', '.join(written)}; for vectors: croupier train")
+    offered = [one.kind for one in MECHANISMS.values() if one.values_are_text]
+    kind = randomizer.partition("(")[0]
+    if kind not in offered:
+        raise ValueError(
+            f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
+        )
     categories = tuple(labels.split(",")) if labels else None
-    return Question(
-        name, mechanism_from(kind, {"k": k or (categories and len(categories)), "labels": categories, **parameters})
-    )
+    given = {"k": k or (categories and len(categories)), "labels": categories, **parameters}
+    if kind != randomizer:
+        given |= _written_in(randomizer_of(randomizer, k, parameters["lattice"]))
+    return Question(name, mechanism_from(kind, given))
+
+
+def _written_in(randomizer: Randomizer) -> dict[str, Any]:
+    """Returns the parameters that were given to a randomizer in its name, as in krr(k=5)."""
+    values = {one.name: (getattr(randomizer, one.name), one.default) for one in fields(randomizer)}
+    return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def _collector(file: Path | None, suite: str) -> bytes:

@@ -7,8 +7,6 @@ Errors that are expected become a page with one sentence. Of an answer nothing i
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,6 +35,7 @@ from deploy.console.guard import Guard, Listening, from_own_page
 from deploy.console.source import FinishedRound, Source
 from deploy.local.one_user import own_limits, submit_one, verify_inclusion
 from deploy.operator.ledger import spent
+from deploy.show.csv_file import result_csv
 from deploy.show.documents import spent_json
 from deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
 from deploy.show.tables import clamping_line, counted, merging_line
@@ -228,7 +227,7 @@ class _Pages:
     async def as_csv(self, request: Request) -> Response:
         """A line for each number, and on each what it cost."""
         result = (await self._source.finished(request.path_params["round_id"])).result
-        return _download(request, "csv", "text/csv; charset=utf-8", _csv(result).encode())
+        return _download(request, "csv", "text/csv; charset=utf-8", result_csv(result).encode())
 
     async def as_signed(self, request: Request) -> Response:
         """The document as the analyzer has signed it."""
@@ -350,23 +349,6 @@ def _shown(finished: FinishedRound, terms: dict[str, Any] | None) -> dict[str, A
         "tiers": bars(certificate) if granted else [],
         "remarks": [line for line in lines if line],
     }
-
-
-def _csv(result: dict[str, Any]) -> str:
-    """Returns a table with a line for each number of a result, and what the result cost on each line."""
-    certificate, out = result["certificate"], io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    numbers = ("estimate", "projected", "standard_error", "low", "high")
-    writer.writerow(["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"])
-    listed = isinstance(result["estimate"], list)
-    columns = [result[name] for name in ("estimate", "projected", "standard_error", "confidence_interval")]
-    rows = list(zip(*columns, strict=True)) if listed else [columns]
-    cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
-    for index, (*single, (low, high)) in enumerate([] if result["sealed"] or not certificate["granted"] else rows):
-        label = result["labels"][index] if listed else ""
-        line = [result["round_id"], label, *single, low, high, result["confidence_level"], result["num_reports"]]
-        writer.writerow([*line, *cost])
-    return out.getvalue()
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

@@ -74,11 +74,12 @@ class LocalDeployment:
             RuntimeError: a service did not start; its log says why.
         """
         running = self.pids()
-        wanted = [entry.name for entry in self.deployment.services]
-        starting = [name for name in (names or wanted) if name not in running]
+        every = [entry.name for entry in self.deployment.services]
+        starting = [name for name in (names or every) if name not in running]
         for name in starting:
             self._children[name] = self._spawn(name, workers)
             running[name] = self._children[name].pid
+        running = {name: running[name] for name in every if name in running}
         (self.directory / _PROCESSES).write_text(json.dumps(running))
         for name in starting:
             self._wait_ready(name)

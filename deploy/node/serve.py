@@ -186,7 +186,7 @@ class RunningService:
         self._pool.close()
         if self._cluster:
             self._cluster.close()
-        self._store.close()
+        await asyncio.to_thread(self._store.close)  # which may wait for a transaction under way
         if self._admin:
             await self._admin.stop(1.0)
         if self._metrics_port:

@@ -12,19 +12,22 @@ out, so canaries add no cover: the round's certificate must allow for them among
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
-from client.rounds import fetch_terms
+from client.rounds import fetch_round, fetch_terms
 from client.submission import Participant, new_client_key, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.operator.rounds import Operator
 from deploy.operator.tokens import take_tokens
+from deploy.show.documents import state_name
 from protocol.deployment import OPERATOR
+from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
 from runtime.transport import TLS, Transport
@@ -52,13 +55,14 @@ async def send_canaries(
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        count: how many more, at least 1.
+        count: how many more, at least 1; those that were sealed before and have not arrived come first, and count.
         transport: how services are reached.
         over_s: within which they come, each at a random time of its own.
 
     Raises:
-        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients; a negative
-            `over_s`.
+        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients, with those that
+            another process plays at the same time; a negative `over_s`.
+        Refusal: the round is not open, or not all of them were let in; those that were are in it.
     """
     if over_s < 0:
         raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
@@ -67,19 +71,32 @@ async def send_canaries(
     try:
         async with its_operator as operator:
             async with operator.client_channel() as channel:
-                terms = await fetch_terms(channel, operator.deployment, round_id)
-            known = len(outbox.users(terms.round_id))
-            if not 1 <= count <= terms.manifest.dishonest - known:
-                raise ValueError(
-                    f"count is {count}; it must be in 1..{terms.manifest.dishonest - known}: the certificate of this "
-                    f"round allows for {terms.manifest.dishonest} dishonest clients, of which {known} are canaries"
-                )
-            tokens = take_tokens(directory, count)
-            fresh = {f"canary {known + index}": _canary(terms, token) for index, token in enumerate(tokens)}
+                terms, state = await fetch_round(channel, operator.deployment, round_id)
+            if state != pb.ROUND_STATE_OPEN:
+                raise Refusal(Code.ROUND_CLOSED, f"{terms.round_id!r} is {state_name(state)}")
             earlier = dict.fromkeys(outbox.pending(terms.round_id))
-            await asyncio.gather(
-                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items())
+            known = len(outbox.users(terms.round_id))
+            most = terms.manifest.dishonest - known + len(earlier)
+            if not 1 <= count <= most:
+                must = f"it must be in 1..{most}" if most > 0 else "there can be no more"
+                raise ValueError(
+                    f"count is {count}; {must}: the certificate of this round allows for {terms.manifest.dishonest} "
+                    f"dishonest clients, of which {known} are canaries"
+                )
+            tokens = take_tokens(directory, max(0, count - len(earlier)))
+            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
+            came = await asyncio.gather(
+                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items()),
+                return_exceptions=True,
             )
+            codes = []
+            for one in came:  # now that none of the others is under way any more
+                if isinstance(one, BaseException):
+                    raise one
+                codes += [one] if one != pb.SUBMISSION_CODE_ACCEPTED else []
+            if codes:
+                why = Code[pb.SubmissionCode.Name(codes[0]).removeprefix("SUBMISSION_CODE_")]
+                raise Refusal(why, f"{len(codes)} of {len(came)} canaries were not let in")
             return len(outbox.acknowledged(terms.round_id))
     finally:
         outbox.close()
@@ -87,8 +104,8 @@ async def send_canaries(
 
 async def _come(
     operator: Operator, outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | None, over_s: float
-) -> None:
-    """Takes part as one client; without a participant, sends what was sealed for this name before."""
+) -> pb.SubmissionCode.ValueType:
+    """Takes part as one client, and returns what the services say; without a participant, sends what was sealed."""
     await asyncio.sleep(SystemRandom().uniform(0.0, over_s))
     async with operator.client_channel() as channel:
         await fetch_terms(channel, operator.deployment, terms.round_id)  # every client asks first
@@ -96,13 +113,14 @@ async def _come(
             if not canary.token:
                 await operator.enrol([canary.public_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
-                sealed, _ = await seal_with_tickets(accountant, terms, {name: canary})
-            if not sealed:  # the round has closed meanwhile, or is full
-                return
-            outbox.keep(terms.round_id, sealed)
+                sealed, refused = await seal_with_tickets(accountant, terms, {name: canary})
+            if name in refused:
+                return refused[name]
+            outbox.keep(terms.round_id, sealed, most=terms.manifest.dishonest)  # another process may play some, too
         code = (await send(channel, terms.round_id, {name: outbox.submission(terms.round_id, name)}))[name]
         if code == pb.SUBMISSION_CODE_ACCEPTED:
             outbox.acknowledge(terms.round_id, [name])
+    return code
 
 
 def _canary(terms: RoundTerms, token: bytes) -> Participant:

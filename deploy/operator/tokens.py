@@ -6,11 +6,14 @@ Revocation, of tokens and of enrolled keys, is here, too: what is revoked is no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 
-from deploy.operator.keys import replace_secret, write_secret
+from deploy.operator.keys import give_to_owner, replace_secret, write_secret
 from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from runtime.transport import TLS, Transport
@@ -87,14 +90,30 @@ def _unhex(what: str, number: int, text: str) -> bytes:
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:
     """Returns so many of the tokens that were kept for canaries, which are gone then; b"" for each that is missing."""
-    kept = _read(directory)
-    if kept:
-        _write(directory, kept[count:])
+    with _alone(directory):
+        kept = _read(directory)
+        if kept:
+            _write(directory, kept[count:])
     return [*(bytes.fromhex(token) for token in kept[:count]), *([b""] * (count - len(kept)))]
 
 
 def _keep(directory: Path, tokens: list[str]) -> None:
-    _write(directory, [*_read(directory), *tokens])
+    with _alone(directory):
+        _write(directory, [*_read(directory), *tokens])
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Waits until no other process changes the file; the lock of one that dies is gone with it."""
+    file = _kept(directory).with_suffix(".lock")  # the file itself is replaced, and a lock on it with it
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        give_to_owner(file)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _read(directory: Path) -> list[str]:

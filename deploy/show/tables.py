@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from accountant.plain_words import stated_randomizer
 from accountant.results import round_down, round_up
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def stage_seconds_table(result: dict[str, Any]) -> Table:
 
 
 def certificate_table(certificate: dict[str, Any]) -> Table:
-    """Returns a certificate: headline, tiers, both trust statements, and published figures beside it."""
+    """Returns a certificate: headline, tiers, both trust statements, published figures beside it, and what for."""
     epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
     reached = {tier["epsilon"] for tier in certificate["tiers"]}
     smallest = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
@@ -181,8 +182,21 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
         verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
         table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
-    table.caption = f"{certificate['method']}; numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
+    slack = f"numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
+    table.caption = f"{_randomizer(certificate)}: {certificate['method']}; {slack}"
     return table
+
+
+def _randomizer(certificate: dict[str, Any]) -> str:
+    """Returns what every client runs; in a round's document it stands among the assumptions, which are signed."""
+    if "randomizer" in certificate:
+        return str(certificate["randomizer"])
+    stated = stated_randomizer(certificate["assumptions"])
+    if stated is None:
+        return "unknown randomizer"
+    kind, _, _ = stated.template.partition("(")
+    parameters = stated.parameters(certificate["assumptions"])
+    return f"{kind}({', '.join(f'{name}={value}' for name, value in parameters.items())})" if parameters else kind
 
 
 def _trust(certificate: dict[str, Any]) -> str:

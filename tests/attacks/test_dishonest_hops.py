@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 import sqlalchemy as sa
 
@@ -15,12 +18,14 @@ from analyzer.service import AnalyzerService
 from client.submission import Participant
 from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
+from deploy.operator import canaries, tokens
 from deploy.operator.canaries import check_canaries, send_canaries
 from deploy.operator.tokens import issue_token_file
 from protocol.batches import ciphertext_hashes
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from runtime.service import RoundService, ServiceSetup
 from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
@@ -266,6 +271,72 @@ async def test_canaries_come_like_any_other_client(
         assert len(set(times)) == 5
         assert times[-1] - times[0] > 10.0  # all of five within a sixtieth of the time: once in 300,000 runs
         assert enrolled == ([] if with_tokens else [1] * 5)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("second", [2, 3])
+async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_path: Path, second: int) -> None:
+    """They had the same names, so that one process ended with a traceback, or no one saw that they were too many."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        processes = (send_canaries(directory, terms.round_id, count, transport, over_s=60.0) for count in (3, second))
+        ended = await asyncio.gather(*processes, return_exceptions=True)
+        refused = [str(error) for error in ended if isinstance(error, Exception)]
+        limit = "has 5 submissions from here; there may be 5 at most"
+        assert [limit in error for error in refused] == [True] * (second - 2)
+        status = await deployment.operator.status(terms.round_id)
+        assert isinstance(status[0], rpc.StatusResponse)
+        assert status[0].rounds[0].num_items == 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_canaries_that_did_not_arrive_come_with_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They counted among the round's canaries, so that the same call again was refused, and they never came."""
+
+    async def fail(*_: object) -> dict[str, pb.SubmissionCode.ValueType]:
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        call = partial(send_canaries, deployment.inside.directory, terms.round_id)
+        transport = deployment.inside.transport
+        with monkeypatch.context() as broken:
+            broken.setattr(canaries, "send", fail)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(2, transport)
+        assert await call(2, transport) == 2
+        assert await call(1, transport) == 3
+        with pytest.raises(
+            ValueError, match=r"count is 1; there can be no more: .* 3 dishonest clients, of which 3 are"
+        ):
+            await call(1, transport)
+        with pytest.raises(ValueError, match="count is 0; "):
+            await call(0, transport)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: Path) -> None:
+    """The command ended as if all was well; into a round that had ended it even sent its tokens."""
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        assert await send_canaries(directory, terms.round_id, 1, transport) == 1
+        late = asyncio.create_task(send_canaries(directory, terms.round_id, 4, transport, over_s=1000.0))
+        await asyncio.sleep(0.001)  # one comes in that time once in 250,000 runs
+        await deployment.finish(terms)
+        with pytest.raises(Refusal, match="takes no more submissions: 4 of 4 canaries were not let in"):
+            await late
+        tokens._keep(directory, ["00" * 32])
+        with pytest.raises(Refusal, match=r"takes no more submissions: '.*' is DELIVERED"):
+            await send_canaries(directory, terms.round_id, 1, transport)
+        assert tokens.take_tokens(directory, 1) == [bytes(32)]
 
 
 @pytest.mark.asyncio

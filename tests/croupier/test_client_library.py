@@ -221,8 +221,19 @@ async def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
         croupier.connect(tmp_path / "nowhere.toml")
 
 
-async def test_half_a_key_is_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that ended while it wrote its key left a file with which no later one could begin."""
+@pytest.mark.parametrize("no_links", [None, errno.EPERM, errno.EOPNOTSUPP])
+async def test_half_a_key_is_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_links: int | None) -> None:
+    """A program that ended while it wrote its key left a file with which no later one could begin.
+
+    On a file system without hard links there was no key at all.
+    """
+
+    def refuse(_made: Path, _file: Path) -> None:
+        assert no_links is not None
+        raise OSError(no_links, os.strerror(no_links))
+
+    if no_links is not None:
+        monkeypatch.setattr(os, "link", refuse)
 
     def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -239,3 +250,32 @@ async def test_half_a_key_is_never_there(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(set(keys)) == 1
         (file,) = (tmp_path / "device").glob("client.key*")
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_without_hard_links_a_key_of_another_process_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its name while this one is about to give it: after the look whether there is one."""
+    theirs = new_client_key().hex() + "\n"
+
+    def refuse(_made: Path, file: Path) -> None:
+        file.write_text(theirs, encoding="ascii")
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    async with laid(tmp_path) as (_, make):
+        assert make().private_key.hex() + "\n" == theirs
+        assert len(list((tmp_path / "device").glob("client.key*"))) == 1
+
+
+async def test_a_key_that_cannot_be_named_for_another_reason_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_made: Path, _file: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", refuse)
+    async with laid(tmp_path) as (_, make):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            _ = make().public_key
+        assert not list((tmp_path / "device").glob("client.key*"))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc.aio
 import pytest
@@ -15,9 +16,15 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 from deploy.cli.console import plain_errors, progress_bar, show
+from deploy.cli.rounds import _question
+from deploy.local.processes import LocalDeployment
 from deploy.node.serve import serve
 from deploy.operator.keys import make_deployment
+from deploy.operator.rounds import Operator
 from protocol.errors import SignatureError
+from protocol.mechanisms import KaryResponse, Laplace
+from protocol.v1 import messages_pb2 as pb
+from protocol.v1 import services_pb2 as rpc
 from tests.support.command_line import answer, croupier
 
 
@@ -61,6 +68,15 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
             ("--randomizer", "hemisphere"),
             "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, laplace",
         ),
+        # Reproduction: krr(k=3), as certify and plan take it, was no randomizer here.
+        (("--randomizer", "krr(k=3)"), "deployment.toml does not exist"),
+        (("--randomizer", "laplace(lattice=100)", "--low", "0", "--high", "1"), "deployment.toml does not exist"),
+        (("--randomizer", "krr(k=3)", "--labels", "a,b"), "labels are a, b; they must be 3 different names"),
+        (("--randomizer", "krr(k=3)", "--k", "3"), "k is given twice, in the name 'krr' and beside it"),
+        (("--randomizer", "krr(k=x)"), "k is 'x'; it must be a whole number"),
+        (("--randomizer", "rr(k=3)"), "k is 3, but rr has no k"),
+        (("--randomizer", "hemisphere(d=3)"), "randomizer is 'hemisphere(d=3)'; it must be one of rr, krr, onebit"),
+        (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
         (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
         (("--small-tiers", "hide"), "small_tiers is 'hide'; it must be one of refuse, merge"),
         # Reproduction: "Value out of range: -1" did not say of what.
@@ -69,6 +85,44 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+
+
+@pytest.mark.parametrize(("clients", "said"), [(0, "0 clients"), (1, "1 client"), (1000, "1,000 clients")])
+def test_how_many_have_answered_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients: int, said: str
+) -> None:
+    """Reproduction: '1 clients'."""
+
+    async def close(*_: object, **_how: object) -> rpc.CloseResponse:
+        return rpc.CloseResponse(state=pb.ROUND_STATE_OPEN, num_clients=clients)
+
+    make_deployment(tmp_path, "local", 1)
+    monkeypatch.setattr(Operator, "close_round", close)
+    closed = CliRunner().invoke(app, ["round", "close", "x", "--dir", str(tmp_path)])
+    assert closed.stdout == f"OPEN (too few clients: held): {said}\n"
+
+
+def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came last, whatever they were."""
+    local = LocalDeployment(tmp_path, 2)
+    monkeypatch.setattr(local, "pids", lambda: {"shuffler-2": 2, "analyzer": 4})
+    monkeypatch.setattr(local, "_spawn", lambda *_: SimpleNamespace(pid=1, poll=lambda: 0, stdout=None))
+    monkeypatch.setattr(local, "_wait_ready", lambda _: None)
+    assert list(local.up()) == ["shuffler-1", "shuffler-2", "accountant", "analyzer"]
+    assert list(local.up(["accountant"])) == ["shuffler-2", "accountant", "analyzer"]
+
+
+def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
+    options = {"low": None, "high": None, "lattice": None, "local_delta": None}
+    for written, labels, k in (("krr(k=3)", None, None), ("krr", None, 3)):
+        assert _question("mood", written, labels, k, options).mechanism == KaryResponse(3)
+    for written in ("krr", "krr(k=3)"):
+        assert _question("mood", written, "a,b,c", None, options).mechanism == KaryResponse(3, ("a", "b", "c"))
+    ends = options | {"low": 0.0, "high": 1.0}
+    assert _question("hours", "laplace(lattice=10)", None, None, ends).mechanism == Laplace(0.0, 1.0, lattice=10)
+    assert _question("hours", "laplace", None, None, ends).mechanism == Laplace(0.0, 1.0)
 
 
 def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:

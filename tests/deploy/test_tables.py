@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.hemisphere import HemisphereMechanism
+from accountant.mechanisms.laplace import LaplaceMechanism
 from accountant.mechanisms.record_gaussian import RecordGaussian
+from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import plain
 from accountant.results import Grade, Guarantee, round_up
 from accountant.service.ledger import Spent
@@ -48,6 +51,32 @@ def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected:
     if replaced:
         certificate["assumptions"].append(replaced)
     assert expected in shown(certificate)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "of_a_round"),
+    [
+        (as_randomizer("rr"), "rr"),
+        (as_randomizer("krr(k=3)"), "krr(k=3)"),
+        (LaplaceMechanism(lattice=100), "laplace(lattice=100)"),
+        (HemisphereMechanism(dimension=3), "hemisphere"),  # for which the dimension makes no difference
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_certificate_says_which_randomizer_it_is_for(randomizer: Randomizer, of_a_round: str) -> None:
+    """It stood in --json alone, and of a round among its assumptions."""
+    certificate = certify({1.0: 100}, randomizer, delta=1e-3).to_json()
+    assert f" {randomizer.name}: {certificate['method']}; numerical slack" in " ".join(shown(certificate).split())
+    del certificate["randomizer"]  # as a round's
+    assert f" {of_a_round}: {certificate['method']}; numerical slack" in " ".join(shown(certificate).split())
+    certificate["assumptions"] = []
+    assert " unknown randomizer: " in shown(certificate)
+
+
+def test_the_document_of_a_rounds_certificate_names_the_manifest() -> None:
+    """It could not be told from it what had been asked under the round's name."""
+    result = publication_json(pb.Publication(), pb.Certificate(manifest_hash=b"\x01\xab"))
+    assert result["certificate"]["manifest_hash"] == "01ab"
 
 
 def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -33,7 +35,24 @@ def test_tokens_that_were_kept_for_canaries_outlast_a_full_disk(
     assert tokens.take_tokens(tmp_path, 1) == KEPT[:1]
     assert tokens.take_tokens(tmp_path, 4) == [*KEPT[1:], b""]
     assert tokens.take_tokens(tmp_path, 1) == [b""]
-    assert [file.name for file in (tmp_path / "operator").iterdir()] == ["canary-tokens.txt"]
+    assert {file.name for file in (tmp_path / "operator").iterdir()} == {"canary-tokens.txt", "canary-tokens.lock"}
+
+
+def test_no_two_processes_take_the_same_token(tmp_path: Path) -> None:
+    """Each read the file, and wrote what it had left: both had the same tokens, or met at the new file."""
+    many = [bytes([number]) * 32 for number in range(40)]
+    together = Barrier(8)
+
+    def one_process(number: int) -> list[bytes]:
+        together.wait()
+        if number % 2:
+            return [token for _ in range(5) for token in tokens.take_tokens(tmp_path, 2)]
+        tokens._keep(tmp_path, [token.hex() for token in many[5 * number : 5 * number + 10]])
+        return []
+
+    with ThreadPoolExecutor(8) as threads:
+        taken = [token for part in threads.map(one_process, range(8)) for token in part if token]
+    assert sorted([*taken, *tokens.take_tokens(tmp_path, 40 - len(taken))]) == many
 
 
 def test_a_secret_that_could_not_be_written_is_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import grpc
 import grpc.aio
 import pytest
 
+from client.submission import send
 from deploy.local.processes import LocalDeployment
+from deploy.node import serve
+from deploy.operator.keys import free_addresses
 from deploy.operator.rounds import Operator
 from protocol.errors import Refusal
 from protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
-from tests.support import settings
+from tests.support import in_process, settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 BATCH = 20
@@ -123,6 +128,45 @@ async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
     assert (await operator.close_round(terms.round_id)).num_clients == 100
     publication, _ = await operator.result(terms.round_id, PATIENCE_S)
     assert publication.num_reports == 100
+
+
+@pytest.mark.asyncio
+async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The admin ports were silent meanwhile: closing the store held up the whole process."""
+    monkeypatch.setattr(serve, "_GRACE_S", 0.1)
+    (address,) = free_addresses(1)
+
+    def settings_of(name: str) -> str:
+        return f'admin_listen = "{address}"' if name == "shuffler-1" else ""
+
+    async with in_process(tmp_path, 1, settings_of=settings_of) as inside, inside.operator() as operator:
+        terms = await operator.open_round(settings())
+        first, second = ({name: one.SerializeToString()} for name, one in (await seal(operator, terms, 2)).items())
+        async with operator.client_channel() as channel:
+            assert set((await send(channel, terms.round_id, first)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+            running, held = inside.running.pop("shuffler-1"), threading.Event()
+            holding = asyncio.create_task(running._store.run("hold", lambda _: held.wait(PATIENCE_S)))
+            waiting = asyncio.create_task(send(channel, terms.round_id, second, patience_s=0.0))
+
+            async def arrived() -> bool:
+                return running.service.num_waiting_submissions == 1
+
+            await until(arrived)
+            stopping = asyncio.create_task(running.stop())
+            with pytest.raises(grpc.aio.AioRpcError) as told:
+                await waiting
+            assert told.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert await admin_health(tmp_path, "shuffler-1") == "NOT_SERVING"
+            assert await admin_health(tmp_path, "shuffler-1", "live") == "SERVING"
+            held.set()
+            assert await holding
+            await stopping
+            await inside.start("shuffler-1")
+            for one in (first, second):
+                assert set((await send(channel, terms.round_id, one)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+        assert (await operator.close_round(terms.round_id)).num_clients == 2
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,41 @@
+"""A result as a CSV file, for spreadsheets.
+
+Labels and the round's name come from others, and a spreadsheet runs a text that looks like a formula. Such a text gets
+an apostrophe before the formula, as OWASP advises against CSV injection. What a program reads exactly is the JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+__all__ = ["result_csv"]
+
+# A spreadsheet may end a cell at a semicolon, too, and it passes over spaces and quotes before a formula.
+_FORMULA = re.compile(r'(?:^|(?<=;))([\s"]*)(?=[=+\-@＝＋－＠])')
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def result_csv(result: dict[str, Any]) -> str:
+    """Returns a table with a line for each number of a result, and what the result cost on each line."""
+    certificate, out = result["certificate"], io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    numbers = ("estimate", "projected", "standard_error", "low", "high")
+    writer.writerow(["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"])
+    listed = isinstance(result["estimate"], list)
+    columns = [result[name] for name in ("estimate", "projected", "standard_error", "confidence_interval")]
+    rows = list(zip(*columns, strict=True)) if listed else [columns]
+    cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
+    round_id = _text(result["round_id"])
+    for index, (*single, (low, high)) in enumerate([] if result["sealed"] or not certificate["granted"] else rows):
+        label = _text(result["labels"][index]) if listed else ""
+        line = [round_id, label, *single, low, high, result["confidence_level"], result["num_reports"]]
+        writer.writerow([*line, *cost])
+    return out.getvalue()
+
+
+def _text(text: str) -> str:
+    """Returns a text that no spreadsheet takes for a formula; a number stays one."""
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'", text)

@@ -1,0 +1,53 @@
+"""The CSV file of a result: no spreadsheet runs what stands in it, and numbers stay numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from deploy.show.csv_file import result_csv
+
+
+def lines(labels: list[str], round_id: str = "mood-1") -> list[dict[str, str]]:
+    result: dict[str, Any] = {
+        "round_id": round_id,
+        "labels": labels,
+        "estimate": [-0.25] * len(labels),
+        "projected": [0.0] * len(labels),
+        "standard_error": [0.5] * len(labels),
+        "confidence_interval": [[-1e-07, 0.5]] * len(labels),
+        "confidence_level": 0.95,
+        "num_reports": 100,
+        "sealed": False,
+        "certificate": {"granted": True, "epsilon": 0.1, "delta": 1e-6, "grade": "CERTIFIED"},
+    }
+    return list(csv.DictReader(io.StringIO(result_csv(result))))
+
+
+@pytest.mark.parametrize(
+    ("label", "written"),
+    [
+        ("=cmd()", "'=cmd()"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+1+cmd()", "'+1+cmd()"),
+        ("-1+cmd()", "'-1+cmd()"),
+        (" =cmd()", " '=cmd()"),
+        ("\N{FULLWIDTH EQUALS SIGN}cmd()", "'\N{FULLWIDTH EQUALS SIGN}cmd()"),
+        ("a;=cmd()", "a;'=cmd()"),  # a cell of its own where lists are parted by semicolons
+        ('a;"=cmd()', "a;\"'=cmd()"),
+        ('a,"=cmd()', 'a,"=cmd()'),  # one cell, which begins with "a"
+    ],
+)
+def test_no_label_and_no_name_of_a_round_is_a_formula(label: str, written: str) -> None:
+    (line,) = lines([label], round_id=label)
+    assert (line["label"], line["round_id"]) == (written, written)
+
+
+def test_what_no_spreadsheet_runs_is_written_as_it_is() -> None:
+    labels = ["calm", "-1", "+2.5e3", "18-24", "a=b", "'=x", 'so "so", la la', ""]
+    read = lines(labels)
+    assert [line["label"] for line in read] == labels
+    assert [read[0][name] for name in ("estimate", "low", "epsilon")] == ["-0.25", "-1e-07", "0.1"]

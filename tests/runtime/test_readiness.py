@@ -1,0 +1,82 @@
+"""How long a service whose store is silent, or has much to do, says that it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from grpc_health.v1 import health_pb2
+
+from runtime.health import Readiness
+from runtime.prometheus_metrics import PrometheusMetrics
+from runtime.store import Store
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+
+
+class SlowStore:
+    """Each of our transactions takes so long, and others end meanwhile at their own pace."""
+
+    def __init__(self) -> None:
+        self.on_failure: Callable[[], None] = lambda: None
+        self.num_ended = 0
+        self.takes_s = 0.01
+
+    async def run(self, _name: str, _work: object) -> dict[Any, int]:
+        await asyncio.sleep(self.takes_s)
+        self.num_ended += 1
+        return {}
+
+    async def others(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            self.num_ended += 1
+
+
+@asynccontextmanager
+async def ready() -> AsyncIterator[tuple[SlowStore, Callable[[], Any]]]:
+    store = SlowStore()
+    readiness = Readiness(cast(Store, store), PrometheusMetrics())
+
+    async def answer() -> str:
+        found = await readiness._health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(found.status)
+
+    await readiness.begin()
+    await readiness.start()
+    assert await answer() == "SERVING"
+    try:
+        yield store, answer
+    finally:
+        await readiness.stop()
+
+
+async def test_a_silent_store_is_not_ready_within_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """It was called ready for half a minute."""
+    async with ready() as (store, answer):
+        store.takes_s = 1000.0
+        await asyncio.sleep(14.0)
+        assert await answer() == "NOT_SERVING"
+        await asyncio.sleep(100.0)
+        store.takes_s = 0.01
+        await asyncio.sleep(14.0)
+        assert await answer() == "SERVING"
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert said == ["the store has ended no transaction in 10 s", "not ready", "not ready"]
+
+
+async def test_a_store_that_has_much_to_do_is_ready_for_longer(caplog: pytest.LogCaptureFixture) -> None:
+    async with ready() as (store, answer):
+        others = asyncio.create_task(store.others(every_s=8.0))
+        store.takes_s = 14.0  # of the two transactions of a probe
+        for _ in range(20):
+            await asyncio.sleep(5.0)
+            assert await answer() == "SERVING"
+        store.takes_s = 1000.0
+        await asyncio.sleep(80.0)
+        assert await answer() == "NOT_SERVING"
+        others.cancel()
+    assert "the store has not taken a write in 30 s" in caplog.text
