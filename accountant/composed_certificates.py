@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from accountant.answers import MAX_COMPOSED_ROUNDS
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.certification import MAX_COMPOSED_ROUNDS
 from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from accountant.ranges import check_target_delta, is_number, outside
 from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above

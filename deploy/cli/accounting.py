@@ -147,7 +147,7 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from accountant.certification import LOCAL
+    from accountant.answers import LOCAL
     from accountant.explanation import delta_too_large
     from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
