@@ -86,6 +86,9 @@ class Choice:
     blanket_only: bool = False
     deadline: float = math.inf
     """By time.monotonic()."""
+    composed_only: bool = False
+    """Several rounds are composed, and what one of them comes to is not looked for on slow bounds: the result may be
+    larger, and is only a step towards one."""
 
 
 def answer_of(
@@ -135,7 +138,7 @@ def answer_of(
         blanket = beside
         if isinstance(beside, NoAmplification):
             line = f"{line}; {name}: {beside.reason}"
-        else:
+        elif not (choice.composed_only and rounds > 1):
             tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
             if isinstance(beside, ExchangeCoreProfile):
                 tolerance = CORE_TOLERANCE

@@ -103,12 +103,10 @@ def certify(
     budgets = as_budgets(budgets)
     randomizer = as_randomizer(randomizer)
     _check_local_deltas(budgets, randomizer)
-    _check(delta, epsilon, dishonest, linkage, rounds)
+    _check(delta, epsilon)
+    check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise outside("seconds", seconds, "a finite number >= 0, or None")
-    if bounds not in BOUNDS:
-        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
-    check_order(randomizer, adaptive_order)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = Choice(adaptive_order or bounds == "blanket", deadline)
     groups = groups_of_victims(
@@ -197,18 +195,33 @@ def _check_local_deltas(budgets: Budgets, randomizer: Randomizer) -> None:
         )
 
 
-def _check(delta: float | None, epsilon: float | None, dishonest: int, linkage: str, rounds: int) -> None:
+def _check(delta: float | None, epsilon: float | None) -> None:
     if delta is None and epsilon is None:
         raise ValueError(f"neither delta nor epsilon is given; give exactly one, such as delta {DEFAULT_DELTA:.0e}")
     if delta is not None and epsilon is not None:
         raise ValueError(f"delta is {delta!r} and epsilon is {epsilon!r}; give exactly one")
-    if delta is not None:
-        check_target_delta(delta)
     if epsilon is not None:
         check_epsilon(epsilon)
+
+
+def check_setting(
+    randomizer: Randomizer,
+    delta: float | None,
+    dishonest: int,
+    linkage: str,
+    rounds: int,
+    bounds: str,
+    adaptive_order: bool,
+) -> None:
+    """Raises ValueError for an argument of `certify` outside its range."""
+    if delta is not None:
+        check_target_delta(delta)
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
     check_linkage(linkage)
+    if bounds not in BOUNDS:
+        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
+    check_order(randomizer, adaptive_order)
 
 
 def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
