@@ -15,7 +15,7 @@ from accountant.budgets import Budgets
 from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
-from accountant.results import Certificate, Grade, round_down, round_up
+from accountant.results import Certificate, Grade, difference, round_down, round_up
 from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
 from accountant.service.small_tiers import merge_small_tiers
@@ -220,7 +220,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
             advice = nearest(multiset, limits, terms, dishonest)
         message.refusals.append(
             f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
-            f"({round_up(epsilon - limit, 3)} too much); {advice}"
+            f"({round_up(difference(epsilon, limit), 3)} too much); {advice}"
         )
     return entries
 
