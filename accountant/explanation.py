@@ -237,7 +237,7 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
                     for one in document["comparison"]
                 ],
                 "lower_bound": {**document["lower_bound"], "delta": document["delta"]},
-                "randomizer": "unknown" if kind is None else kind.name(lines),
+                "randomizer": document.get("randomizer") or ("unknown" if kind is None else kind.name(lines)),
                 "linkage": "separate",
                 "rounds": 1,
             }

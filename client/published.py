@@ -60,6 +60,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
             "attack": certificate.lower_bound_attack or None,
         },
         "round_id": certificate.round_id,
+        "randomizer": certificate.randomizer or None,  # of older certificates only the manifest says it
         "merged_below": certificate.merged_below,
         "granted": certificate.granted,
         "refusals": list(certificate.refusals),
