@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,29 +21,24 @@ from accountant.certification import certify, check_setting
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.numerics.largest_point import Reached, largest_point
 from accountant.numerics.roots import root_between
 from accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
-from accountant.results import Certificate, round_down, round_up
+from accountant.results import Certificate, TierCertificate, round_down, round_up
 from accountant.victims import groups_of_victims
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
 MOST_TIERS = 8
 """With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
-MOST_STEPS = 60
-"""Candidates of one search, of which there are hardly ever more than six."""
 USUAL_STEPS = 9
 """Candidates of a plan, for whoever waits."""
 FEW_ROUNDS = 4
 """Of more rounds, what epsilons add up to hardly ever is less than composed losses: not on the way to an answer."""
+INVERTED = 1.0003
+"""What is evaluated at the target is to end so far below it: what is inverted ends up to 0.05 % above."""
 RANGE_OF_LOG_MU = -30.0, 10.0
 """In which the logarithm of a Gaussian's mu is looked for."""
-MOST_GROWTH = 64.0
-"""How much larger or smaller the next candidate may be."""
-MARGIN = 0.4
-"""How far before the target a step is to end, in parts of the tolerance."""
-STEEP = 12.0
-"""More than this power of the budgets epsilon grows with only where it jumps."""
 ROUGH = 0.1
 """Relative distance of the first search, on a quick bound, from its target."""
 TOLERANCE = 1e-3
@@ -175,6 +169,8 @@ class _Asked:
     adaptive_order: bool
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
+    exactly: bool = field(default=False, init=False)
+    """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
 
     def certificate(self, budgets: Budgets, bounds: str | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
@@ -192,36 +188,68 @@ class _Asked:
         self._count()
         return found
 
-    def roughly(self, budgets: Budgets) -> tuple[float, int]:
+    def roughly(self, budgets: Budgets, tier: int | None) -> tuple[float, int]:
         """About the epsilon of a candidate, and which tier has it, counted from the largest budget down: quickly.
 
-        By the blanket bound, and as if every round were Gaussian.
+        By the blanket bound, and as if every round were Gaussian. tier: the only one to ask about; None: all.
         """
-        found = self.certificate(budgets, "blanket", 1)
-        worst = _worst_tier(found, self.delta)
-        if found.delta > self.delta:
-            return math.inf, worst
-        if self.rounds == 1 or found.epsilon == 0:
-            return found.epsilon, worst
-        log_mu = root_between(
-            lambda log_mu: gaussian_delta(math.exp(log_mu), found.epsilon) - self.delta, *RANGE_OF_LOG_MU
-        )
-        return gaussian_epsilon(math.sqrt(self.rounds) * math.exp(log_mu), self.delta), worst
+        if tier is None:
+            every = self.certificate(budgets, "blanket", 1)
+            tier, epsilon, delta = _worst_tier(every, self.delta), every.epsilon, every.delta
+        else:
+            one = self._answer(budgets, tier, Choice(blanket_only=True), delta=self.delta, rounds=1)
+            epsilon, delta = one.epsilon, one.delta
+        if delta > self.delta:
+            return math.inf, tier
+        if self.rounds == 1 or epsilon == 0:
+            return epsilon, tier
+        return _as_if_gaussian(epsilon, self.delta, self.delta, self.rounds), tier
 
-    def reached(self, budgets: Budgets, tier: int, bounds: str) -> float:
-        """What `certify` says of one tier, counted from the largest budget down; infinite if only at a larger delta."""
-        blanket_only = self.adaptive_order or bounds == "blanket"
-        groups = groups_of_victims(budgets, self.randomizer, self.dishonest, self.linkage, blanket_only=blanket_only)
+    def reached(self, budgets: Budgets, tier: int, few: bool, target: float) -> float:
+        """About what `certify` says of one tier, counted from the largest budget down; infinite: at no such delta.
+
+        few: all bounds may be asked, and not only the blanket's. Of many rounds, what one of them has by itself is left
+        out. Where bounds are slow, they are evaluated at the target and not inverted: from the delta there one sees how
+        far from it epsilon is, as if it were Gaussian; at the target itself this is right.
+        """
+        blanket_only = self.adaptive_order or self.bounds == "blanket" or not (few or self.exactly)
+        if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
+            lost = self._answer(budgets, tier, Choice(), epsilon=target, rounds=1).delta
+            if not 0 < lost < 1:
+                return 0.0 if lost <= 0 else math.inf
+            return _as_if_gaussian(target, lost, self.delta) * INVERTED
+        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly)
+        found = self._answer(budgets, tier, choice, delta=self.delta, rounds=self.rounds)
+        return found.epsilon if found.delta <= self.delta else math.inf
+
+    def _answer(
+        self,
+        budgets: Budgets,
+        tier: int,
+        choice: Choice,
+        *,
+        rounds: int,
+        delta: float | None = None,
+        epsilon: float | None = None,
+    ) -> TierCertificate:
+        groups = groups_of_victims(
+            budgets, self.randomizer, self.dishonest, self.linkage, blanket_only=choice.blanket_only
+        )
         groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
         group = groups[min(tier, len(groups) - 1)]
-        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS)
-        found = answer_of(group, self.randomizer, self.delta, None, self.rounds, choice, 0.0).tier
         self._count()
-        return found.epsilon if found.delta <= self.delta else math.inf
+        about = self.delta if delta is None else None
+        return answer_of(group, self.randomizer, delta, epsilon, rounds, choice, 0.0, about).tier
 
     def _count(self) -> None:
         self.tried += 1
         self.progress(self.tried, max(USUAL_STEPS, self.tried + 2))
+
+
+def _as_if_gaussian(epsilon: float, at: float, delta: float, rounds: int = 1) -> float:
+    """The epsilon at delta of rounds of which each has this epsilon > 0 at the delta `at`, if all are Gaussian."""
+    log_mu = root_between(lambda log_mu: gaussian_delta(math.exp(log_mu), epsilon) - at, *RANGE_OF_LOG_MU)
+    return gaussian_epsilon(math.sqrt(rounds) * math.exp(log_mu), delta)
 
 
 def _worst_tier(certificate: Certificate, delta: float) -> int:
@@ -238,36 +266,40 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
     """
     shape, randomizer = among.shape, asked.randomizer
     few = randomizer.clones_are_fair_bits or shape.num_tiers <= MOST_TIERS
-    bounds = asked.bounds if few else "blanket"
     deciding: set[int] = set()
-    last = 0
 
     def roughly(point: float) -> float:
-        nonlocal last
-        found, last = asked.roughly(among.budgets(point))
+        found, tier = asked.roughly(among.budgets(point), next(iter(deciding), None))
+        deciding.add(tier)
         return found
 
-    point, _, slope = _largest(roughly, epsilon, among, among.start, among.slope, ROUGH)
-    deciding.add(last)
+    start = largest_point(roughly, epsilon, among, Reached(among.start, 0.0, among.slope), ROUGH)
     known: dict[tuple[float, int], float] = {}
 
     def reached(point: float) -> float:
         for tier in deciding:
             if (point, tier) not in known:
-                known[point, tier] = asked.reached(among.budgets(point), tier, bounds)
+                known[point, tier] = asked.reached(among.budgets(point), tier, few, epsilon)
         return max(known[point, tier] for tier in deciding)
 
     while True:
-        point, at_point, slope = _largest(reached, epsilon, among, point, slope)
-        if at_point > epsilon:
-            raise ValueError(among.refusal(epsilon, at_point))
-        budgets = among.budgets(point)
+        start = largest_point(reached, epsilon, among, start, TOLERANCE)
+        if start.value > epsilon:
+            if asked.exactly:
+                raise ValueError(among.refusal(epsilon, start.value))
+            asked.exactly = True  # nothing is refused for what is only about right
+            known.clear()
+            continue
+        budgets = among.budgets(start.point)
         certificate = asked.certificate(budgets)
         if certificate.epsilon <= epsilon and certificate.delta <= asked.delta:
             return _answer(goal, budgets, randomizer, certificate, epsilon)
         worst = _worst_tier(certificate, asked.delta)
+        if worst in deciding:
+            asked.exactly = True
+            known.clear()
         deciding.add(worst)
-        known[point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
+        known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
@@ -392,82 +424,3 @@ class _Users:
             f"epsilon is {epsilon!r}; {self.dishonest + 1 / self.least:.3g} users of these budgets reach "
             f"{_shown(reached)}: it takes a larger epsilon or delta, or smaller budgets"
         )
-
-
-class _Found(NamedTuple):
-    """Where a search has ended."""
-
-    point: float
-    reached: float
-    slope: float
-    """d ln reached / d ln point there, about."""
-
-
-def _largest(
-    reached: Callable[[float], float],
-    target: float,
-    among: _Factors | _Users,
-    start: float,
-    slope: float,
-    tolerance: float = TOLERANCE,
-) -> _Found:
-    """About the largest point with reached(point) <= target; the least of all points where there is none.
-
-    reached need not be monotone, and hardly ever falls. It was evaluated at the point found; the next one that could be
-    had is at most about `tolerance` further, as a straight line between logarithms has it, or was too far; or as far as
-    what is reached was seen to fall where it should grow.
-
-    Steps are along the line through the two nearest points. After one too far the next keep more distance:
-    else all steps may end a little beyond the target. From where 0 or infinity is reached there is no line: points
-    grow, or fall, ever faster, and then are halved in between, as they are where lines lead nowhere.
-    """
-    low = low_reached = 0.0
-    high = high_reached = math.inf
-    margin, growth, slow = MARGIN * tolerance, 1.5, 0
-    point = among.nearest(min(max(start, among.least), among.most))
-    for _ in range(MOST_STEPS):
-        at_point, before = reached(point), math.log(high / low) if 0 < low < high < math.inf else math.inf
-        if before < math.inf:  # what falls where it should grow is not known any better than that
-            falls = max(low_reached - at_point, at_point - high_reached) / target
-            tolerance = max(tolerance, falls / slope)
-        if at_point <= target:
-            if 0 < low_reached < at_point and point > low:
-                slope = max(math.log(at_point / low_reached) / math.log(point / low), slope / 4)
-            low, low_reached, margin = point, at_point, MARGIN * tolerance
-        else:
-            if target < at_point < high_reached < math.inf and point < high:
-                slope = max(math.log(high_reached / at_point) / math.log(high / point), slope / 4)
-            high, high_reached = point, at_point
-            margin = min(2 * margin if margin < tolerance / 2 else 4 * margin, 0.75)
-        if low >= among.most or high <= among.least or high <= low * (1 + tolerance):
-            break
-        if low_reached > 0 and high_reached < math.inf:
-            slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
-        between = 0 < low < high < math.inf
-        slow = slow + 1 if between and math.log(high / low) > before / 2 else 0
-        if low_reached > 0:
-            point = low * _step(target / low_reached, slope)
-            if point <= low * (1 + tolerance) and (slope < STEEP or not between):
-                break
-            point *= 1 - margin
-        elif low > 0:
-            point, growth = low * growth, min(growth**2, MOST_GROWTH)
-        elif high_reached < math.inf:
-            point = high * _step(target / high_reached, slope) * (1 - margin)
-        else:
-            point, growth = high / growth, min(growth**2, MOST_GROWTH)
-        jumps = low_reached <= 0 or high_reached == math.inf or slope > STEEP
-        if between and (slow >= 2 or jumps or not low < point < high):
-            point, slow = math.sqrt(low * high), 0
-        point = among.nearest(min(max(point, among.least), among.most))
-        if point in (low, high):
-            point = among.nearest(math.sqrt(low * high)) if between else low
-        if point in (low, high):
-            break
-    return _Found(low, low_reached, slope) if low > 0 else _Found(high, high_reached, slope)
-
-
-def _step(ratio: float, slope: float) -> float:
-    """The factor on a point that makes this ratio of what is reached."""
-    most = math.log(MOST_GROWTH)
-    return math.exp(min(max(math.log(ratio) / slope, -most), most))
