@@ -11,14 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
+from accountant.answers import MAX_COMPOSED_ROUNDS
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.certification import MAX_COMPOSED_ROUNDS
 from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from accountant.ranges import check_target_delta, is_number, outside
-from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above
+from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
 
 __all__ = ["compose", "privacy_loss_distribution"]
 
@@ -56,7 +55,8 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
         delta: the total delta, 0 < delta < 1.
 
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. Privacy loss
-    distributions or basic composition, whichever gives less.
+    distributions or basic composition, whichever gives less; of deltas that add up to delta as they are written, in
+    decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
 
     Raises:
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
@@ -65,9 +65,9 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
     certificates = _checked(certificates)
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     found = [
-        (sum_above([epsilon for epsilon, _ in parts]), "basic composition")
-        for parts in added
-        if sum(Fraction(lost) for _, lost in parts) <= Fraction(delta)
+        (sum_above([epsilon for epsilon, _ in parts]), "basic composition", max(delta, lost))
+        for parts, lost in ((parts, sum_above([lost for _, lost in parts])) for parts in added)
+        if lost <= delta or sum(written(lost) for _, lost in parts) <= written(delta)
     ]
     several = Counter(id(certificate) for certificate in certificates)  # equal ones may differ in their curves
     different = {id(certificate): certificate for certificate in certificates}
@@ -77,18 +77,18 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)
-        ceiling = min((epsilon for epsilon, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
+        ceiling = min((epsilon for epsilon, _, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
-            found.append((inverse.epsilon, "privacy loss distributions"))
+            found.append((inverse.epsilon, "privacy loss distributions", delta))
     if not found:
         lost = math.fsum(c.delta for c in certificates)
         raise ValueError(f"delta is {delta!r}; it must be larger: the certificates' own add up to {round_up(lost)}")
-    epsilon, way = min(found)
+    epsilon, way, at = min(found)
     methods = ", ".join(dict.fromkeys(c.method for c in certificates))
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
     method = f"{methods}; {len(certificates)} releases together by {way}"
-    return Guarantee(epsilon, delta, Grade.CERTIFIED, method, tuple(assumptions))
+    return Guarantee(epsilon, at, Grade.CERTIFIED, method, tuple(assumptions))
 
 
 def privacy_loss_distribution(

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from accountant.answers import LOCAL
 from accountant.budgets import Budgets
-from accountant.certification import LOCAL, certify
+from accountant.certification import certify
 from accountant.certified_profile import DELTAS, CertifiedProfile, privacy_profile
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.gaussian import GaussianMechanism
@@ -236,7 +237,7 @@ def _certificate(document: Mapping[str, Any]) -> Certificate:
                     for one in document["comparison"]
                 ],
                 "lower_bound": {**document["lower_bound"], "delta": document["delta"]},
-                "randomizer": "unknown" if kind is None else kind.name(lines),
+                "randomizer": document.get("randomizer") or ("unknown" if kind is None else kind.name(lines)),
                 "linkage": "separate",
                 "rounds": 1,
             }

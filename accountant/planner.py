@@ -2,33 +2,45 @@
 
 Given a number of users (or the shape of their budgets) and a target (epsilon, delta, rounds): the largest local
 budgets. Given budgets and a target: how many users. Given both: the accuracy to expect. Every answer is certified
-forward before it is returned, so that the search decides only how good it is, never whether it is true.
+forward before it is returned, so that the search decides only how good it is, never whether it is true: on the way it
+asks about one tier only, and first of all a quick bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
+from accountant.answers import Choice, answer_of
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
-from accountant.certification import certify
+from accountant.certification import certify, check_setting
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
+from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.numerics.largest_point import Reached, largest_point
+from accountant.numerics.roots import root_between
 from accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
-from accountant.results import Certificate, round_down, round_up
+from accountant.results import Certificate, TierCertificate, round_down, round_up
+from accountant.victims import groups_of_victims
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
 MOST_TIERS = 8
 """With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
-MOST_STEPS = 5
-"""Certificates by the slower bounds, on the way from the blanket's answer to theirs."""
-FLAT_STEPS = 8
-"""More of them where the blanket's answer has epsilon 0, from which no line leads to the target."""
+USUAL_STEPS = 9
+"""Candidates of a plan, for whoever waits."""
+FEW_ROUNDS = 4
+"""Of more rounds, what epsilons add up to hardly ever is less than composed losses: not on the way to an answer."""
+INVERTED = 1.0003
+"""What is evaluated at the target is to end so far below it: what is inverted ends up to 0.05 % above."""
+RANGE_OF_LOG_MU = -30.0, 10.0
+"""In which the logarithm of a Gaussian's mu is looked for."""
+ROUGH = 0.1
+"""Relative distance of the first search, on a quick bound, from its target."""
 TOLERANCE = 1e-3
 """Relative width of the bracket around the answer."""
 LEAST_LOCAL_EPSILON = 1e-4
@@ -36,10 +48,6 @@ MOST_LOCAL_EPSILON = 20.0
 """Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
 MOST_USERS = 10**9
 """More are not looked for. Already for so many, a blanket bound takes seconds."""
-
-
-Reached = Callable[[Budgets], float]
-"""The epsilon that budgets are certified at the target's delta; infinite where they are only at a larger one."""
 
 
 class Goal(StrEnum):
@@ -92,6 +100,7 @@ def plan(
     linkage: str = "separate",
     bounds: str = "all",
     adaptive_order: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Answers what is left open, for a total target (epsilon, delta) over all rounds.
 
@@ -113,61 +122,184 @@ def plan(
         linkage: as for `certify`.
         bounds: as for `certify`.
         adaptive_order: as for `certify`.
+        progress: called with the number of candidates that have been tried, and about how many there will be.
 
     Returns:
         The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
-        answer itself may be up to 0.1 % from the best, and further with more than eight different budgets of noise.
+        answer itself may be up to about 0.1 % from the best, and further with more than eight different budgets of
+        noise, or where certificates waver: those of noise over many rounds do, by up to 2 %.
 
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
     randomizer = as_randomizer(randomizer)
     shape = None if budgets is None else as_budgets(budgets)
-    most_tiers = math.inf if randomizer.clones_are_fair_bits else MOST_TIERS
     if num_users is not None:
         check_count(num_users, "num_users", 1)
+    check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
 
-    def forward(candidate: Budgets, bounds: str = bounds, attack: bool = False) -> Certificate:
-        return certify(
-            candidate,
-            randomizer,
-            delta=delta,
-            dishonest=dishonest,
-            linkage=linkage,
-            rounds=rounds,
-            attack=attack,
-            bounds=bounds,
-            adaptive_order=adaptive_order,
-        )
-
-    def reached(candidate: Budgets, bounds: str = bounds) -> float:
-        certificate = forward(candidate, bounds)
-        return certificate.epsilon if certificate.delta <= delta else math.inf
-
-    def quick(candidate: Budgets) -> float:
-        return reached(candidate, "blanket")
-
-    def answer(goal: Goal, found: Budgets) -> Plan:
-        return _answer(goal, found, randomizer, forward(found, attack=True), epsilon, delta)
-
+    asked = _Asked(
+        randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, progress or (lambda tried, about: None)
+    )
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
-        return answer(Goal.ACCURACY, shape if num_users is None else resized(shape, num_users))
+        given = shape if num_users is None else resized(shape, num_users)
+        return _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        found = _fewest_users(shape, quick, epsilon, dishonest)
-        if shape.num_tiers <= most_tiers:
-            found = _fewer_users(shape, found.num_users, reached, epsilon, max(shape.num_tiers, dishonest, 1))
-        return answer(Goal.NUM_USERS, found)
+        return _found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    found = _largest_budgets(even, quick, epsilon, rounds)
-    if even.num_tiers <= most_tiers:
-        found = _larger_budgets(found, reached, epsilon)
-    return answer(Goal.LOCAL_BUDGETS, found)
+    return _found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon)
+
+
+@dataclass
+class _Asked:
+    """What is asked of every candidate, and how many have been tried."""
+
+    randomizer: Randomizer
+    delta: float
+    dishonest: int
+    linkage: str
+    rounds: int
+    bounds: str
+    adaptive_order: bool
+    progress: Callable[[int, int], None]
+    tried: int = field(default=0, init=False)
+    exactly: bool = field(default=False, init=False)
+    """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
+
+    def certificate(self, budgets: Budgets, bounds: str | None = None, rounds: int | None = None) -> Certificate:
+        """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
+        found = certify(
+            budgets,
+            self.randomizer,
+            delta=self.delta,
+            dishonest=self.dishonest,
+            linkage=self.linkage,
+            rounds=rounds or self.rounds,
+            attack=bounds is None and rounds is None,
+            bounds=bounds or self.bounds,
+            adaptive_order=self.adaptive_order,
+        )
+        self._count()
+        return found
+
+    def roughly(self, budgets: Budgets, tier: int | None) -> tuple[float, int]:
+        """About the epsilon of a candidate, and which tier has it, counted from the largest budget down: quickly.
+
+        By the blanket bound, and as if every round were Gaussian. tier: the only one to ask about; None: all.
+        """
+        if tier is None:
+            every = self.certificate(budgets, "blanket", 1)
+            tier, epsilon, delta = _worst_tier(every, self.delta), every.epsilon, every.delta
+        else:
+            one = self._answer(budgets, tier, Choice(blanket_only=True), delta=self.delta, rounds=1)
+            epsilon, delta = one.epsilon, one.delta
+        if delta > self.delta:
+            return math.inf, tier
+        if self.rounds == 1 or epsilon == 0:
+            return epsilon, tier
+        return _as_if_gaussian(epsilon, self.delta, self.delta, self.rounds), tier
+
+    def reached(self, budgets: Budgets, tier: int, few: bool, target: float) -> float:
+        """About what `certify` says of one tier, counted from the largest budget down; infinite: at no such delta.
+
+        few: all bounds may be asked, and not only the blanket's. Of many rounds, what one of them has by itself is left
+        out. Where bounds are slow, they are evaluated at the target and not inverted: from the delta there one sees how
+        far from it epsilon is, as if it were Gaussian; at the target itself this is right.
+        """
+        blanket_only = self.adaptive_order or self.bounds == "blanket" or not (few or self.exactly)
+        if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
+            lost = self._answer(budgets, tier, Choice(), epsilon=target, rounds=1).delta
+            if not 0 < lost < 1:
+                return 0.0 if lost <= 0 else math.inf
+            return _as_if_gaussian(target, lost, self.delta) * INVERTED
+        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly)
+        found = self._answer(budgets, tier, choice, delta=self.delta, rounds=self.rounds)
+        return found.epsilon if found.delta <= self.delta else math.inf
+
+    def _answer(
+        self,
+        budgets: Budgets,
+        tier: int,
+        choice: Choice,
+        *,
+        rounds: int,
+        delta: float | None = None,
+        epsilon: float | None = None,
+    ) -> TierCertificate:
+        groups = groups_of_victims(
+            budgets, self.randomizer, self.dishonest, self.linkage, blanket_only=choice.blanket_only
+        )
+        groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
+        group = groups[min(tier, len(groups) - 1)]
+        self._count()
+        about = self.delta if delta is None else None
+        return answer_of(group, self.randomizer, delta, epsilon, rounds, choice, 0.0, about).tier
+
+    def _count(self) -> None:
+        self.tried += 1
+        self.progress(self.tried, max(USUAL_STEPS, self.tried + 2))
+
+
+def _as_if_gaussian(epsilon: float, at: float, delta: float, rounds: int = 1) -> float:
+    """The epsilon at delta of rounds of which each has this epsilon > 0 at the delta `at`, if all are Gaussian."""
+    log_mu = root_between(lambda log_mu: gaussian_delta(math.exp(log_mu), epsilon) - at, *RANGE_OF_LOG_MU)
+    return gaussian_epsilon(math.sqrt(rounds) * math.exp(log_mu), delta)
+
+
+def _worst_tier(certificate: Certificate, delta: float) -> int:
+    """Which tier has the largest epsilon, or a delta that is too large, counted from the largest budget down."""
+    tiers = certificate.tiers[::-1]
+    return max(range(len(tiers)), key=lambda place: (tiers[place].delta > delta, tiers[place].epsilon))
+
+
+def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) -> Plan:
+    """The largest candidate that is certified the target.
+
+    First roughly; then by what `certify` says of the one tier that decides; and at last by `certify`. If that says that
+    another tier decides, it is looked for again, by all that have decided.
+    """
+    shape, randomizer = among.shape, asked.randomizer
+    few = randomizer.clones_are_fair_bits or shape.num_tiers <= MOST_TIERS
+    deciding: set[int] = set()
+
+    def roughly(point: float) -> float:
+        found, tier = asked.roughly(among.budgets(point), next(iter(deciding), None))
+        deciding.add(tier)
+        return found
+
+    start = largest_point(roughly, epsilon, among, Reached(among.start, 0.0, among.slope), ROUGH)
+    known: dict[tuple[float, int], float] = {}
+
+    def reached(point: float) -> float:
+        for tier in deciding:
+            if (point, tier) not in known:
+                known[point, tier] = asked.reached(among.budgets(point), tier, few, epsilon)
+        return max(known[point, tier] for tier in deciding)
+
+    while True:
+        start = largest_point(reached, epsilon, among, start, TOLERANCE)
+        if start.value > epsilon:
+            if asked.exactly:
+                raise ValueError(among.refusal(epsilon, start.value))
+            asked.exactly = True  # nothing is refused for what is only about right
+            known.clear()
+            continue
+        budgets = among.budgets(start.point)
+        certificate = asked.certificate(budgets)
+        if certificate.epsilon <= epsilon and certificate.delta <= asked.delta:
+            return _answer(goal, budgets, randomizer, certificate, epsilon)
+        worst = _worst_tier(certificate, asked.delta)
+        if worst in deciding:
+            asked.exactly = True
+            known.clear()
+        deciding.add(worst)
+        known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
@@ -181,18 +313,8 @@ def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
 
 
 def _answer(
-    goal: Goal,
-    budgets: Budgets,
-    randomizer: Randomizer,
-    certificate: Certificate,
-    target: float | None,
-    delta: float,
+    goal: Goal, budgets: Budgets, randomizer: Randomizer, certificate: Certificate, target: float | None
 ) -> Plan:
-    if target is not None and (certificate.epsilon > target or certificate.delta > delta):
-        raise ValueError(
-            f"the plan reaches epsilon {certificate.epsilon!r} at delta {certificate.delta!r}; it must be at most "
-            f"{target!r} at {delta!r}"
-        )
     try:
         error = standard_error(budgets, randomizer)
     except ValueError:
@@ -218,114 +340,87 @@ def resized(budgets: Budgets, num_users: int) -> Budgets:
     return Budgets(budgets.local_epsilon[used], budgets.local_delta[used], count[used])
 
 
-def _scaled(budgets: Budgets, factor: float) -> Budgets:
-    return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
-
-
-def _larger_budgets(enough: Budgets, reached: Reached, epsilon: float) -> Budgets:
-    """From budgets that are enough by the blanket bound to nearly the largest that are enough by all bounds."""
-    most = MOST_LOCAL_EPSILON / float(enough.local_epsilon[-1])
-
-    return _scaled(enough, _furthest(lambda factor: reached(_scaled(enough, factor)), epsilon, most, 1.0))
-
-
-def _fewer_users(shape: Budgets, enough: int, reached: Reached, epsilon: float, least: int) -> Budgets:
-    """From a number of users that is enough by the blanket bound to nearly the least that is enough by all bounds."""
-
-    def users(factor: float) -> int:
-        return max(least, math.ceil(enough / factor))
-
-    factor = _furthest(lambda factor: reached(resized(shape, users(factor))), epsilon, enough / least, 0.5)
-    return resized(shape, users(factor))
-
-
-def _furthest(reached: Callable[[float], float], target: float, most: float, slope: float) -> float:
-    """About the largest factor in [1, most] with reached(factor) <= target, given that 1 is one of them, or nearly.
-
-    slope: d ln reached / d ln factor, about. Every step but the first is along the line through the two nearest, and
-    after one too far the next keeps four times the distance: else all steps may end a little beyond the target. From
-    where 0 is reached, which a large delta allows, there is no line: the factor grows, and then is halved in between.
-    """
-    low, low_reached = 1.0, reached(1.0)
-    if low_reached > target:  # by the roundings of another search, in which both bounds are the same
-        low /= 1 + TOLERANCE
-        low_reached = reached(low)
-    high, high_reached = math.inf, math.inf
-    last, last_reached = low, 0.0
-    margin, growth, flat, steps = TOLERANCE / 2, 1.2, FLAT_STEPS, MOST_STEPS
-    while steps > 0:
-        if low_reached <= 0 and flat > 0:
-            flat -= 1
-            point = min(low * growth, most) if high == math.inf else math.sqrt(low * high)
-            growth **= 2
-        elif low_reached <= 0:
-            break
-        else:
-            steps -= 1
-            if high_reached < math.inf:
-                slope = max(math.log(high_reached / low_reached) / math.log(high / low), 1e-3)
-            elif 0 < last_reached < low_reached:
-                slope = max(math.log(low_reached / last_reached) / math.log(low / last), slope / 4)
-            point = min(low * (target / low_reached) ** (1 / slope) * (1 - margin), most)
-            if high < math.inf == high_reached:
-                point = min(point, math.sqrt(low * high))
-        if point <= low * (1 + TOLERANCE) or point >= high:
-            break
-        at_point = reached(point)
-        if at_point <= target:
-            last, last_reached = low, low_reached
-            low, low_reached, margin = point, at_point, TOLERANCE / 2
-        else:
-            high, high_reached, margin = point, at_point, 4 * margin
-    return low
-
-
-def _largest_budgets(shape: Budgets, reached: Reached, epsilon: float, rounds: int) -> Budgets:
-    least, most = float(shape.local_epsilon[0]), float(shape.local_epsilon[-1])
-    high = MOST_LOCAL_EPSILON / most
-    low = min(LEAST_LOCAL_EPSILON / least, high)
-    if reached(_scaled(shape, high)) <= epsilon:
-        return _scaled(shape, high)
-    # The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough.
-    certain = epsilon / most / (1 + 1e-9)
-    low = max(low, min(certain / rounds, high))
-    if (least_reached := reached(_scaled(shape, low))) > epsilon:
-        raise ValueError(
-            f"epsilon is {epsilon!r}; reached at local budgets up to {round_down(low * most, 3)} is "
-            f"{_shown(least_reached)}: it takes a larger epsilon or delta"
-        )
-    while high > low * (1 + TOLERANCE):
-        middle = math.sqrt(low * high)
-        if reached(_scaled(shape, middle)) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return _scaled(shape, low)
-
-
 def _shown(epsilon: float) -> str:
     return round_up(epsilon, 4) if epsilon < math.inf else "none at this delta, for their own is larger"
 
 
-def _fewest_users(shape: Budgets, reached: Reached, epsilon: float, dishonest: int) -> Budgets:
-    low = max(1, shape.num_tiers, dishonest)
-    high = max(low, 2)
-    while (found := reached(resized(shape, high))) > epsilon:
-        if high >= MOST_USERS:
-            raise ValueError(
-                f"epsilon is {epsilon!r}; {high:.3g} users of these budgets reach {_shown(found)}: "
-                "it takes a larger epsilon or delta, or smaller budgets"
-            )
-        # What is reached falls about as the root of the users who are honest.
-        factor = max(4.0, 1.1 * (found / epsilon) ** 2) if found < math.inf else 4.0
-        more = math.ceil(max(high - dishonest, 1) * factor)
-        low, high = high, min(max(dishonest + more, high + 1), max(MOST_USERS, high))
-    while high > low + max(1, int(TOLERANCE * low)):
-        # Of very different numbers the geometric middle: the more users, the longer a certificate takes.
-        honest = max(low - dishonest, 1), high - dishonest
-        middle = (low + high) // 2 if honest[1] <= 4 * honest[0] else dishonest + math.isqrt(honest[0] * honest[1])
-        if reached(resized(shape, middle)) <= epsilon:
-            high = middle
-        else:
-            low = middle
-    return resized(shape, high)
+@dataclass(frozen=True)
+class _Factors:
+    """Candidates that are a shape of budgets times a factor; epsilon grows with it."""
+
+    shape: Budgets
+    epsilon: float
+    rounds: int
+    slope: float = 1.0
+    """d ln epsilon / d ln factor, about."""
+
+    @property
+    def most(self) -> float:
+        """That which leaves no budget above what a client accepts."""
+        return MOST_LOCAL_EPSILON / float(self.shape.local_epsilon[-1])
+
+    @property
+    def least(self) -> float:
+        """The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough."""
+        certain = self.epsilon / float(self.shape.local_epsilon[-1]) / (1 + 1e-9) / self.rounds
+        return min(max(LEAST_LOCAL_EPSILON / float(self.shape.local_epsilon[0]), certain), self.most)
+
+    @property
+    def start(self) -> float:
+        """That of which the largest budget is 1."""
+        return 1.0 / float(self.shape.local_epsilon[-1])
+
+    def nearest(self, point: float) -> float:
+        """Itself."""
+        return point
+
+    def budgets(self, point: float) -> Budgets:
+        """The candidate."""
+        return Budgets(self.shape.local_epsilon * point, self.shape.local_delta, self.shape.count)
+
+    def refusal(self, epsilon: float, reached: float) -> str:
+        """What to say where the least is too much."""
+        largest = round_down(self.least * float(self.shape.local_epsilon[-1]), 3)
+        return (
+            f"epsilon is {epsilon!r}; reached at local budgets up to {largest} is "
+            f"{_shown(reached)}: it takes a larger epsilon or delta"
+        )
+
+
+@dataclass(frozen=True)
+class _Users:
+    """Candidates of the same proportions; the point is one over the number of users who are honest."""
+
+    shape: Budgets
+    dishonest: int
+    slope: float = 0.5
+
+    @property
+    def most(self) -> float:
+        """That of one user of every budget, and of one who is honest."""
+        return 1 / max(1, self.shape.num_tiers - self.dishonest)
+
+    @property
+    def least(self) -> float:
+        """That of MOST_USERS."""
+        return min(self.most, 1 / max(1, MOST_USERS - self.dishonest))
+
+    @property
+    def start(self) -> float:
+        """That of a few hundred."""
+        return 1 / 300
+
+    def nearest(self, point: float) -> float:
+        """That of a whole number of users, who are no fewer."""
+        return 1 / math.ceil(1 / point * (1 - 1e-12))
+
+    def budgets(self, point: float) -> Budgets:
+        """The candidate."""
+        return resized(self.shape, self.dishonest + round(1 / point))
+
+    def refusal(self, epsilon: float, reached: float) -> str:
+        """What to say where the most users are too few."""
+        return (
+            f"epsilon is {epsilon!r}; {self.dishonest + 1 / self.least:.3g} users of these budgets reach "
+            f"{_shown(reached)}: it takes a larger epsilon or delta, or smaller budgets"
+        )

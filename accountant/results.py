@@ -30,11 +30,13 @@ __all__ = [
     "PrivacyProfile",
     "Status",
     "TierCertificate",
+    "difference",
     "percent",
     "right_at_most",
     "round_down",
     "round_up",
     "sum_above",
+    "written",
 ]
 
 
@@ -62,6 +64,20 @@ def sum_above(values: Iterable[float]) -> float:
     """Returns the sum of finite numbers, rounded up."""
     exact = sum((Fraction(value) for value in values), Fraction(0))
     return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
+
+
+def written(value: float) -> Fraction:
+    """Returns what a person wrote who wrote this finite float: its shortest decimal form, exactly.
+
+    Decimals of up to 15 digits come back as they were written, and so their sums compare as on paper: 3 times 0.1 is at
+    most 0.3, which no sum of the floats is. A float is within 2^-53 of its decimal form, relatively.
+    """
+    return Fraction(repr(float(value)))
+
+
+def difference(left: float, right: float) -> float:
+    """Returns left - right, to be shown: that of the numbers as they are written, so that 0.8 - 0.7 is 0.1."""
+    return float(written(left) - written(right))
 
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:

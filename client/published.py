@@ -64,6 +64,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         },
         "round_id": certificate.round_id,
         "manifest_hash": certificate.manifest_hash.hex(),
+        "randomizer": certificate.randomizer or None,  # of older certificates only the manifest says it
         "merged_below": certificate.merged_below,
         "granted": certificate.granted,
         "refusals": list(certificate.refusals),

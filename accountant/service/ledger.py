@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
-from accountant.results import Grade, Guarantee, TierCertificate, round_down, round_up, sum_above
+from accountant.results import Grade, Guarantee, TierCertificate, difference, round_down, round_up, sum_above, written
 
 __all__ = [
     "ANY_TIER",
@@ -69,7 +70,8 @@ _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_
 class Limit:
     """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
 
-    max_rounds: the most rounds that may show how many clients used each budget; 0: any number.
+    max_rounds: the most rounds that may show how many clients used each budget; 0: any number. Epsilon and delta are
+    decimals as people write them: see `Limit.allows`.
     """
 
     epsilon: float
@@ -80,6 +82,29 @@ class Limit:
         check_epsilon(self.epsilon)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
+
+    def allows(self, spent: Guarantee, rounds: Sequence[Sequence[Entry]]) -> bool:
+        """Whether rounds that cost `spent` are within the limit.
+
+        They are if spent.epsilon is at most the limit's: both are floats, and nothing is rounded. They are, too, if the
+        costs as they were written add up to no more than the limit as it was written: 0.1 three times to 0.3.
+
+        Proof that this is what was promised. A budget that is written 0.1 is a float b, and the noise that a client
+        makes is made for b: a round without amplification costs b, and no less. b is within 2^-53 of 1/10, relatively,
+        which is how exactly anyone was told what a round costs, be it by the manifest, the client or the certificate. A
+        limit of 0.3 on what rounds cost is meant in the same numbers, and three rounds of 0.1 are within it; in floats,
+        three times b is more than the float of 0.3 by 2 parts in 10^16. So let D(x) be the decimal form of x, and v_i
+        what round i costs in its worst tier: D(b) where that is a local budget b that people wrote, and the float
+        itself, exactly, where it was computed. If the v_i add up, in rationals, to V <= D(limit), then what is
+        spent is by basic composition at most V (1 + 2^-52) <= D(limit) (1 + 2^-52): the limit is kept as exactly as
+        budgets are. Nothing else is rounded on the way: the sums do not grow with the number of rounds. What is said
+        to be spent is not V but the sum of the floats, rounded up, and so never understated. For the deltas the same
+        holds with D of all of them: they were asked for, and what the guarantee says is their sum, rounded up.
+        """
+        if spent.epsilon <= self.epsilon:
+            return True
+        costs, deltas = _written_costs(rounds), [max(e.delta for e in entries) for entries in rounds]
+        return sum(costs) <= written(self.epsilon) and sum(map(written, deltas)) <= written(self.delta)
 
 
 @dataclass(frozen=True)
@@ -295,13 +320,13 @@ class Ledger:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
         others = list(self._rounds(_entries.c.round_id != round_id).values())
         before, after = _composed(others, limit.delta), _composed([*others, list(entries)], limit.delta)
-        if after is not None and after.epsilon <= limit.epsilon:
+        if after is not None and limit.allows(after, [*others, entries]):
             return None
         spent = "no bound" if before is None else round_up(before.epsilon)
-        remaining = 0.0 if before is None else max(0.0, limit.epsilon - before.epsilon)
+        remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
         requested = max(entry.epsilon for entry in entries)
         reached = "no bound" if after is None else round_up(after.epsilon)
-        excess = "" if after is None else f" ({round_up(after.epsilon - limit.epsilon, 3)} too much)"
+        excess = "" if after is None else f" ({round_up(difference(after.epsilon, limit.epsilon), 3)} too much)"
         return (
             f"the ledger would reach epsilon {reached} at delta {round_up(limit.delta)} "
             f"after {len(others) + 1} rounds; it must be at most {round_down(limit.epsilon)}{excess}: "
@@ -338,14 +363,30 @@ def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | No
     return next((one for one in sorted(larger) if _composed(rounds, one) is not None), None)
 
 
+def _written_costs(rounds: Sequence[Sequence[Entry]]) -> list[Fraction]:
+    """What every round costs in its worst tier: as it was written where that is a local budget, else the float."""
+    costs = []
+    for entries in rounds:
+        cost = max(entry.epsilon for entry in entries)
+        a_budget = any(entry.epsilon == cost == entry.local_epsilon for entry in entries)
+        costs.append(written(cost) if a_budget else Fraction(cost))
+    return costs
+
+
 def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | None:
-    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
+    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved.
+
+    Deltas that add up to delta as they are written are enough for basic composition; the guarantee is then at their
+    sum, rounded up, which may be above delta by its last digit.
+    """
     if not rounds:
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found = []
-    if sum_above(d for _, d in worst) <= delta:
-        found.append(Guarantee(sum_above(e for e, _ in worst), delta, Grade.CERTIFIED, "basic composition"))
+    lost = sum_above(d for _, d in worst)
+    if lost <= delta or sum(written(d) for _, d in worst) <= written(delta):
+        total = sum_above(e for e, _ in worst)
+        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, "basic composition"))
     if delta >= LEAST_DELTA:
         # Many rounds may be alike.
         costs = Counter(

@@ -15,7 +15,7 @@ from accountant.budgets import Budgets
 from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
-from accountant.results import Certificate, Grade, round_down, round_up
+from accountant.results import Certificate, Grade, difference, round_down, round_up
 from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
 from accountant.service.small_tiers import merge_small_tiers
@@ -94,6 +94,7 @@ def certify_round(
         report_drops=drop_counts(reports.dropped),
         budget_drops=drop_counts(budgets.dropped),
         unknown_budgets=num_tickets - num_users - off_grid,
+        randomizer=randomizer_of(terms.question.mechanism).name,
     )
     if num_reports < manifest.min_batch_size:
         message.refusals.append(
@@ -156,6 +157,8 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     is about the merged ones, and depends on the budgets in no other way (docs/accounting.md, 7.1).
     """
     manifest, dishonest = terms.manifest, message.dishonest
+    randomizer = randomizer_of(terms.question.mechanism)
+    message.randomizer = randomizer.name
     if manifest.merge_small_tiers:
         budgets = merge_small_tiers(budgets, manifest.min_tier_size)
         message.merged_below = manifest.min_tier_size
@@ -169,7 +172,6 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
-    randomizer = randomizer_of(terms.question.mechanism)
     adaptive_order = terms.question.sequential is not None
     certificate = certify(
         multiset,
@@ -220,7 +222,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
             advice = nearest(multiset, limits, terms, dishonest)
         message.refusals.append(
             f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
-            f"({round_up(epsilon - limit, 3)} too much); {advice}"
+            f"({round_up(difference(epsilon, limit), 3)} too much); {advice}"
         )
     return entries
 
@@ -290,6 +292,7 @@ def withhold(message: pb.Certificate, why: str) -> None:
             reports_digest=message.reports_digest,
             report_drops=message.report_drops,
             budget_drops=message.budget_drops,
+            randomizer=message.randomizer,
             commitments=message.commitments,
             num_answers=message.num_answers if message.HasField("num_answers") else None,
             epsilon=math.inf,

@@ -147,7 +147,7 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from accountant.certification import LOCAL
+    from accountant.answers import LOCAL
     from accountant.explanation import delta_too_large
     from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
@@ -298,15 +298,18 @@ def plan(
             raise ValueError(
                 f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
             )
-        found = accountant.plan(
-            family,
-            delta=delta,
-            epsilon=epsilon,
-            num_users=users,
-            budgets=None if budgets is None else _read_budgets(budgets, family),
-            rounds=rounds,
-            dishonest=dishonest,
-            linkage=linkage,
-        )
+        shape = None if budgets is None else _read_budgets(budgets, family)
+        with progress_bar(transient=True) as move:
+            found = accountant.plan(
+                family,
+                delta=delta,
+                epsilon=epsilon,
+                num_users=users,
+                budgets=shape,
+                rounds=rounds,
+                dishonest=dishonest,
+                linkage=linkage,
+                progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
+            )
         document = plan_json(found)
         show(as_json, document, str(found), certificate_table(document["certificate"]))

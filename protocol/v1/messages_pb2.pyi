@@ -1279,6 +1279,7 @@ class Certificate(_message.Message):
     UNKNOWN_BUDGETS_FIELD_NUMBER: _builtins.int
     UNKNOWN_BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
     MERGED_BELOW_FIELD_NUMBER: _builtins.int
+    RANDOMIZER_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1323,6 +1324,10 @@ class Certificate(_message.Message):
     """min_tier_size where the manifest has small tiers merged: a tier then counts fewer than so many clients with smaller
     budgets, between its own and that of the tier before, and its epsilon holds for them, too. All of the certificate
     is about the merged tiers, and there is no attack beside it. 0: every tier has its own clients only.
+    """
+    randomizer: _builtins.str
+    """What every client runs, as `croupier certify --randomizer` takes it: "krr(k=5)". It is that of the manifest, which
+    manifest_hash is of; lattices and ends of ranges stand there only. Empty in a certificate from before this field.
     """
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1378,10 +1383,11 @@ class Certificate(_message.Message):
         unknown_budgets: _builtins.int = ...,
         unknown_budget_epsilon: _builtins.float | None = ...,
         merged_below: _builtins.int = ...,
+        randomizer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015

@@ -154,3 +154,12 @@ def test_the_loss_distribution_refuses_what_it_cannot_use() -> None:
         privacy_loss_distribution(FEW, value_discretization_interval="a")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is of type dict"):
         privacy_loss_distribution(FEW.to_json())  # type: ignore[arg-type]
+
+
+def test_deltas_add_up_as_they_are_written() -> None:
+    """Reproduction: six certificates at 1e-14 did not add up to 6e-14, by the last digit of a float."""
+    read = Certificate.from_json(certify([(0.5, 900)], "rr", delta=1e-14, attack=False).to_json())
+    lost = sum_above([1e-14] * 6)
+    assert lost > 6e-14
+    found = compose([read] * 6, delta=6e-14)
+    assert (found.epsilon, found.delta) == (sum_above([read.epsilon] * 6), lost)

@@ -119,7 +119,13 @@ def test_what_rounds_assume_has_a_plain_sentence_too() -> None:
     assert "30 of 40 clients answered" in "".join(lines)
     assert plain(lines[-1]) == "Those who were admitted are different, real people, of whom at most 7 are dishonest."
     document = certificate_json(message)
+    assert document["randomizer"] == message.randomizer == "hemisphere(d=2)"
     explained = explain(document)
+    before = pb.Certificate.FromString(message.SerializeToString())
+    before.ClearField("randomizer")  # as certificates were that are kept and signed; what runs is among the assumptions
+    assert len(before.SerializeToString()) == len(message.SerializeToString()) - 2 - 1 - len("hemisphere(d=2)")
+    assert certificate_json(before)["randomizer"] is None
+    assert words(explain(certificate_json(before))) == words(explained)
     assert "Of 40 people 30 answer" in words(explained)
     assert explained.improvements[0].epsilon < message.epsilon
     assert plain("knows nothing of this") == "knows nothing of this"

@@ -348,7 +348,75 @@ def test_what_is_added_up_is_rounded_up(engine: sa.Engine) -> None:
             ledger.enter(f"round-{number}", bytes([number]), [one])
         assert sum([0.1] * 6) < 6 * Fraction(0.1)
         assert sum([1e-14] * 6) < 6 * Fraction(1e-14)
-        assert ledger.spent(sum([1e-14] * 6))[-1].guarantee is None  # the deltas come to a little more
-        spent = ledger.spent(7e-14)[-1].guarantee
+        assert ledger.spent(math.nextafter(6e-14, 0.0))[-1].guarantee is None
+        spent = ledger.spent(6e-14)[-1].guarantee  # which is less than the deltas come to in floats
         assert spent is not None
         assert Fraction(spent.epsilon) >= 6 * Fraction(0.1)
+        assert Fraction(spent.delta) >= 6 * Fraction(1e-14)
+
+
+@pytest.mark.parametrize(
+    ("cost", "limit", "rounds"), [("0.1", "0.3", 3), ("0.1", "0.7", 7), ("0.05", "1.05", 21), ("1.1", "3.3", 3)]
+)
+def test_a_limit_is_met_exactly_in_decimals(engine: sa.Engine, cost: str, limit: str, rounds: int) -> None:
+    """Reproduction: in floats 0.1 three times is more than 0.3, by the last digit, and the third round was refused."""
+    budget = float(cost)
+    entries = [Entry(budget / 2, 0.0, 30, budget / 4, 1e-14), Entry(budget, 0.0, 20, budget, 1e-14)]
+    assert Fraction(budget) * rounds > Fraction(float(limit))
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for number in range(rounds):
+            assert ledger.refusal(f"round-{number}", entries, Limit(float(limit), 1e-12)) is None
+            ledger.enter(f"round-{number}", bytes([number]), entries)
+        spent = ledger.spent(1e-12)[-1].guarantee
+        refusal = ledger.refusal("more", entries, Limit(float(limit), 1e-12))
+        at_more = ledger.refusal("more", entries, Limit(float(limit) * 2, 1e-12))
+    assert spent is not None
+    assert Fraction(spent.epsilon) >= Fraction(budget) * rounds
+    assert at_more is None
+    assert refusal is not None
+    assert f"({cost} too much)" in refusal
+    assert refusal.endswith("remaining 0")
+
+
+@pytest.mark.parametrize(("each", "total", "rounds"), [("1e-8", "3e-8", 3), ("1e-13", "6e-13", 6)])
+def test_deltas_that_were_written_as_decimals_add_up_to_the_limit(
+    engine: sa.Engine, each: str, total: str, rounds: int
+) -> None:
+    """Reproduction: 1e-8 three times is more than 3e-8 in floats, and what was left was no bound by adding."""
+    entries = [Entry(0.5, 0.0, 20, 0.25, float(each))]
+    added = Fraction(float(each)) * rounds
+    assert added > Fraction(float(total))
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for number in range(rounds):
+            assert ledger.refusal(f"round-{number}", entries, Limit(0.25 * rounds, float(total))) is None
+            ledger.enter(f"round-{number}", bytes([number]), entries)
+        spent = ledger.spent(float(total))[-1].guarantee
+        assert ledger.refusal("more", entries, Limit(2.0, float(total))) is not None
+    assert spent is not None
+    assert spent.epsilon <= 0.25 * rounds
+    assert Fraction(spent.delta) >= added
+    assert spent.delta <= float(total) * (1 + 3e-16)
+
+
+def test_what_was_computed_is_added_as_it_is(engine: sa.Engine) -> None:
+    """A certified epsilon is no decimal that anyone wrote: it is the float, and nothing is taken off it."""
+    entries = [Entry(2.0, 0.0, 20, 0.1, 1e-14)]  # the float above 1/10, amplified from 2
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for number in range(2):
+            ledger.enter(f"round-{number}", bytes([number]), entries)
+        assert ledger.refusal("c", entries, Limit(0.3, 1e-12)) is not None
+        assert ledger.refusal("c", entries, Limit(0.30000000000000004, 1e-12)) is None
+
+
+def test_a_limit_of_decimals_is_exact(engine: sa.Engine) -> None:
+    """The least that is too much is refused: one digit in the fifteenth place, after thirty rounds."""
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for number in range(30):
+            ledger.enter(f"round-{number}", b"x", [Entry(0.1, 0.0, 20, 0.1, 1e-15)])
+        for budget, allowed in ((0.7, True), (0.699999999999999, True), (0.700000000000001, False)):
+            refusal = ledger.refusal("more", [Entry(budget, 0.0, 20, budget, 1e-15)], Limit(3.7, 1e-12))
+            assert (refusal is None) == allowed

@@ -10,9 +10,10 @@ import pytest
 from typer.main import get_command
 
 from accountant import planner
+from accountant.answers import answer_of
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.planner import MOST_STEPS, Goal, _furthest, resized, standard_error
+from accountant.planner import TOLERANCE, Goal, resized, standard_error
 from accountant.results import Certificate, round_down
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from deploy.cli import app
@@ -86,29 +87,93 @@ def test_many_budgets_of_bits_get_all_bounds() -> None:
     assert 0.396 < found.certificate.epsilon <= 0.4
 
 
-def test_the_last_steps_of_a_plan_do_not_all_go_too_far() -> None:
-    """Reproduction: each ended a little beyond the target, and 777 users were asked for where 651 do."""
-    steps: list[float] = []
+class Asked:
+    """Counts what a plan asks for: certificates of all rounds, and answers of one tier."""
 
-    def reached(factor: float) -> float:
-        steps.append(factor)
-        return 1.5 - math.exp(3 - 3 * factor) / 2
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, randomizer: str, rounds: int) -> None:
+        self.certificates = self.tiers = 0
 
-    assert 1.3 * 0.98 < _furthest(reached, reached(1.3), 100.0, 0.5) <= 1.3
-    assert len(steps) <= 2 + MOST_STEPS
+        def counted(budgets: Budgets, *args: Any, **options: Any) -> Certificate:
+            self.certificates += options["rounds"] == rounds and options["bounds"] == "all"
+            return certify(budgets, *args, **options)
+
+        def answered(*args: Any) -> Any:
+            self.tiers += 1
+            delta, epsilon, bounds = args[2], args[3], args[5]
+            # Slow bounds of one round are evaluated once at every candidate, not inverted.
+            assert bounds.blanket_only or (delta is None) == (rounds == 1 and randomizer != "rr")
+            assert epsilon is None or delta is None
+            return answer_of(*args)
+
+        monkeypatch.setattr(planner, "certify", counted)
+        monkeypatch.setattr(planner, "answer_of", answered)
 
 
-@pytest.mark.parametrize("power", [0.1, 0.3, 1.0, 3.0])
-def test_the_slope_is_learned_on_the_way(power: float) -> None:
-    """Reproduction: as long as no step was too far each was as if the slope were 1, and budgets came out smaller."""
-    steps: list[float] = []
+@pytest.mark.parametrize(("randomizer", "rounds"), [("rr", 1), ("laplace", 1), ("krr(k=5)", 30), ("rr", 1000)])
+def test_all_tiers_are_certified_once(randomizer: str, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: 16 to 20 certificates of all tiers and rounds, a minute for some and five for others."""
+    asked = Asked(monkeypatch, randomizer, rounds)
+    shape = [(0.5, 54), (1.0, 37), (2.0, 9)]
+    found = plan(randomizer, delta=1e-6, epsilon=1.0, num_users=3000, budgets=shape, rounds=rounds)
+    assert asked.certificates == 1
+    assert asked.tiers <= 9
+    assert 0.99 < found.certificate.epsilon <= 1.0
 
-    def reached(factor: float) -> float:
-        steps.append(factor)
-        return math.pow(factor, power)
 
-    assert 1.6 * 0.99 < _furthest(reached, 1.6**power, 100.0, 1.0) <= 1.6
-    assert len(steps) <= 2 + MOST_STEPS
+@pytest.mark.parametrize("misled_by", [0.8, 1.0, 3.0])
+def test_what_is_only_about_right_decides_nothing(misled_by: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is believed of a candidate on the way: no answer is above its target, and none far from the best."""
+    monkeypatch.setattr(planner, "INVERTED", misled_by)
+    found = plan("krr(k=5)", delta=1e-6, epsilon=0.3, num_users=2000)
+    assert found.certificate.epsilon <= 0.3
+    if misled_by <= 1:
+        assert found.certificate.epsilon > 0.995 * 0.3
+    with pytest.raises(ValueError, match="takes a larger epsilon"):
+        plan("krr(k=5)", delta=1e-6, epsilon=0.1, budgets=[400.0])
+    granted = plan("krr(k=5)", delta=1e-6, epsilon=0.1, num_users=1)  # the least that is looked for, and enough
+    assert granted.certificate.epsilon <= 0.1
+
+
+@pytest.mark.parametrize("linkage", ["separate", "stratified"])
+def test_whichever_tier_decides(linkage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one than the first search says is found by the certificate, which every answer ends with."""
+    asked: dict[str, Any] = {"delta": 1e-6, "epsilon": 0.5, "num_users": 2000, "budgets": [(0.5, 9), (1.0, 1)]}
+    found = plan("rr", linkage=linkage, **asked)
+
+    def misled(self: Any, budgets: Budgets, tier: int | None) -> tuple[float, int]:
+        epsilon, tier = roughly(self, budgets, None)
+        return epsilon, 1 - tier
+
+    roughly = planner._Asked.roughly
+    monkeypatch.setattr(planner._Asked, "roughly", misled)
+    other = plan("rr", linkage=linkage, **asked)
+    assert 0.99 * 0.5 < other.certificate.epsilon <= 0.5
+    assert other.budgets.local_epsilon[0] == pytest.approx(found.budgets.local_epsilon[0], rel=3 * TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("setting", "match"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"bounds": "best"}, "bounds is 'best'"),
+        ({"linkage": "none"}, "linkage is 'none'"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"dishonest": -1}, "dishonest is -1"),
+    ],
+)
+def test_what_certify_would_refuse_is_refused_at_once(
+    setting: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(planner, "certify")
+    with pytest.raises(ValueError, match=match):
+        plan("rr", epsilon=0.5, num_users=100, **setting)
+
+
+def test_progress_is_told_for_every_candidate() -> None:
+    told: list[tuple[int, int]] = []
+    plan("rr", delta=1e-6, epsilon=0.5, num_users=400, progress=lambda tried, about: told.append((tried, about)))
+    assert [tried for tried, _ in told] == list(range(1, len(told) + 1))
+    assert all(tried < about for tried, about in told)
 
 
 @pytest.mark.parametrize(("delta", "rounds", "users"), [(0.0437, 100, 20000)])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import croupier
-from accountant.results import round_down, round_up
+from accountant.results import difference, round_down, round_up, written
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
 
 
@@ -237,3 +238,13 @@ def test_a_local_budget_that_is_smaller_than_its_parts_is_not_read() -> None:
         Certificate.from_json({**document, "everyone_else_colludes": {**alone, "epsilon": 2.9}})
     with pytest.raises(ValueError, match="the text is not JSON"):
         Certificate.from_json("[" * 100_000)
+
+
+def test_floats_are_what_was_written() -> None:
+    """Reproduction: 0.1 three times was more than 0.3, and 0.8 was 0.101 above 0.7 in a refusal."""
+    assert written(0.1) == Fraction(1, 10)
+    assert 3 * written(0.1) == written(0.3)
+    assert [written(value) for value in (1e-8, 500.0, 0.0)] == [Fraction(1, 10**8), 500, 0]
+    assert abs(written(2**-0.5) - Fraction(2**-0.5)) <= Fraction(2**-0.5) / 2**53
+    assert (difference(0.8, 0.7), difference(0.3, 0.2), difference(0.1, 0.3)) == (0.1, 0.1, -0.2)
+    assert round_up(difference(0.8, 0.7), 3) == "0.1"

@@ -123,6 +123,7 @@ def test_nothing_tells_a_rare_budget(mechanism: Mechanism, epsilon_max: float, u
         assert [(tier.local_epsilon, tier.count) for tier in message.tiers] == [(2.0, 60)]
         assert bool(message.refusals) == (epsilon_max < 1)
         assert message.merged_below == 5
+        assert message.randomizer == randomizer_of(mechanism).name
         assert not message.HasField("lower_bound_epsilon")  # the exact budgets might be attacked with less success
         shown.append((message, entries))
     assert all(one == shown[0] for one in shown)
@@ -136,6 +137,7 @@ def test_the_largest_budget_has_none_to_be_merged_with() -> None:
         message, entries = certified(RandomizedResponse(), tiers)
         assert not entries
         assert not message.tiers
+        assert message.randomizer == "rr"
         assert math.isinf(message.epsilon)
         assert message.refusals == [
             "a budget was used by fewer than 5 clients, the smallest number that may be shown; "
