@@ -30,6 +30,7 @@ __all__ = [
     "PrivacyProfile",
     "Status",
     "TierCertificate",
+    "delta_too_large",
     "percent",
     "right_at_most",
     "round_down",
@@ -62,6 +63,17 @@ def sum_above(values: Iterable[float]) -> float:
     """Returns the sum of finite numbers, rounded up."""
     exact = sum((Fraction(value) for value in values), Fraction(0))
     return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
+
+
+def delta_too_large(delta: float, num_users: int) -> str:
+    """Returns what a delta of one in the number of people, or more, allows; of a smaller one, nothing."""
+    if Fraction(delta) * num_users < 1:
+        return ""
+    return (
+        f"Beware: δ = {round_up(delta)} is not below one in the number of people, "
+        f"{round_down(1 / num_users, 3)}. Whatever ε is, it allows to show everybody the answer of one of "
+        "them; ask for a δ that is far smaller."
+    )
 
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:

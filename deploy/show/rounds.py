@@ -267,6 +267,8 @@ def _sights(terms: dict[str, Any]) -> list[str]:
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )
     secret = "at least one shuffler keeps" if others and not order else f"{first} keeps"
+    dishonest = terms["dishonest"]
+    cheats = f"at most {dishonest:,} of the other people are dishonest" if dishonest else "nobody else is dishonest"
     points = [f"{first} sees that you take part, but neither your answer nor your budget{order}."]
     if others:
         points.append(f"{_and(others)} {'see' if len(others) > 1 else 'sees'} sealed messages, but not whose they are.")
@@ -276,6 +278,6 @@ def _sights(terms: dict[str, Any]) -> list[str]:
         "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
         f"Everybody sees the certificate, with how many people used each budget{rare}, {result}.",
         f"This, and the percentages of a released round, hold if {secret} secret in which order it passes messages on, "
-        "the accountant follows the rules, and no more of the other people are dishonest than it takes to be. "
+        f"the accountant follows the rules, and {cheats}. "
         "Otherwise your own noise is left.",
     ]

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from accountant.results import round_down, round_up
+from accountant.results import delta_too_large, round_down, round_up
 
 if TYPE_CHECKING:
     from accountant import Comparison
 
 __all__ = [
+    "LARGE_DELTAS",
+    "SPENT_RESTS_ON",
     "answers_table",
+    "assumptions_line",
     "certificate_seconds_table",
     "certificate_table",
     "clamping_line",
@@ -26,6 +29,7 @@ __all__ = [
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
+    "result_remarks",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -40,6 +44,16 @@ __all__ = [
 _NO_BOUND = "no amplification: the local budget"
 """The step that says that no bound was less."""
 _MOST_TIERS, _MOST_COLUMNS = 20, 4
+LARGE_DELTAS = (
+    "a δ that is not far below one in the number of people is no protection, whatever ε is: it allows to show "
+    "everybody the answer of one of them"
+)
+"""Of a curve that has such a delta."""
+SPENT_RESTS_ON = (
+    "of a person who was in all of these rounds, with this budget in each; with several budgets 'any tier' holds. It "
+    "rests on what the certificate of every one of these rounds assumes"
+)
+"""Of what the ledger says, which is worth what the certificates are."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -83,8 +97,8 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central epsilon of each question of a demonstration, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
-    if len(result["questions"]) > 1:
-        table.caption = "each round by itself"
+    by_itself = "each round by itself, " if len(result["questions"]) > 1 else ""
+    table.caption = f"{by_itself}{assumptions_line(result['questions'][0]['certificate'])}"
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -198,6 +212,11 @@ def _trust(certificate: dict[str, Any]) -> str:
     return f"{order}{genuine}, {cheats}"
 
 
+def assumptions_line(certificate: dict[str, Any]) -> str:
+    """Returns in a line what an epsilon rests on; the assumptions say all of it."""
+    return f"assuming: {_trust(certificate)}"
+
+
 def why_not_smaller(steps: Sequence[str]) -> str:
     """Returns why a certificate is the local budget, by its steps, the last of which are about the largest budget."""
     reasons = [
@@ -233,8 +252,12 @@ def certificate_seconds_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
-    """Returns one line per delta: certified epsilon, attack, and their ratio."""
+    """Returns one line per delta: certified epsilon, attack, and their ratio; and what the epsilons rest on."""
     table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
+    people = points[0]["num_users"]
+    table.caption = f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)"
+    if any(delta_too_large(point["delta"], people) for point in points):
+        table.caption += f"; {LARGE_DELTAS}"
     for point in points:
         lower = point["lower_bound"]["epsilon"]
         ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
@@ -337,6 +360,13 @@ def merging_line(result: dict[str, Any]) -> str:
     )
 
 
+def result_remarks(result: dict[str, Any]) -> list[str]:
+    """Returns what has to be said about a published result beside its numbers, a line each."""
+    certificate = result["certificate"]
+    beware = delta_too_large(certificate["delta"], certificate["num_users"])
+    return [line for line in (beware, clamping_line(result), merging_line(result), *result["notes"]) if line]
+
+
 def remarks(result: dict[str, Any]) -> list[str]:
     """Returns what has to be said about the answers of a demonstration, each remark once."""
     about: dict[str, list[str]] = {}
@@ -348,8 +378,9 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def spent_table(document: dict[str, Any]) -> Table:
-    """Returns what all rounds together have cost, by tier."""
+    """Returns what all rounds together have cost, by tier, and what that rests on."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
+    table.caption = SPENT_RESTS_ON
     for one in document["spent"]:
         cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
         if one["enough_delta"] is not None:

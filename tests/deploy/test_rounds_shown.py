@@ -81,6 +81,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     assert "Everybody sees the certificate, with how many people used each budget, and the result." in plain
     assert "There is no limit to what all rounds of this deployment together may cost" in plain
     assert "at least one shuffler keeps secret" in plain
+    assert "the accountant follows the rules, and nobody else is dishonest." in plain
     many = Question("many", KaryResponse(k=40))
     strict = terms_of(
         many,
@@ -104,6 +105,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         "no one may lose more than ε = 2 at δ = 1e-05",
         "how many people used each budget, if at least 5 do, but the result only those who have the collector's key",
         "shuffler-1 keeps secret",
+        "and at most 3 of the other people are dishonest.",
         "\\ --dir here",
     ):
         assert line in said
