@@ -209,7 +209,7 @@ def curve(
         import accountant
         from accountant.certified_profile import certified_line
         from deploy.show.plots import check_plot_file, plot_privacy_curve
-        from deploy.show.tables import privacy_curve_table
+        from deploy.show.tables import curve_lines, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer_of(randomizer, k, lattice, dimension)
@@ -225,7 +225,7 @@ def curve(
         points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
-        show(as_json, document, privacy_curve_table(points), f"drawn in {out}")
+        show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
 def audit(

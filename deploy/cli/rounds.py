@@ -210,6 +210,7 @@ def round_close(
         import asyncio
 
         from deploy.operator.rounds import Operator
+        from deploy.show.tables import counted
         from protocol.v1 import messages_pb2 as pb
 
         async def close_it() -> tuple[str, int]:
@@ -219,7 +220,8 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    show(as_json, {"round_id": round_id, "state": state, "num_clients": clients}, f"{state}{why}: {clients:,} clients")
+    document = {"round_id": round_id, "state": state, "num_clients": clients}
+    show(as_json, document, f"{state}{why}: {counted(clients, 'client')}")
 
 
 def round_withdraw(

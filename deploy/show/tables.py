@@ -23,6 +23,7 @@ __all__ = [
     "clamping_line",
     "comparison_notes",
     "counted",
+    "curve_lines",
     "estimates_table",
     "experiments_table",
     "findings_table",
@@ -50,8 +51,8 @@ LARGE_DELTAS = (
 )
 """Of a curve that has such a delta."""
 SPENT_RESTS_ON = (
-    "of a person who was in all of these rounds, with this budget in each; with several budgets 'any tier' holds. It "
-    "rests on what the certificate of every one of these rounds assumes"
+    "Each ε is that of a person who was in all of these rounds, with this budget in each; with several budgets 'any "
+    "tier' holds. It rests on what the certificates of these rounds assume."
 )
 """Of what the ledger says, which is worth what the certificates are."""
 
@@ -252,18 +253,23 @@ def certificate_seconds_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
-    """Returns one line per delta: certified epsilon, attack, and their ratio; and what the epsilons rest on."""
+    """Returns one line per delta: certified epsilon, attack, and their ratio."""
     table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
-    people = points[0]["num_users"]
-    table.caption = f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)"
-    if any(delta_too_large(point["delta"], people) for point in points):
-        table.caption += f"; {LARGE_DELTAS}"
     for point in points:
         lower = point["lower_bound"]["epsilon"]
         ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
         attack = "" if lower is None else round_down(lower)
         table.add_row(round_up(point["delta"]), round_up(point["epsilon"]), attack, ratio)
     return table
+
+
+def curve_lines(points: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns what the epsilons of a curve rest on, and which deltas are no protection."""
+    beware = any(delta_too_large(point["delta"], point["num_users"]) for point in points)
+    return [
+        f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)",
+        *([f"Beware: {LARGE_DELTAS}."] if beware else []),
+    ]
 
 
 def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -378,9 +384,8 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def spent_table(document: dict[str, Any]) -> Table:
-    """Returns what all rounds together have cost, by tier, and what that rests on."""
+    """Returns what all rounds together have cost, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
-    table.caption = SPENT_RESTS_ON
     for one in document["spent"]:
         cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
         if one["enough_delta"] is not None:
