@@ -220,8 +220,11 @@ def round_close(
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    document = {"round_id": round_id, "state": state, "num_clients": clients}
-    show(as_json, document, f"{state}{why}: {counted(clients, 'client')}")
+    show(
+        as_json,
+        {"round_id": round_id, "state": state, "num_clients": clients},
+        f"{state}{why}: {counted(clients, 'client')}",
+    )
 
 
 def round_withdraw(
