@@ -21,7 +21,7 @@ from accountant.numerics.binomial import UNIT
 from accountant.numerics.chords import Chords, crossing
 from accountant.ranges import check_delta, check_epsilon, outside
 from accountant.results import Certificate, Grade, LowerBound, round_down, round_up
-from accountant.rich_display import html_table
+from accountant.rich_display import folded_list, html_table
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "privacy_profile"]
 
@@ -154,7 +154,7 @@ class CertifiedProfile:
         ]
 
     def _repr_html_(self) -> str:
-        """For notebooks: the plot, where matplotlib is there, and the points as a table."""
+        """For notebooks: the plot, where matplotlib is there, the points as a table, and what they assume."""
         rows = [
             {
                 "δ": round_up(one.certificate.delta),
@@ -164,6 +164,7 @@ class CertifiedProfile:
             for one in self.points
         ]
         table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
+        table += folded_list("This holds if", self.points[0].certificate.assumptions)
         try:
             figure = self.plot().figure
         except ImportError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from accountant.answers import LOCAL
@@ -21,10 +20,19 @@ from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
 from accountant.planner import standard_error
-from accountant.results import Certificate, Grade, TierCertificate, percent, right_at_most, round_down, round_up
+from accountant.results import (
+    Certificate,
+    Grade,
+    TierCertificate,
+    delta_too_large,
+    percent,
+    right_at_most,
+    round_down,
+    round_up,
+)
 from accountant.rich_display import html_sections
 
-__all__ = ["TAKEN", "Explanation", "Section", "Statement", "delta_too_large", "explain", "profile_around"]
+__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
@@ -153,17 +161,6 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
-    )
-
-
-def delta_too_large(certificate: Certificate) -> str:
-    """Returns what a delta of one in the number of people, or more, allows; of a smaller one, nothing."""
-    if Fraction(certificate.delta) * certificate.num_users < 1:
-        return ""
-    return (
-        f"Beware: δ = {round_up(certificate.delta)} is not below one in the number of people, "
-        f"{round_down(1 / certificate.num_users, 3)}. Whatever ε is, it allows to show everybody the answer of one of "
-        "them; ask for a δ that is far smaller."
     )
 
 
@@ -307,7 +304,7 @@ def _about_one_person(
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
-    if too_large := delta_too_large(certificate):
+    if too_large := delta_too_large(certificate.delta, certificate.num_users):
         paragraphs.append(too_large)
     merged = document.get("merged_below")
     if merged:

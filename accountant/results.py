@@ -30,6 +30,7 @@ __all__ = [
     "PrivacyProfile",
     "Status",
     "TierCertificate",
+    "delta_too_large",
     "difference",
     "percent",
     "right_at_most",
@@ -110,6 +111,17 @@ def _lines(given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple):
         raise TypeError(f"assumptions are {given!r:.60}, and no list")
     return tuple(given)
+
+
+def delta_too_large(delta: float, num_users: int) -> str:
+    """Returns what a delta of one in the number of people, or more, allows; of a smaller one, nothing."""
+    if Fraction(delta) * num_users < 1:
+        return ""
+    return (
+        f"Beware: δ = {round_up(delta)} is not below one in the number of people, "
+        f"{round_down(1 / num_users, 3)}. Whatever ε is, it allows to show everybody the answer of one of "
+        "them; ask for a δ that is far smaller."
+    )
 
 
 def percent(share: float) -> str:

@@ -19,7 +19,7 @@ import croupier
 # ## One question, 10,000 people
 #
 # 9,000 people chose a local ε of 0.5, and 1,000 chose 2. `"rr"` is randomized response: a bit that is flipped now and
-# then. δ is the probability with which the promise may fail.
+# then. δ is what may come on top of ε: at worst a person's answer is shown with that probability.
 
 # %%
 people = {0.5: 9000, 2.0: 1000}

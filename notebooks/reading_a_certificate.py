@@ -40,8 +40,8 @@ assert again.epsilon == certificate.epsilon
 # %% [markdown]
 # ## 3. What does it assume?
 #
-# Each line is a way in which the number may be worth nothing. The first two are about servers and people, and no
-# computation can check them.
+# The first line says what is protected. Each of the others is a way in which the number may be worth nothing: they are
+# about people and servers, and no computation can check them.
 
 # %%
 for assumption in certificate.assumptions:
@@ -98,8 +98,8 @@ assert any(one.status is croupier.Status.REFUTED for one in compared)
 # %% [markdown]
 # ## 8. How much rests on a few people?
 #
-# If 500 instead of 50 of the others may be dishonest, ε must not explode. And the δ: it is the chance that the promise
-# fails, so it has to be far below one in the number of people.
+# If 500 instead of 50 of the others may be dishonest, ε must not explode. And the δ: at worst it shows a person's
+# answer with that probability, so it has to be far below one in the number of people.
 
 # %%
 harder = croupier.certify(people, "krr(k=5)", delta=1e-6, dishonest=500)

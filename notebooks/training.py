@@ -52,7 +52,8 @@ assert price.epsilon < LOCAL_EPSILON < price.everyone_else_colludes.epsilon
 # ## What one person does
 #
 # The gradient of the logistic loss is clipped, and a random unit vector on its side is reported, with probability
-# e^ε/(1 + e^ε), or on the other. One report says next to nothing.
+# e^ε/(1 + e^ε), or on the other. One report is nearly all noise to the model; how much it says about the person is what
+# the local ε limits.
 
 
 # %%

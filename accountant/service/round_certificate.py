@@ -27,6 +27,7 @@ from protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "HONEST_ACCOUNTANT",
+    "UNWATCHED",
     "after_sequential",
     "certify_into",
     "certify_round",
@@ -41,6 +42,8 @@ HONEST_ACCOUNTANT = (
     "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
     "budgets that arrived with one, as published, and gives the release key away only with the certificate"
 )
+UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
+"""Of a sequential round, whose traffic tells as much as hop 1 knows."""
 
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
@@ -310,7 +313,7 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
         f"{answered}, each once, and which clients do not answer does not depend on the data",
-        "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when",
+        UNWATCHED,
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
 

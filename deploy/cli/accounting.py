@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accountant.ranges import DEFAULT_DELTA
-from accountant.results import round_down, round_up
+from accountant.results import delta_too_large, round_down, round_up
 from deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
@@ -148,13 +148,12 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
     from accountant.answers import LOCAL
-    from accountant.explanation import delta_too_large
     from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
     if result.method.startswith(LOCAL):
         tables.append(why_not_smaller(result.steps))
-    if too_large := delta_too_large(result):
+    if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
     if compare:
         tables += comparison_notes(result.comparison)
@@ -210,7 +209,7 @@ def curve(
         import accountant
         from accountant.certified_profile import certified_line
         from deploy.show.plots import check_plot_file, plot_privacy_curve
-        from deploy.show.tables import privacy_curve_table
+        from deploy.show.tables import curve_lines, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer_of(randomizer, k, lattice, dimension)
@@ -226,7 +225,7 @@ def curve(
         points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
-        show(as_json, document, privacy_curve_table(points), f"drawn in {out}")
+        show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
 def audit(
@@ -244,6 +243,7 @@ def audit(
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
         from deploy.operator.audit import audit as run_audit
+        from deploy.show.tables import assumptions_line
 
         family = randomizer_of(randomizer, k, lattice, dimension)
         multiset = _read_budgets(budgets, family)
@@ -260,7 +260,9 @@ def audit(
         line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
         close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
         certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
-        show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}")
+        assuming = assumptions_line(certificate.to_json())
+        beware = [said] if (said := delta_too_large(certificate.delta, certificate.num_users)) else []
+        show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}", assuming, *beware)
 
 
 def plan(
@@ -293,7 +295,9 @@ def plan(
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:
-            raise ValueError("--epsilon is not given; state a target, or --budgets whose accuracy to tell")
+            raise ValueError(
+                "--epsilon is not given; give the central epsilon to stay below, or --budgets to learn its accuracy"
+            )
         if budgets is None and family.spends_local_delta:
             raise ValueError(
                 f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
@@ -312,4 +316,6 @@ def plan(
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
         document = plan_json(found)
-        show(as_json, document, str(found), certificate_table(document["certificate"]))
+        certified = found.certificate
+        beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *beware)

@@ -16,6 +16,13 @@ from deploy.local.budget_groups import GSPA_BUDGETS
 __all__ = ["add_commands"]
 
 
+_WORTH = (
+    "Here one machine has everything, and the truth stands beside the estimate: the ε is what people would be promised "
+    "if several organisations ran these servers."
+)
+"""What the numbers of a demonstration are worth to the people in its file."""
+
+
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
     app.command(rich_help_panel=DEMONSTRATE)(demo)
@@ -85,7 +92,7 @@ def demo(
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
                 cost = (privacy_cost_table(result), *together_lines(result))
-                show(as_json, result, *learned, *cost, stage_seconds_table(result), f"plot: {plot}")
+                show(as_json, result, *learned, *cost, _WORTH, stage_seconds_table(result), f"plot: {plot}")
 
             if open_page:
                 serve_page(local.directory, work=play, open_page=True)

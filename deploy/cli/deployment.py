@@ -266,7 +266,7 @@ def ledger(
     with plain_errors():
         from deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from deploy.show.documents import spent_json
-        from deploy.show.tables import counted, spent_table
+        from deploy.show.tables import SPENT_RESTS_ON, counted, spent_table
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")
@@ -278,4 +278,4 @@ def ledger(
             show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
         else:
             document = spent_json(spent(directory, delta), delta)
-            show(as_json, document, spent_table(document))
+            show(as_json, document, spent_table(document), SPENT_RESTS_ON)

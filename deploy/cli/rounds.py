@@ -273,7 +273,7 @@ def round_result(
         from client.published import publication_json
         from deploy.directory import client_transport
         from deploy.operator.rounds import kept_result, open_published, published_result
-        from deploy.show.tables import certificate_table, clamping_line, estimates_table, merging_line
+        from deploy.show.tables import certificate_table, estimates_table, result_remarks
 
         if document is not None:
             publication, certificate = kept_result(directory, round_id, document)
@@ -287,7 +287,7 @@ def round_result(
         if collector_key is not None:
             publication = open_published(publication, collector_key)
     result = publication_json(publication, certificate)
-    lines = [line for line in (clamping_line(result), merging_line(result), *result["notes"]) if line]
+    lines = result_remarks(result)
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result)]

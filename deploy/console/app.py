@@ -38,7 +38,7 @@ from deploy.operator.ledger import spent
 from deploy.show.csv_file import result_csv
 from deploy.show.documents import spent_json
 from deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from deploy.show.tables import clamping_line, counted, merging_line
+from deploy.show.tables import SPENT_RESTS_ON, clamping_line, counted, merging_line
 from protocol.errors import Code, CroupierError, Refusal
 from runtime.retrying import why_unreachable
 
@@ -199,8 +199,8 @@ class _Pages:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
             document = spent_json(await asyncio.to_thread(spent, self._source.directory, delta), delta)
         except ValueError as error:
-            return self._page("ledger.html", document=None, delta=given, said=str(error))
-        return self._page("ledger.html", document=document, delta=given, said="")
+            return self._page("ledger.html", document=None, delta=given, said=str(error), rests_on=SPENT_RESTS_ON)
+        return self._page("ledger.html", document=document, delta=given, said="", rests_on=SPENT_RESTS_ON)
 
     # ------------------------------------------------------------- a finished round
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accountant.certified_profile import CertifiedProfile
-from accountant.results import round_down, round_up
+from accountant.results import delta_too_large, round_down, round_up
+from deploy.show.tables import LARGE_DELTAS
 
 __all__ = ["bars", "curve", "strips"]
 
@@ -122,6 +123,7 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
             for power in range(math.ceil(bottom - 1e-9), math.floor(top + 1e-9) + 1)
             if (power - math.floor(top + 1e-9)) % 2 == 0
         ],
+        "beware": LARGE_DELTAS if any(delta_too_large(point.delta, point.num_users) for point in points) else "",
         "rows": [
             (round_up(delta, 3), round_up(epsilon), "–" if attack is None else round_down(attack))
             for delta, epsilon, attack in zip(deltas, certified, attacks, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from accountant.results import round_up
 from deploy.experiments.bounds import bound_columns, bound_point
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
 from deploy.experiments.measures.amplification import measure_epsilon
@@ -76,8 +77,9 @@ def _gain_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding.whether(
             "and cost the most liberal no more than where all take the largest",
             central["personal"] < central["all the largest"],
-            f"Their CERTIFIED central ε is {central['personal']:.3g}, against {central['all the largest']:.3g}: the "
-            "noise of careful users hides others better. The local ε of the careful stays 0.1.",
+            f"Their CERTIFIED central ε is {round_up(central['personal'], 3)}, against "
+            f"{round_up(central['all the largest'], 3)}: the noise of careful users hides others better. The "
+            "local ε of the careful stays 0.1.",
         ),
     ]
 
@@ -106,9 +108,9 @@ def _dependence_findings(rows: Sequence[Row]) -> list[Finding]:
             "stratified linkage repairs it",
             repaired,
             f"Bias {most['bias']['stratified']:.2g} with a standard error of {most['error']['stratified']:.2g}; the "
-            f"CERTIFIED central ε becomes {most['certified']['stratified']:.3g} instead of "
-            f"{most['certified']['separate']:.3g}, and the root mean square error {most['rmse']['stratified']:.2g} "
-            f"instead of {most['rmse']['separate']:.2g}.",
+            f"CERTIFIED central ε becomes {round_up(most['certified']['stratified'], 3)} instead of "
+            f"{round_up(most['certified']['separate'], 3)}, and the root mean square error "
+            f"{most['rmse']['stratified']:.2g} instead of {most['rmse']['separate']:.2g}.",
         ),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accountant.results import round_down, round_up
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from deploy.experiments.measures.histograms import measure_histogram, measure_krr_delta
 
@@ -69,9 +70,9 @@ def _delta_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "they are tight guarantees of the shuffle model",
             Verdict.REFUTED if attacked else Verdict.REPRODUCED,
-            f"An attack reaches more at {len(attacked)} of {len(rows)}: {first['attack']['krr']:.3g} in the first "
-            f"row, where {first['certified']['krr']:.3g} is CERTIFIED. A guarantee may not depend on how many others "
-            "hold x_0.",
+            f"An attack reaches more at {len(attacked)} of {len(rows)}: {round_down(first['attack']['krr'], 3)} in "
+            f"the first row, where {round_up(first['certified']['krr'], 3)} is CERTIFIED. A guarantee may not depend "
+            "on how many others hold x_0.",
         ),
     ]
 
@@ -122,8 +123,8 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
             f"n = {largest:,}: the Gaussian mechanism is better at ε = 4, whatever x_0",
             all(row["one"]["Gaussian, their ε"] < row["one"]["shuffle+INV"] for row in many),
             f"Mean error {mean(many, 'Gaussian, their ε'):.1g} against {mean(many, 'shuffle+INV'):.1g}. But the "
-            f"shuffle is CERTIFIED at ε = {many[0]['certified']['krr']:.3g}, not 4; at that ε the Gaussian's error is "
-            f"{mean(many, 'Gaussian'):.1g}.",
+            f"shuffle is CERTIFIED at ε = {round_up(many[0]['certified']['krr'], 3)}, not 4; at that ε the Gaussian's "
+            f"error is {mean(many, 'Gaussian'):.1g}.",
         ),
     ]
     few = [row for row in rows if row["n"] < largest]
@@ -135,7 +136,7 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
                 ratio < 3,
                 f"The error of shuffle + INV is {ratio:.1f} times that of the Gaussian at ε = 4, and "
                 f"{mean(few, 'shuffle+INV') / mean(few, 'Gaussian'):.1f} times at the CERTIFIED ε = "
-                f"{few[0]['certified']['krr']:.3g}. The paper shows single draws, here are means.",
+                f"{round_up(few[0]['certified']['krr'], 3)}. The paper shows single draws, here are means.",
             )
         )
     return found
@@ -158,7 +159,7 @@ def _figure_2_findings(rows: Sequence[Row]) -> list[Finding]:
             all(one["Gaussian, their ε"] <= one["shuffle+INV"] < one["shuffle"] for one in tv),
             f"Total variation {tv[0]['shuffle']:.2f} raw, {tv[0]['shuffle+INV']:.2f} after inversion, "
             f"{tv[0]['Gaussian, their ε']:.3f} Gaussian at ε = 4 and {tv[0]['Gaussian']:.3f} at the shuffle's "
-            f"CERTIFIED ε = {rows[0]['certified']['krr']:.3g} (San Francisco, {rows[0]['k']} cells).",
+            f"CERTIFIED ε = {round_up(rows[0]['certified']['krr'], 3)} (San Francisco, {rows[0]['k']} cells).",
         )
     ]
 
@@ -198,8 +199,8 @@ def _figure_3_findings(rows: Sequence[Row]) -> list[Finding]:
             "the two are almost indistinguishable where n is small and ε = 6",
             min(theirs) < 1.5,
             f"At ε = ε_0 they are not: the least factor is {min(theirs):.0f}. With the Gaussian at the ε that is "
-            f"CERTIFIED for the shuffle (down to {four:.2g} and {six:.2g}) it is {min(honest):.2g} to "
-            f"{max(honest):.2g}.",
+            f"CERTIFIED for the shuffle (down to {round_up(four, 2)} and {round_up(six, 2)}) it is {min(honest):.2g} "
+            f"to {max(honest):.2g}.",
         ),
     ]
 

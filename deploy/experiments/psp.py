@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accountant.results import round_down
 from deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
 from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from deploy.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon
@@ -171,7 +172,7 @@ def _table_2_findings(rows: Sequence[Row]) -> list[Finding]:
             "“the performance on pure-PLDP is similar”, read as: these δ hold for Laplace noise",
             Verdict.NOT if below["laplace"] else Verdict.REPRODUCED,
             f"Below an attack at {len(below['laplace'])} of {len(rows)} ε: at ε = {first['epsilon']} an attack "
-            f"reaches δ = {first['attack']['laplace']:.2g}, where the table has {first['claimed']:g}.",
+            f"reaches δ = {round_down(first['attack']['laplace'], 2)}, where the table has {first['claimed']:g}.",
         ),
     ]
 

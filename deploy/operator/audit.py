@@ -34,7 +34,13 @@ class Audit:
         attack, certificate = self.attack, self.certificate
         return {
             "lower_bound": {"epsilon": attack.epsilon, "delta": attack.delta, "attack": attack.attack},
-            "certificate": {"epsilon": certificate.epsilon, "delta": certificate.delta, "grade": certificate.grade},
+            "certificate": {
+                "epsilon": certificate.epsilon,
+                "delta": certificate.delta,
+                "grade": certificate.grade,
+                "method": certificate.method,
+                "assumptions": list(certificate.assumptions),
+            },
             "ratio": self.ratio,
         }
 

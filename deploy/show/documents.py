@@ -179,6 +179,7 @@ def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
             "tier": one.tier,
             "rounds": one.rounds,
             "epsilon": one.guarantee.epsilon if one.guarantee else None,
+            "grade": str(one.guarantee.grade) if one.guarantee else None,
             "enough_delta": one.enough_delta,
         }
         for one in tiers

@@ -251,8 +251,9 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")
     else:
         points.append(
-            f"Over all rounds of this deployment no one may lose more than ε = {round_up(limit['total_epsilon'])} at "
-            f"δ = {round_up(limit['total_delta'])}; the accountant keeps the account, and refuses what is more."
+            "Over all rounds of this deployment a person who joins each of them once loses at most "
+            f"ε = {round_up(limit['total_epsilon'])} at δ = {round_up(limit['total_delta'])}; the accountant keeps the "
+            "account, and refuses what is more."
         )
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")
@@ -267,6 +268,8 @@ def _sights(terms: dict[str, Any]) -> list[str]:
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )
     secret = "at least one shuffler keeps" if others and not order else f"{first} keeps"
+    dishonest = terms["dishonest"]
+    cheats = f"at most {dishonest:,} of the other people are dishonest" if dishonest else "nobody else is dishonest"
     points = [f"{first} sees that you take part, but neither your answer nor your budget{order}."]
     if others:
         points.append(f"{_and(others)} {'see' if len(others) > 1 else 'sees'} sealed messages, but not whose they are.")
@@ -275,7 +278,7 @@ def _sights(terms: dict[str, Any]) -> list[str]:
         "The accountant sees that you take part, and which budgets were used, but not by whom. It sees no answer.",
         "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
         f"Everybody sees the certificate, with how many people used each budget{rare}, {result}.",
-        f"This, and the percentages of a released round, hold if {secret} secret in which order it passes messages on, "
-        "the accountant follows the rules, and no more of the other people are dishonest than it takes to be. "
-        "Otherwise your own noise is left.",
+        f"This, the percentages of a released round and what rounds may cost together hold if {secret} secret in which "
+        f"order it passes messages on, the accountant follows the rules, and {cheats}. Otherwise your own noise is "
+        "left.",
     ]

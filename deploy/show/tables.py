@@ -9,24 +9,29 @@ from rich.table import Table
 from rich.text import Text
 
 from accountant.plain_words import stated_randomizer
-from accountant.results import round_down, round_up
+from accountant.results import delta_too_large, round_down, round_up
 
 if TYPE_CHECKING:
     from accountant import Comparison
 
 __all__ = [
+    "LARGE_DELTAS",
+    "SPENT_RESTS_ON",
     "answers_table",
+    "assumptions_line",
     "certificate_seconds_table",
     "certificate_table",
     "clamping_line",
     "comparison_notes",
     "counted",
+    "curve_lines",
     "estimates_table",
     "experiments_table",
     "findings_table",
     "privacy_cost_table",
     "privacy_curve_table",
     "remarks",
+    "result_remarks",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -41,6 +46,16 @@ __all__ = [
 _NO_BOUND = "no amplification: the local budget"
 """The step that says that no bound was less."""
 _MOST_TIERS, _MOST_COLUMNS = 20, 4
+LARGE_DELTAS = (
+    "a δ that is not far below one in the number of people is no protection, whatever ε is: it allows to show "
+    "everybody the answer of one of them"
+)
+"""Of a curve that has such a delta."""
+SPENT_RESTS_ON = (
+    "Each ε is that of a person who was in all of these rounds, with this budget in each; with several budgets 'any "
+    "tier' holds. It rests on what the certificates of these rounds assume."
+)
+"""Of what the ledger says, which is worth what the certificates are."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -84,8 +99,8 @@ def privacy_cost_table(result: dict[str, Any]) -> Table:
     """Returns the local and the central epsilon of each question of a demonstration, with grades."""
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
-    if len(result["questions"]) > 1:
-        table.caption = "each round by itself"
+    by_itself = "each round by itself, " if len(result["questions"]) > 1 else ""
+    table.caption = f"{by_itself}{assumptions_line(result['questions'][0]['certificate'])}"
     for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
@@ -212,6 +227,11 @@ def _trust(certificate: dict[str, Any]) -> str:
     return f"{order}{genuine}, {cheats}"
 
 
+def assumptions_line(certificate: dict[str, Any]) -> str:
+    """Returns in a line what an epsilon rests on; the assumptions say all of it."""
+    return f"assuming: {_trust(certificate)}"
+
+
 def why_not_smaller(steps: Sequence[str]) -> str:
     """Returns why a certificate is the local budget, by its steps, the last of which are about the largest budget."""
     reasons = [
@@ -255,6 +275,15 @@ def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
         attack = "" if lower is None else round_down(lower)
         table.add_row(round_up(point["delta"]), round_up(point["epsilon"]), attack, ratio)
     return table
+
+
+def curve_lines(points: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns what the epsilons of a curve rest on, and which deltas are no protection."""
+    beware = any(delta_too_large(point["delta"], point["num_users"]) for point in points)
+    return [
+        f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)",
+        *([f"Beware: {LARGE_DELTAS}."] if beware else []),
+    ]
 
 
 def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -349,6 +378,13 @@ def merging_line(result: dict[str, Any]) -> str:
         f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
         f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
     )
+
+
+def result_remarks(result: dict[str, Any]) -> list[str]:
+    """Returns what has to be said about a published result beside its numbers, a line each."""
+    certificate = result["certificate"]
+    beware = delta_too_large(certificate["delta"], certificate["num_users"])
+    return [line for line in (beware, clamping_line(result), merging_line(result), *result["notes"]) if line]
 
 
 def remarks(result: dict[str, Any]) -> list[str]:

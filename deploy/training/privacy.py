@@ -22,6 +22,7 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade, sum_above
 from accountant.service.ledger import RecordedProfile, profile_of
+from accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
 from protocol.calibration import unit_epsilon, unit_sigma
 from protocol.v1 import messages_pb2 as pb
 
@@ -202,7 +203,11 @@ class UserSpending(TrainingCost):
             "neighbouring data sets differ in the example of one user (replace-one)",
             self._randomizer.statement,
             self.conditions.order,
-            f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude",
+            *((UNWATCHED,) if self.conditions.sequential else ()),
+            f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude, or "
+            "had a message lost",
+            "the roster is genuine: the clients with tickets are different users",
+            HONEST_ACCOUNTANT,
             "every user answers at most once an epoch, each time with fresh randomness",
             "the multiset of local budgets is public and does not depend on the data",
             *self.conditions.assumptions(),

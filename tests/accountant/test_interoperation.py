@@ -115,6 +115,7 @@ def test_what_a_notebook_shows_is_rounded_to_its_sound_side_and_escaped() -> Non
 def test_a_curve_is_a_drawing_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     curve = croupier.privacy_profile(PEOPLE, "rr", deltas=[1e-4, 1e-6])
     html = curve._repr_html_()
+    assert "<summary>This holds if</summary><ul><li>neighbouring data sets" in html
     assert html.startswith("<svg")
     assert html.count("<tr>") == 3
 

@@ -65,6 +65,7 @@ def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None
     points = [tuple(map(float, point.split(","))) for point in found["certified"].split()]
     tops = sorted(y for y, text in found["y_ticks"] if text in ("1e-2", "1e-4", "1e-6"))  # the largest delta first
     assert len(tops) == 3
+    assert found["beware"] == ""
     assert (points[0][1], points[-1][1]) == pytest.approx((tops[0], tops[-1]), abs=0.2)
     assert [x for x, _ in points] == sorted(x for x, _ in points)
     middle_x, middle_y = points[len(points) // 4]
@@ -84,6 +85,7 @@ def test_no_two_published_bounds_look_the_same_and_each_is_a_line() -> None:
     """Reproduction: the seventh looked like the first, a HEURISTIC line like a CERTIFIED one."""
     profile = privacy_profile({1.0: 1000}, "rr", deltas=[1e-2, 1e-4, 1e-6])
     published = curve(profile)["published"]
+    assert "is no protection" in curve(profile)["beware"]  # 1e-2 among 1,000 people
     assert len(published) > 6
     assert len({one["look"] for one in published}) == len(published)
     assert all(len(one["at"]) > 1 for one in published)

@@ -166,6 +166,7 @@ async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
         )
         await page.get_by_role("link", name="The ledger").click()
         await expect(page.get_by_role("row", name="any tier 1 no bound; δ = 0.0001 gives one")).to_be_visible()
+        await expect(page.get_by_text("rests on what the certificates of these rounds assume")).to_be_visible()
         await page.get_by_label("Total δ").fill("1e-3")
         await page.get_by_role("button").click()
         await expect(page.get_by_role("row", name="local ε 0.5 1")).to_contain_text("CERTIFIED")

@@ -285,3 +285,25 @@ def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Pa
     shown = " ".join(run("certify", budgets, "--delta", "0.5").split())
     assert "Beware: δ = 0.5 is not below one in the number of people, 0.001." in shown
     assert "Beware" not in run("certify", budgets, "--delta", "1e-6")
+    assert "Beware: δ = 0.5" in " ".join(run("audit", budgets, "--delta", "0.5", "--seconds", 0).split())
+    assert "Beware: δ = 0.5" in " ".join(run("plan", "--users", 9, "--epsilon", 0.1, "--delta", 0.5).split())
+
+
+def test_a_curve_says_which_of_its_deltas_protect_nobody(budgets: Path, tmp_path: Path) -> None:
+    """Reproduction: "0.01 │ 0 │" stood in a table of CERTIFIED figures for 1,000 people, without a word."""
+    large = " ".join(run("curve", budgets, "--out", tmp_path / "curve.png").split())
+    assert "a δ that is not far below one in the number of people is no protection, whatever ε is" in large
+    (tmp_path / "few.csv").write_text("epsilon\n1\n2\n")
+    few = " ".join(run("curve", tmp_path / "few.csv", "--out", tmp_path / "curve.png").split())
+    assert "is no protection" not in few
+
+
+def test_a_certified_number_in_a_line_or_curve_says_what_it_assumes(budgets: Path, tmp_path: Path) -> None:
+    """Reproduction: `audit` and `curve` printed CERTIFIED, and neither a shuffler nor a dishonest client."""
+    assuming = "assuming: one shuffler's order secret, at most 7 dishonest clients"
+    asked = (budgets, "--dishonest", 7)
+    assert assuming in " ".join(run("audit", *asked, "--seconds", 0).split())
+    assert assuming in " ".join(run("curve", *asked, "--out", tmp_path / "curve.png").split())
+    certificate = answer("audit", *asked, "--seconds", 0)["certificate"]
+    assert certificate["method"]
+    assert any("at most 7 of the other clients" in line for line in certificate["assumptions"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from accountant.results import round_down, round_up
 from deploy.experiments.catalogue import FIGURES, chosen
 from deploy.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from deploy.experiments.measures.histograms import BOXES, read_checkins
@@ -78,6 +79,16 @@ def test_no_certificate_is_below_an_attack(ran: Path) -> None:
     ]
     assert pairs
     assert all(certified >= attack * (1 - 1e-9) for certified, attack in pairs)
+
+
+def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
+    """Reproduction: "1.31e-06 is CERTIFIED" stood above a table that said 1.32e-06."""
+    found = document(ran, "krr-table1")
+    first, said = found["rows"][0], found["findings"][2]["found"]
+    certified, attack = first["certified"]["krr"], first["attack"]["krr"]
+    assert f"{certified:.3g}" != round_up(certified, 3)  # else nothing is shown here
+    assert f"where {round_up(certified, 3)} is CERTIFIED" in said
+    assert f"{round_down(attack, 3)} in the first row" in said
 
 
 def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Path) -> None:

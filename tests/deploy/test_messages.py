@@ -213,7 +213,9 @@ def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
         assert "a local_delta is 0; gaussian spends one, so that the first line must be epsilon,delta,count" in said
     # Reproductions: options were called by the library's names, and a file that was not given had a delta of 0.
     assert refused("plan") == "croupier: neither --users nor --budgets is given; one of them is needed"
-    assert refused("plan", "--users", "9").startswith("croupier: --epsilon is not given; state a target, or --budgets")
+    assert refused("plan", "--users", "9").startswith(
+        "croupier: --epsilon is not given; give the central epsilon to stay below, or --budgets"
+    )
     said = refused("plan", "--users", "9000", "--epsilon", "0.1", "--randomizer", "gaussian")
     assert said.endswith("give --budgets FILE, whose first line is epsilon,delta,count")
     budgets.write_text("epsilon,delta,count\n0.5,1e-8,9000\n")

@@ -92,6 +92,8 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
             f"round '{terms}' is not published yet; waiting for up to 0.01 s croupier: not there yet"
         )
 
+        said = await say("round", "close", terms)
+        assert said.stdout == "OPEN (too few clients: held): 1 client\n"
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)
         public_result = await ask("round", "result", terms)
@@ -116,6 +118,8 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert "25 people took part" in said.stdout
         assert "The server that certifies follows the rules" in said.stdout
         assert "half of every local budget" in said.stdout
+        said = await say("ledger", "--delta", "1e-3")
+        assert "rests on what the certificates of these rounds assume" in " ".join(said.stdout.split())
         (listed,) = (await ask("round", "list"))["rounds"]
         assert (listed["stage"], listed["num_reports"], listed["terms"]["question"]) == ("PUBLISHED", 25, "bit")
         assert (await say("round", "list")).stdout.startswith(f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n")

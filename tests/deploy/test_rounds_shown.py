@@ -81,6 +81,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     assert "Everybody sees the certificate, with how many people used each budget, and the result." in plain
     assert "There is no limit to what all rounds of this deployment together may cost" in plain
     assert "at least one shuffler keeps secret" in plain
+    assert "the accountant follows the rules, and nobody else is dishonest." in plain
     many = Question("many", KaryResponse(k=40))
     strict = terms_of(
         many,
@@ -101,9 +102,10 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         "Closes 2023-11-14 23:43 UTC, in 1 h 30 min. With fewer people by then, the round is deleted.",
         "Of the other people it takes 3 to be dishonest.",
         "A budget that fewer than 5 people use is counted with the next larger one.",
-        "no one may lose more than ε = 2 at δ = 1e-05",
+        "a person who joins each of them once loses at most ε = 2 at δ = 1e-05",
         "how many people used each budget, if at least 5 do, but the result only those who have the collector's key",
         "shuffler-1 keeps secret",
+        "and at most 3 of the other people are dishonest.",
         "\\ --dir here",
     ):
         assert line in said
@@ -331,5 +333,5 @@ def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
     terms.budget_grid.add(epsilon=0.20000049)
     said = flat(read(parse_terms(canonical(terms))))
     assert "certifies an ε above 0.300001, at δ" in said
-    assert "no one may lose more than ε = 0.700001 at δ = 1.00001e-05" in said
+    assert "joins each of them once loses at most ε = 0.700001 at δ = 1.00001e-05" in said
     assert "local ε 0.200001: right at most" in said

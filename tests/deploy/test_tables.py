@@ -24,7 +24,15 @@ from client.published import publication_json
 from croupier import Budgets, certify
 from deploy.local.fleet import FleetOutcome
 from deploy.show.documents import spent_json
-from deploy.show.tables import certificate_table, counted, merging_line, spent_table, together_lines
+from deploy.show.tables import (
+    certificate_table,
+    counted,
+    merging_line,
+    privacy_cost_table,
+    result_remarks,
+    spent_table,
+    together_lines,
+)
 from protocol.v1 import messages_pb2 as pb
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
@@ -129,6 +137,27 @@ def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
     assert (result["merging_bias"], merging_line(result)) == (None, "")
 
 
+def test_a_result_whose_delta_protects_nobody_says_so() -> None:
+    """Reproduction: `certify` and `explain` did, and `round result` printed CERTIFIED without a word."""
+    certificate = pb.Certificate(epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
+    (said,) = result_remarks(publication_json(pb.Publication(), certificate))
+    assert said.startswith("Beware: δ = 0.05 is not below one in the number of people, 0.04.")
+    certificate.delta = 1e-6
+    assert not result_remarks(publication_json(pb.Publication(), certificate))
+
+
+def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
+    """Reproduction: CERTIFIED stood there without a shuffler or a dishonest client."""
+    certificate = certify({1.0: 100}, "rr", delta=1e-3, dishonest=2).to_json()
+    question = {"name": "smokes", "certificate": certificate, "users_per_s": 1.0}
+    for questions, by_itself in (([question], False), ([question] * 2, True)):
+        console = Console(file=io.StringIO(), width=120)
+        console.print(privacy_cost_table({"questions": questions}))
+        text = " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
+        assert "assuming: one shuffler's order secret, at most 2 dishonest clients" in text
+        assert ("each round by itself" in text) == by_itself
+
+
 def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
     """Reproduction: `certify --epsilon` printed the largest delta in the title, and none per tier."""
     certificate = certify({0.5: 100, 1.0: 100}, "rr", epsilon=0.2)
@@ -149,6 +178,7 @@ def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     assert "no bound; --delta 2.01e-06 gives one" in text
     assert "│ no bound   " in text
     assert [one["enough_delta"] for one in document["spent"]] == [2.0000001e-6, None, None]
+    assert [one["grade"] for one in document["spent"]] == [None, None, "CERTIFIED"]
 
 
 def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from accountant.results import Grade
+from accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
 from croupier import certify
 from deploy.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 from protocol.calibration import unit_sigma
@@ -117,7 +118,16 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
     sequential = UserSpending(10, 1e-5, Conditions(sequential=True, model_file=True)).after([[few]])
     assert any("hop 1 is honest" in line for line in sequential.assumptions)
     assert any("model file" in line for line in sequential.assumptions)
+    assert UNWATCHED in sequential.assumptions
     assert not any("simulated" in line for line in sequential.assumptions)
+
+
+def test_a_training_assumes_what_the_certificates_of_its_rounds_assume() -> None:
+    """Reproduction: an accountant that certifies what it likes, and a roster of one person, were not mentioned."""
+    found = UserSpending(10, 1e-5).after([[Batch(((2.0, 60),), dishonest=3)]])
+    assert HONEST_ACCOUNTANT in found.assumptions
+    assert any(line.startswith("the roster is genuine") for line in found.assumptions)
+    assert UNWATCHED not in found.assumptions  # in a batch everybody sends the same
 
 
 def test_silos_spend_their_local_budget_composed() -> None:
