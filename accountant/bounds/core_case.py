@@ -26,7 +26,7 @@ from accountant.bounds.exchange_laplace import (
 )
 from accountant.bounds.exchange_rows import HostSums, terms_needed
 from accountant.bounds.laplace_laws import Family
-from accountant.bounds.profile import Bounded
+from accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 
@@ -37,6 +37,8 @@ STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
 NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
 """What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
 lost, and for hosts further away, about; and how much more, of what there is room for."""
+ROUGH_COST = 0.7
+"""The same, where it is only asked whether a bound is small enough."""
 MOST_COST = 0.6
 """Of the first kind, at most."""
 COARSEST = (8, 0.06)
@@ -53,6 +55,10 @@ STEPS = ((0.25, 120), (1.0, 200), (3.0, 200))
 claimed."""
 QUICK_STEPS, COARSER_STEPS = 4.0, 3.0
 """How many times as much they may cost where few will do, and with more budgets of hosts than three."""
+LEADING = 8
+"""So many distances tell where an epsilon is to be looked for."""
+LEAST_REACHED, TOLERANCE, MOST_TRIES = 0.995, 1e-5, 8
+"""What part of its target a bound reaches at least; of epsilon, on the way; and how often that is tried."""
 SPENT, LONGEST = 0.7, 0.5
 """What part of its gamma a host gives at most, and a group until no clock can ring any more."""
 MOST_TILT = 16.0
@@ -165,27 +171,49 @@ class CoreCase:
 
         enough: below it no better one is looked for. quick: whether few knots and distances will do.
         """
-        if enough > 0 and not quick and (found := self.bound(epsilon, quick=True)) <= enough:
-            return found
+        if enough > 0 and not quick and (most := self._worst(epsilon, enough, QUICK_STEPS, ROUGH_COST).bound) <= enough:
+            return most
+        return self._worst(epsilon, math.inf if quick else enough, QUICK_STEPS if quick else 1.0).bound
+
+    def smallest_epsilon(self, delta: float, ceiling: float, start: float) -> Inverse:
+        """About the least epsilon with this bound, from `start` on, or from what the limit promises; its own was found.
+
+        The ceiling, with nothing reached, where it is not smaller. Most is tried on the worst distances only.
+        """
+        best, point = Inverse(ceiling, None, 0), start or self.guess(delta)
+        for tries in range(1, MOST_TRIES):
+            if not 0 < point < best.epsilon:
+                break
+            worst = self._worst(point, 0.0, 1.0)
+            if worst.bound <= delta:
+                best = Inverse(point, Bounded(worst.bound, min(worst.bound, 1e-6 * worst.bound + LEAST)), tries)
+                if worst.bound >= delta * LEAST_REACHED or point == start:
+                    break
+            elif not worst.bound < 1:
+                break
+            found = smallest_epsilon(worst, delta * math.sqrt(LEAST_REACHED), best.epsilon, TOLERANCE)
+            point = max(start, found.epsilon)
+        return best
+
+    def _worst(self, epsilon: float, enough: float, coarse: float, cost: float = COST) -> _Worst:
+        """The bound and where it is largest. enough: below it no better one is looked for; for the rest `distances`."""
         few = self.tiers <= FEW_TIERS
-        coarse = QUICK_STEPS if quick else 1.0 if few else COARSER_STEPS
-        apart = distances(self.victim, epsilon, float(self.core.rates.max()), self.room, coarse)
+        steep, coarse = float(self.core.rates.max()), coarse if few else max(coarse, COARSER_STEPS)
+        apart = distances(self.victim, epsilon, steep, self.room, coarse, cost)
         if apart is None:
-            return math.inf
+            return _Worst(self, math.inf, np.ones(1), np.zeros(1), COARSEST)
         found = self.bounds(apart, *COARSEST)
         level, last = np.zeros(found.size, dtype=np.int64), 2 if few and found.size <= MANY_DISTANCES else 1
         # The largest are refined, until the largest is one that cannot be.
-        while not quick and found.max() > enough and (now := int(level[int(np.argmax(found))])) < last:
+        while found.max() > enough and (now := int(level[int(np.argmax(found))])) < last:
             order = np.argsort(-np.where(level == now, found, 0.0))[:REFINED]
             order = order[(level[order] == now) & (found[order] >= NEAR[now] * found.max())]
             found[order] = np.minimum(found[order], self.bounds(apart.some(order), *LEVELS[now + 1]))
             level[order] = now + 1
-        return float(found.max()) * (1 + 1e-8) + LEAST
-
-    def delta(self, epsilon: float) -> Bounded:
-        """The same, at most 1. See `Invertible`."""
-        value = min(1.0, self.bound(epsilon))
-        return Bounded(value, min(value, 1e-6 * value + LEAST))
+        order = np.argsort(-found)[:LEADING]
+        width = np.maximum(apart.distance - apart.nearest, apart.furthest - apart.distance)
+        most = float(found.max()) * (1 + 1e-8) + LEAST
+        return _Worst(self, most, apart.distance[order], width[order], LEVELS[level[order[0]]])
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit: a little too small."""
@@ -290,6 +318,29 @@ class CoreCase:
         ).positive_parts(step)
 
 
+@dataclass(frozen=True, eq=False)
+class _Worst:
+    """Where a bound is largest; what it is there for other epsilons tells where to look for the least one."""
+
+    case: CoreCase
+    bound: float
+    distance: Floats
+    width: Floats
+    """Of the cells beside each of them."""
+    level: tuple[int, float]
+    """See `LEVELS`."""
+
+    def delta(self, epsilon: float) -> Bounded:
+        """For these distances only: no bound for all of them."""
+        some = one_distance(self.case.victim, self.distance, self.width, epsilon)
+        found = float(self.case.bounds(some, *self.level).max())
+        return Bounded(min(1.0, found), 0.0)
+
+    def guess(self, delta: float) -> float:
+        """See `CoreCase`."""
+        return self.case.guess(delta)
+
+
 @lru_cache
 def _quantiles(number: int) -> Floats:
     """Where knots are, in standard deviations of a normal law."""
@@ -334,11 +385,17 @@ def one_distance(victim: float, distance: Floats, width: Floats, epsilon: float)
 
 
 def distances(
-    victim: float, epsilon: float, steep: float, room: tuple[tuple[float, float], ...], coarse: float = 1.0
+    victim: float,
+    epsilon: float,
+    steep: float,
+    room: tuple[tuple[float, float], ...],
+    coarse: float = 1.0,
+    cost: float = COST,
 ) -> Apart | None:
     """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many.
 
     steep: the largest budget of a host. room: see `CoreCase`. coarse: how many times as much steps may cost.
+    cost: what part of the room they may cost beyond that.
     """
     if not 0 < epsilon < victim:
         return None
@@ -347,7 +404,7 @@ def distances(
         times *= coarse
         found, widths = [1.0], []
         while found[-1] > epsilon / victim and len(found) < most:
-            more = COST * float(np.interp(found[-1], places, parts))
+            more = cost * float(np.interp(found[-1], places, parts))
             width = math.sqrt(8 * min(times * NEAREST_COST + more, MOST_COST) * epsilon) / victim
             widths.append(min(width, 4 * (times * WIDE_COST + more) / steep))
             found.append(max(found[-1] - widths[-1], 0.0))

@@ -141,8 +141,9 @@ class Cut:
         edges, used = self.edges(apart.distance), self.psi > 0
         away = np.maximum(edges[:, 1:] - left[:, None], right[:, None] - edges[:, :-1])[:, used]
         least = (np.exp(-rate * away) / self.psi[used]).min(1)
-        gamma: Floats = self.mass(apart) * (rate / apart.victim) * least
-        return gamma * (1 - (128 + self.psi.size + 8 * rate * (2 + self.outside[-1])) * UNIT)
+        gamma = self.mass(apart) * (rate / apart.victim) * least
+        rounded: Floats = gamma * (1 - (128 + self.psi.size + 8 * rate * (2 + self.outside[-1])) * UNIT)
+        return rounded
 
     def mean(self, apart: Apart, *, tails: bool) -> tuple[Floats, Floats]:
         """The mass of D_1, or of D_2 with `tails`, and what it is good to 16 ulp of; both (K,)."""

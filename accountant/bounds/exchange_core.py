@@ -35,8 +35,10 @@ CURVE_TIERS = 4
 """With more budgets of hosts every point takes too long for a curve of many."""
 LEAST_TUNED = 0.1
 """Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
-DISTANCES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.29, 0.24, 0.19, 0.15, 0.11, 0.08, 0.04, 0.0)
+DISTANCES = (1.0, 0.87, 0.75, 0.64, 0.54, 0.45, 0.37, 0.3, 0.23, 0.17, 0.11, 0.05, 0.0)
 """Between each of them and the next one there is a cut."""
+FEWER_DISTANCES = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
+"""By which cases are compared."""
 TRIED = (1.0, 0.6, 0.29, 0.15)
 """What a way is worth is told by these."""
 PROMISING = 3
@@ -46,8 +48,9 @@ MOST_UNHEARD = 0.03
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
 WORTH = 0.01
-"""Where no one has a larger budget, the least part of the standard deviation of section 5 that has to be won."""
-PARTS = tuple(itertools.pairwise((0.0, 0.03, 0.08, 0.14, 0.21, 0.29, 0.37, 0.44, 0.5)))
+"""Where no one has a larger budget, the least part of the standard deviation that has to be won: of section 5's by two
+groups, and of theirs by telling sides apart."""
+PARTS = tuple(itertools.pairwise((0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5)))
 """What part of them lies away from the core: from, and to."""
 FLATTER = (1.0, 0.6, 0.35)
 """Powers of the best psi that are tried, until clocks are heard often enough."""
@@ -109,9 +112,8 @@ class ExchangeCoreProfile:
         found = Inverse(0.0, Bounded(1.0, 0.0), 0)
         for case in self.cases:
             if found.epsilon == 0 or case.bound(found.epsilon, delta) > delta:
-                one = smallest_epsilon(case, delta, ceiling, tolerance)
                 # A bound need not fall everywhere; the cases before this one need what has been found for them.
-                found = replace(one, epsilon=max(one.epsilon, found.epsilon))
+                found = case.smallest_epsilon(delta, ceiling, found.epsilon)
             if found.reached is None:
                 break
         if self.own is None or self.own.guess(delta) >= found.epsilon:
@@ -174,8 +176,9 @@ class _Choice:
 
     def best(self, worth: float) -> tuple[CoreCase, ...]:
         """Of the next two, that with the smallest bound; none where no deviation is below `worth`."""
-        one, cases = self.anywhere(worth), self.by_sides(worth)
-        worst = [float(self._tried(case, DISTANCES[:-1]).max()) for case in (*cases[:1], *((one,) if one else ()))]
+        one = self.anywhere(worth)
+        cases = self.by_sides(worth if one is None else (1 - WORTH) * one.deviation)
+        worst = [float(self._tried(case, FEWER_DISTANCES).max()) for case in (*cases[:1], *((one,) if one else ()))]
         return (one,) if one is not None and worst[-1] == min(worst) else cases
 
     def anywhere(self, worth: float) -> CoreCase | None:
@@ -210,12 +213,12 @@ class _Choice:
 
     def _with_room(self, cases: list[CoreCase]) -> tuple[CoreCase, ...]:
         """With what may be lost at every distance before it is the worst of all; the case with the worst first."""
-        found = [self._tried(case, DISTANCES[:-1]) for case in cases]
+        found = [self._tried(case, FEWER_DISTANCES) for case in cases]
         order = sorted(range(len(cases)), key=lambda k: -float(found[k].max()))
         logarithms = np.log(np.clip(found, 1e-300, 1.0))
         # ln delta is about -epsilon^2/2, in units of a deviation.
         lost = 1 - np.sqrt(logarithms.max() / logarithms)
-        return tuple(replace(cases[k], room=_room(DISTANCES[:-1], lost[k])) for k in order)
+        return tuple(replace(cases[k], room=_room(FEWER_DISTANCES, lost[k])) for k in order)
 
     def _on(self, low: int, side: Side, few: float, many: float) -> tuple[Hosts, Hosts]:
         """At least and at most such parts of the largest budget's hosts lie away from the core; more is revealed."""

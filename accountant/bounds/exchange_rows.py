@@ -22,6 +22,7 @@ __all__ = ["HostSums", "terms_needed"]
 
 TILTS = ((0.7, 9, 6), (0.12, 5, 1))
 """The tilt is looked for so far around the best one so far, in ln theta, in so many places; so often further down."""
+MUCH_LEFT = 0.9
 LARGEST, SMALLEST, MOST_TERMS = 5.0, 100.0, 1e5
 """At most: |theta alpha X|, theta^2 Var(Y), and theta times the terms of E[Y]."""
 EXPONENT = 512 * UNIT
@@ -136,12 +137,15 @@ class HostSums:
         return theta
 
     def _few(self) -> HostSums:
-        """With the first and the last law of every tier only, in the stage in the middle and in the last."""
+        """With the first and the last law of every tier only, in the stage in the middle.
+
+        Where in the last stage little is left of a host, its laws are wider, and it counts, too.
+        """
         families = []
         for family in self.families:
             laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
             families.append(family.only(laws[:, [0, -1]].ravel()))
-        at = [self.log_mass.shape[1] // 2, -1]
+        at = [self.log_mass.shape[1] // 2, *((-1,) if float(self.left.min()) < MUCH_LEFT else ())]
         return replace(self, families=tuple(families), left=self.left[:, :, at], log_mass=self.log_mass[:, at])
 
     def _some(self, rows: Ints) -> HostSums:
@@ -161,12 +165,13 @@ class HostSums:
         )
 
     def _at_rest(self, theta: Floats) -> Floats:
-        """About the logarithm of the product at theta, the larger one of the two stages'."""
+        """About the logarithm of the product at theta, that of the stage in which it is largest."""
         total = self.log_mass - self.log_mass[:, :1]
         for tier, family in enumerate(self.families):
             laws = _Tilted.of(self, tier, family, theta)
             total += self.count[tier] / 2 * np.log1p(laws.rest.max(1))
-        return total.max(1)
+        most: Floats = total.max(1)
+        return most
 
     def _by_row(self, of_laws: Floats) -> Floats:
         return of_laws.reshape(self.mean.size, -1)
