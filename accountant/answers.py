@@ -196,7 +196,9 @@ def _sharper(
         if bound.value >= found.delta:
             return None
         return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    if isinstance(curve, ExchangeSpanProfile | ExchangeLatticeProfile):
+    if isinstance(curve, ExchangeCoreProfile):
+        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance)
+    elif isinstance(curve, ExchangeSpanProfile | ExchangeLatticeProfile):
         inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
     else:
         inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)

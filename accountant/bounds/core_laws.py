@@ -1,9 +1,10 @@
 """The laws that every host with Laplace noise is below when the victim's difference is cut into a core and its tails.
 
-The core is a share of the difference of the victim's two laws near its two values, the tails are the rest; some of the
-mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an interval: its law
-is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are put on few atoms
-with the mean kept, and handed on as moments. What becomes of them is left to `exchange_core`.
+The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
+rest; some of the mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an
+interval, perhaps on one side of the middle between the victim's values: its law is below a mixture of those of a few
+places (L1 and T1 of section 5), whatever its budget. Laws are put on few atoms with the mean kept, and handed on as
+moments. What becomes of them is left to `core_case`.
 """
 
 from __future__ import annotations
@@ -11,33 +12,42 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
 from accountant.bounds.laplace_laws import Family, cell_mass, difference, two_atoms
 from accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["TERMS", "Apart", "Cut", "places_of_hosts", "shared_blanket", "shared_mass", "split_family", "split_mean"]
+__all__ = ["TERMS", "Apart", "Cut", "Side", "places_of_hosts"]
 
 END_CELL, GROWTH, WIDEST_CELL = 0.15, 0.5, 0.5
 """Places of a host: the first and last cell in units of 1/budget; how cells widen from there on; the widest."""
-MIDDLE_CELLS, MIDDLE_CELL = 12, 0.14
-"""Cells of z between the victim's values: so many, and as many more as have this width, in units of the length on which
-D/R changes by a factor e."""
-OUTER_CELL, FIRST_CELL, WIDENING = 0.1, 0.06, 0.5
-"""Cells beyond them in such units: up to the end of the core, and the first after each of these points; by what part
-of the distance from there they widen."""
-MOST_LENGTHS, FAR = 12.0, 14.0
-"""How many such units the first kind is for at most; how many lengths 1/rate a tail is put in cells for."""
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
 added for it."""
 MOST_EXPONENT = 300.0
-"""Of the exponential that is the largest D/R beyond the victim's values."""
+"""Of the exponential that is the largest D/R."""
+LEAST = 1e-300
+"""Stands for the largest ratio of a part that is 0."""
 TERMS = 28
 """Of the power series of phi."""
 ATOMS = 1 << 12
 """How many are dealt with at once: what is in the processor's cache."""
+
+
+class Side(Enum):
+    """Where hosts are known to lie: anywhere, or on one side of the middle between the victim's values, 0 and d."""
+
+    ANY = "anywhere"
+    LOW = "nearer 0"
+    HIGH = "nearer d"
+
+    @property
+    def other(self) -> Side:
+        """The other side; anywhere, for anywhere."""
+        return {Side.LOW: Side.HIGH, Side.HIGH: Side.LOW}.get(self, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,335 +63,227 @@ class Apart:
     log_gain: Floats
     nearest: Floats
     """Hosts lie in [nearest - 1, 1]: the least of the distances that it stands for."""
+    furthest: Floats
+    """The largest of them."""
 
-    def only(self, which: int) -> Apart:
-        """One of them."""
-        at = slice(which, which + 1)
-        return Apart(self.victim, self.distance[at], self.log_gain[at], self.nearest[at])
+    def some(self, which: Ints) -> Apart:
+        """These, with repetitions."""
+        return Apart(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest, self.furthest)))
+
+    def hosts(self, side: Side) -> tuple[Floats, Floats]:
+        """The ends of the interval in which hosts on this side lie, whichever distance it is: two arrays (K,)."""
+        low = self.nearest / 2 if side is Side.HIGH else self.nearest - 1
+        high = self.furthest / 2 if side is Side.LOW else np.ones_like(self.furthest)
+        return low, high
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """D = D_1 + D_2 with D_1 = h + moved psi, and C = [-radius, d + radius]. D_1 is the core, D_2 the tails.
+    """D = D_1 + D_2 with D_1 = share D + moved psi, share and psi constant in each of C cells, from left to right.
 
-    At a distance s from C h is e^(-(steep - v) s) D times a share, `kept` on the side of 0 and `far` on that of d; on C
-    outside of [0, d] it is that share of D. psi is (1 + e^(-vd)) v/4 times e^(-v s) on C, at a distance s from [0, d],
-    and 0 beyond. Between 0 and d both go on from what they are there as sums of e^(inner z) and e^(-inner z); with
-    inner = v and far = kept, h is kept D. Raises ValueError for a radius below 0, a share that is not in (0, 1], or a
-    rate `inner` that is not positive.
+    D_1 is the core, D_2 the tails. There are O + 1 cells on either side of [0, d], the last of them unbounded, and I
+    between 0 and d. Raises ValueError for a share that is not in [0, 1], a psi that is negative, 0 everywhere or not 0
+    in an unbounded cell, or shapes that do not fit.
     """
 
-    radius: float
-    steep: float
-    """At least the budgets of all hosts of the core, and more than the victim's."""
-    moved: float | Floats
+    inside: Floats
+    """Edges from 0 to 1 in units of d, (I + 1,)."""
+    outside: Floats
+    """Edges from 0 on, by their distance from 0 and from d, (O + 1,)."""
+    share: Floats
+    """(C,)."""
+    psi: Floats
+    """In units of v/2, (C,)."""
+    moved: Floats | float = 0.0
     """Of any sign; of every distance, (K,), or of all."""
-    kept: float = 1.0
-    bent: tuple[float, float] | None = None
-    """far and inner; None: kept and the victim's rate."""
 
     def __post_init__(self) -> None:
-        far, inner = self.bent or (self.kept, 1.0)
-        if not (self.radius >= 0 and 0 < self.kept <= 1 and 0 < far <= 1 and inner > 0):
-            raise ValueError(
-                f"radius must be >= 0, kept and far in (0, 1] and inner > 0, not {self.radius}, {self.kept}, {far} "
-                f"and {inner}"
-            )
+        cells = self.inside.size - 1 + 2 * self.outside.size
+        if self.share.shape != (cells,) or self.psi.shape != (cells,):
+            raise ValueError(f"share and psi must have {cells} values, not {self.share.shape} and {self.psi.shape}")
+        if not ((self.share >= 0) & (self.share <= 1)).all():
+            raise ValueError(f"every share must be in [0, 1], not {self.share.min()} to {self.share.max()}")
+        if not ((self.psi >= 0).all() and 0 < self.psi.sum() < math.inf and self.psi[0] == self.psi[-1] == 0):
+            raise ValueError("psi must be at least 0, not 0 everywhere, and 0 in unbounded cells")
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """On the side of 0, and on that of d."""
-        return self.kept, self.kept if self.bent is None else self.bent[0]
+    def bounded(self) -> bool:
+        """Whether all of the core is in bounded cells."""
+        return bool(self.share[0] == self.share[-1] == 0)
 
-    def inner(self, victim: float) -> float:
-        """The rate between the victim's values."""
-        return victim if self.bent is None else self.bent[1]
+    def with_moved(self, moved: Floats) -> Cut:
+        """The same, with this for every distance."""
+        return replace(self, moved=moved)
+
+    def edges(self, distance: Floats) -> Floats:
+        """Of all cells, (K, C + 1)."""
+        distance = distance[:, None]
+        far = np.full(distance.shape, math.inf)
+        left = np.broadcast_to(-self.outside[:0:-1], (distance.size, self.outside.size - 1))
+        return np.concatenate([-far, left, distance * self.inside, distance + self.outside[1:], far], axis=1)
+
+    @cached_property
+    def _mass(self) -> tuple[float, float]:
+        """Of psi, in units of v/2: beyond [0, d], and between in units of d."""
+        beyond, steps = self.outside.size, np.diff(self.outside)
+        apart = self.psi[1:beyond] @ steps[::-1] + self.psi[-beyond:-1] @ steps
+        return float(apart), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
+
+    def mass(self, apart: Apart) -> Floats:
+        """Z, the mass of psi, (K,); good to 16 ulp and one of every cell."""
+        beyond, between = self._mass
+        found: Floats = apart.victim / 2 * (beyond + between * apart.distance)
+        return found
+
+    def blanket(self, apart: Apart, rate: float, side: Side) -> Floats:
+        """Gamma with R_host >= gamma psi/Z for all hosts of this rate on this side, (K,); rounded down."""
+        left, right = apart.hosts(side)
+        edges, used = self.edges(apart.distance), self.psi > 0
+        away = np.maximum(edges[:, 1:] - left[:, None], right[:, None] - edges[:, :-1])[:, used]
+        least = (np.exp(-rate * away) / self.psi[used]).min(1)
+        gamma = self.mass(apart) * (rate / apart.victim) * least
+        rounded: Floats = gamma * (1 - (128 + self.psi.size + 8 * rate * (2 + self.outside[-1])) * UNIT)
+        return rounded
+
+    def mean(self, apart: Apart, *, tails: bool) -> tuple[Floats, Floats]:
+        """The mass of D_1, or of D_2 with `tails`, and what it is good to 16 ulp of; both (K,)."""
+        edges, x1, gain = self.edges(apart.distance), apart.distance[:, None], apart.log_gain[:, None]
+        low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
+        width = -np.expm1(-apart.victim * (high - low)) / 2
+        of_cells = difference(apart.victim, gain, low, high, zero, x1) * width
+        away = np.maximum(np.maximum(low - x1, x1 - high), 0.0)
+        terms = np.abs(of_cells) + (np.abs(gain) + apart.victim * x1) * np.exp(gain - apart.victim * away) * width
+        share = 1 - self.share if tails else self.share
+        moved = (-self.moved if tails else self.moved) * self.mass(apart)
+        sizes: Floats = (terms @ share + np.abs(moved)) * (4 + self.share.size / 16)
+        return of_cells @ share + moved, sizes
+
+    def family(self, apart: Apart, rate: float, side: Side, *, tails: bool, terms: int = TERMS) -> Family | None:
+        """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
+
+        None where D cancels so much that its rounding might matter, or is too large. Raises ValueError for a rate above
+        the victim's, unless it is the core's and all of that is in bounded cells.
+        """
+        v, (left, right) = apart.victim, apart.hosts(side)
+        if rate > v and (tails or not self.bounded):
+            raise ValueError(f"the rate must be at most the victim's where a cell is not bounded, not {rate}")
+        if max(rate - v, 0.0) * self.outside[-1] + 2 * rate > MOST_EXPONENT:
+            return None
+        unit, thin = np.array(places_of_hosts(rate, float((right - left).max()) * (1 + 8 * UNIT))).T
+        # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
+        every = np.stack([apart.distance, apart.log_gain, left, right], axis=1)
+        rows, which = np.unique(every, axis=0, return_inverse=True)
+        x1, gain, left, right = np.repeat(rows, unit.size, axis=0).T[:, :, None]
+        host = left + np.tile(unit, rows.shape[0])[:, None] * (right - left)
+        cells = _Cells.of(self, v, rate, x1, gain, host, tails=tails)
+        pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
+        moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, apart.distance.shape), unit.size)
+        found, step = [], max(1, 8 * ATOMS // (2 * cells.mass.shape[1]))
+        for first in range(0, pair.size, step):
+            part = slice(first, first + step)
+            values, mass = cells.atoms(pair[part], moved[part, None])
+            largest = np.abs(values).max(1)
+            sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
+            if (sizes > MOST_CANCELLED * largest).any():
+                return None
+            largest = np.maximum(largest, LEAST) * (1 + 64 * UNIT)  # a part may be 0
+            found.append(Family(largest, _moments(values / largest[:, None], mass, terms)))
+        thin = np.tile(thin, apart.distance.size) * (1 - 8 * UNIT)
+        scale = np.concatenate([family.scale for family in found]) / thin * (1 + 8 * UNIT)
+        return Family(scale, np.concatenate([family.moments for family in found]) * thin[:, None])
 
 
-def places_of_hosts(rate: float) -> list[tuple[float, float]]:
-    """Pairs of a place, from 0 to 1 in units of the interval, and the thinning: L1 with T1 for an interval of length 2.
-
-    The interval is [d - 1, 1] for a d >= 0, so that its length is at most 2.
-    """
-    half = [0.0]
-    while half[-1] < 1.0:
-        half.append(min(1.0, half[-1] + min(WIDEST_CELL, END_CELL / rate + GROWTH * half[-1])))
-    cells = [*half, *(2 - x for x in half[-2::-1])]
+def places_of_hosts(rate: float, length: float = 2.0) -> list[tuple[float, float]]:
+    """Pairs of a place, from 0 to 1 in units of an interval, and the thinning: L1 with T1, for at most this length."""
+    half, end = [0.0], length / 2
+    while half[-1] < end:
+        half.append(min(end, half[-1] + min(WIDEST_CELL, END_CELL / rate + GROWTH * half[-1])))
+    cells = [*half, *(length - x for x in half[-2::-1])]
     cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
     found = zip(cells, [1.0, *cost], [*cost, 1.0], strict=True)
-    return [(place / 2, min(before, after) * (1 - 64 * UNIT)) for place, before, after in found]
-
-
-def shared_mass(apart: Apart, cut: Cut) -> Floats:
-    """Z, the mass of psi, (K,); good to 16 ulp."""
-    mass: Floats = _end(apart) * (_between(apart, cut) - math.expm1(-apart.victim * cut.radius))
-    return mass
-
-
-def shared_blanket(apart: Apart, cut: Cut, rate: float) -> Floats:
-    """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down.
-
-    psi/R is convex between the victim's values, and beyond them it falls or, for rates above the victim's, grows: so
-    that it is largest at one of them, or at an end of C.
-    """
-    v, d = apart.victim, apart.distance
-    reach = 1 + np.maximum(d - apart.nearest, 0.0)  # from the farthest host to d; to 0 it is 1
-    further = max(rate - v, 0.0) * cut.radius
-    gamma: Floats = shared_mass(apart, cut) * (rate / v) / (_end(apart) * np.exp(rate * reach + further))
-    return gamma * (1 - (64 + 4 * (rate + further)) * UNIT)
-
-
-def split_mean(apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, Floats]:
-    """The mass of D_1, or of D_2 with `tails`, and the sum of the sizes of its terms, of which it is good to 16 ulp.
-
-    Both of shape (K,).
-    """
-    v, end, (first, last) = apart.victim, _end(apart), cut.shares
-    kept, beyond, gain = (first + last) / 2, math.exp(-v * cut.radius), apart.log_gain
-    core = _between(apart, cut) - math.expm1(-v * cut.radius) + beyond * (v / cut.steep)
-    if not tails:
-        part, less = kept * end * core, np.zeros_like(end)
-    else:
-        left = ((1 - first) + (1 - last)) / 2  # 1 - kept, also where that is tiny
-        part, less = left + kept * end * beyond * ((cut.steep - v) / cut.steep), np.zeros_like(end)
-        if cut.inner(v) != v:
-            part += kept * end * np.tanh(v * apart.distance / 2)
-            less = kept * end * _between(apart, cut)
-    # D is 1 - cE e^(-vd) at 0 and e^(-vd) - cE at d: their sum, and their difference.
-    whole, moved = -np.expm1(gain), -cut.moved if tails else cut.moved
-    tilted = (last - first if tails else first - last) * core * -np.expm1(-v * apart.distance) * (1 + np.exp(gain)) / 4
-    added = moved * shared_mass(apart, cut)
-    sizes: Floats = np.abs(whole) * (part + less) + np.abs(tilted) + np.abs(added)
-    return whole * (part - less) + tilted + added, sizes
-
-
-def split_family(apart: Apart, rate: float, cut: Cut, *, tails: bool, terms: int = TERMS) -> Family | None:
-    """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
-
-    The rate is at most `steep`, with tails at most the victim's. None where D cancels so much that its rounding might
-    matter, or is too large. Raises ValueError for a larger rate.
-    """
-    v, places = apart.victim, places_of_hosts(rate)
-    if rate > (v if tails else cut.steep):
-        raise ValueError(f"the rate must be at most that of the part it hides, not {rate}")
-    if max(rate - v, 0.0) * cut.radius + 2 * rate > MOST_EXPONENT:
-        return None
-    if cut.bent is not None and float(apart.distance.min()) <= 0:
-        return None
-    unit, thin = np.array(places).T
-    # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
-    every = np.stack([apart.distance, apart.log_gain, apart.nearest], axis=1)
-    rows, which = np.unique(every, axis=0, return_inverse=True)
-    x1, gain, nearest = np.repeat(rows, unit.size, axis=0).T[:, :, None]
-    host = (nearest - 1) + np.tile(unit, rows.shape[0])[:, None] * (2 - nearest)
-    pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
-    moved = np.repeat(np.broadcast_to(-cut.moved if tails else cut.moved, apart.distance.shape), unit.size)
-    # With the victim's own rate D goes on from its ends itself, and so does what is left of it.
-    ends, whole = np.array(cut.shares), tails and cut.inner(v) != v
-    if tails:
-        ends = -ends if whole else 1 - ends
-    middle = _Middle.of(v, rate, cut.inner(v), (float(ends[0]), float(ends[1])), x1, gain, host)
-    sizes, flanks = np.zeros(pair.size), []
-    for end, share, away in zip((0, -1), cut.shares, (-host, host - x1), strict=True):
-        shapes = _flank(v, rate, replace(cut, kept=share), away, terms, tails=tails)
-        plain, terms_of_d, psi = (x[:, end][pair] for x in (middle.plain, middle.terms_of_d, middle.psi))
-        factors = [(plain, terms_of_d) if tails else (share * plain, share * terms_of_d)]
-        near = 1 - share if tails else share
-        factors.append((near * plain + moved * psi, near * terms_of_d + np.abs(moved) * psi))
-        for (factor, size), shape in zip(factors, shapes, strict=False):
-            flanks.append((factor, shape))
-            sizes = np.maximum(sizes, size * shape.scale[pair])
-    most = [(x * middle.inverse).max(1)[pair] for x in (middle.terms_of_d, middle.terms_of_h, middle.psi)]
-    sizes = np.maximum(sizes, float(whole) * most[0] + most[1] + np.abs(moved) * most[2])
-    found, step = [], max(1, 8 * ATOMS // (2 * middle.mass.shape[1]))
-    for first in range(0, pair.size, step):
-        part = slice(first, first + step)
-        values, mass = middle.atoms(pair[part], moved[part, None], whole=whole)
-        parts = [(factor[part], shape.only(pair[part])) for factor, shape in flanks]
-        largest = np.maximum.reduce([np.abs(values).max(1), *(np.abs(factor) * shape.scale for factor, shape in parts)])
-        if (sizes[part] > MOST_CANCELLED * largest).any():
-            return None
-        largest *= 1 + 64 * UNIT
-        moments = _moments(values / largest[:, None], mass, terms)
-        for factor, shape in parts:
-            ratio = (factor * shape.scale / largest)[:, None]
-            moments += np.cumprod(np.broadcast_to(ratio, (ratio.size, terms)), axis=1)[:, 1:] * shape.moments
-        found.append(Family(largest, moments))
-    thin = np.tile(thin, apart.distance.size) * (1 - 8 * UNIT)
-    scale = np.concatenate([family.scale for family in found]) / thin * (1 + 8 * UNIT)
-    return Family(scale, np.concatenate([family.moments for family in found]) * thin[:, None])
+    return [(place / length, min(before, after) * (1 - 64 * UNIT)) for place, before, after in found]
 
 
 @dataclass(frozen=True, eq=False)
-class _Middle:
-    """Cells between the victim's values, for pairs of a distance and a host; shapes (P, L+1) at edges, (P, L) in cells.
+class _Cells:
+    """Of P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L), where nothing else is said.
 
-    There D_j is h + moved psi, or D + h + moved psi; see `Cut`, but h may have other signs and shares. In units of v/2
-    and, for R, of rate/2.
+    Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
+    between the products of the ends of D and of 1/R. With psi it is within width^2/8 of its largest second derivative
+    of its chord, too.
     """
 
-    victim: float
-    rate: float
-    inner: float
-    plain: Floats
-    """D at the edges."""
-    terms_of_d: Floats
-    """What the rounding of D is relative to: itself, and the terms of its exponent."""
-    bent: Floats
-    """h."""
-    terms_of_h: Floats
-    psi: Floats
-    plain_slope: Floats
-    """D'."""
-    bent_slope: Floats
-    psi_slope: Floats
-    inverse: Floats
-    """1/R."""
-    curved: Floats
-    """Of cells: width^2/8."""
+    least: Floats
+    """Of share D/R, and the largest; at the lower end, and at the upper one."""
+    most: Floats
+    low: Floats
+    high: Floats
+    low_psi: Floats
+    """psi/R."""
+    high_psi: Floats
+    bend: Floats
+    """By how much share D/R may be off its chord, infinite in unbounded cells, and psi/R."""
+    bend_of_psi: Floats
     mass: Floats
-    """Of R; then those of D, h and psi."""
-    plain_mass: Floats
-    bent_mass: Floats
-    psi_mass: Floats
+    """Of R; then of share D, and of psi."""
+    product: Floats
+    product_of_psi: Floats
+    terms: Floats
+    """The largest sizes of the terms of share D/R, and of psi/R; (P,)."""
+    terms_of_psi: Floats
 
     @classmethod
-    def of(
-        cls, v: float, rate: float, inner: float, shares: tuple[float, float], x1: Floats, gain: Floats, host: Floats
-    ) -> _Middle:
-        grid = x1 * np.linspace(0.0, 1.0, MIDDLE_CELLS + math.ceil((v + rate) * float(x1.max()) / MIDDLE_CELL) + 1)
-        edges = np.sort(np.concatenate([grid, np.clip(host, 0.0, x1)], axis=1), axis=1)
+    def of(cls, cut: Cut, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool) -> _Cells:
+        """x1, gain and host: (P, 1)."""
+        edges = cut.edges(x1[:, 0])
+        # The cell with the host becomes two.
+        after = (edges[:, 1:-1] <= host).sum(1)[:, None]
+        edges = np.sort(np.concatenate([edges, host], axis=1), axis=1)
+        cell = np.arange(cut.share.size + 1)
+        cell = cell - (cell > after)
+        share, psi = (1 - cut.share if tails else cut.share)[cell], cut.psi[cell]
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
-        width, away, middle = high - low, x1 - edges, (low + high) / 2
-        other = np.exp(gain - v * away)
-        plain = difference(v, gain, edges, edges, zero, x1)
-        terms = np.abs(plain) + (np.abs(gain) + v * x1) * other
-        plain_slope = -v * (np.exp(-v * edges) + other)
-        plain_mass = difference(v, gain, low, high, zero, x1) * -np.expm1(-v * width) / 2
-        if inner == v and shares[0] == shares[1]:
-            bent, bent_slope, bent_mass = (shares[0] * x for x in (plain, plain_slope, plain_mass))
-            terms_of_h = abs(shares[0]) * terms
-        else:
-            first, last = shares[0] * plain[:, :1], shares[1] * plain[:, -1:]
-            near, far = (np.sinh(inner * x) / np.sinh(inner * x1) for x in (away, edges))
-            bent = first * near + last * far
-            terms_of_h = abs(shares[0]) * terms[:, :1] * near + abs(shares[1]) * terms[:, -1:] * far
-            near, far = (np.cosh(inner * x) / np.sinh(inner * x1) for x in (away, edges))
-            bent_slope = inner * (last * far - first * near)
-            wide = v / inner * np.sinh(inner * width / 2) / np.sinh(inner * x1)
-            bent_mass = wide * (first * np.sinh(inner * (x1 - middle)) + last * np.sinh(inner * middle))
-        end = (1 + np.exp(-v * x1)) / (2 * np.cosh(inner * x1 / 2))
+        near = np.clip(edges, edges[:, 1:2], edges[:, -2:-1])
+        plain = difference(v, gain, near, near, zero, x1)
+        other = np.exp(gain - v * np.abs(x1 - near))
+        inverse = v / rate * np.exp(rate * np.abs(near - host))
+        # Beyond the last edges D/R falls to 0, or stays as it is; for larger rates the share is 0 there.
+        first, last = (_lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse))
+        if rate != v:
+            first[:, 0], last[:, -1] = 0.0, 0.0
+        least, most = np.minimum(first, last), np.maximum(first, last)
+        if rate > v:
+            crossed = np.stack([_lower(plain) * _upper(inverse), _upper(plain) * _lower(inverse)])
+            least, most = np.minimum(least, crossed.min(0)), np.maximum(most, crossed.max(0))
+        width, largest = np.diff(near, axis=1), _larger(np.abs(plain))
+        steepest = v * np.where((low >= 0) & (high <= x1), _larger(np.exp(-v * np.abs(near)) + other), largest)
+        curved = width * width / 8 * (1 + 1e-9) * _larger(inverse)
+        bend = share * curved * ((v * v + rate * rate) * largest + 2 * rate * steepest)
+        terms = (np.abs(plain) + (np.abs(gain) + v * x1) * other) * inverse
         return cls(
-            v,
-            rate,
-            inner,
-            plain,
-            terms,
-            bent,
-            terms_of_h,
-            end * np.cosh(inner * (edges - x1 / 2)),
-            plain_slope,
-            bent_slope,
-            inner * end * np.sinh(inner * (edges - x1 / 2)),
-            v / rate * np.exp(rate * np.abs(edges - host)),
-            width * width / 8 * (1 + 1e-9),
+            share * least,
+            share * most,
+            share * first,
+            share * last,
+            psi * _lower(inverse),
+            psi * _upper(inverse),
+            np.where(np.isinf(high - low), math.inf, bend),
+            curved * rate * rate * psi,
             cell_mass(rate, host, edges),
-            plain_mass,
-            bent_mass,
-            v / inner * end * np.cosh(inner * (middle - x1 / 2)) * np.sinh(inner * width / 2),
+            share * difference(v, gain, low, high, zero, x1) * -np.expm1(-v * (high - low)) / 2,
+            psi * width * v / 2,
+            (_larger(terms) * share).max(1),
+            (psi * _larger(inverse)).max(1),
         )
 
-    def atoms(self, pair: Ints, moved: Floats, *, whole: bool) -> tuple[Floats, Floats]:
-        """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; whole: with all of D.
-
-        D_j = p + q, p = D or 0 and q = h + moved psi; moved: (F, 1). Within a cell D_j/R is within width^2/8 of its
-        largest second derivative of its chord. p'' is v^2 p and q'' is inner^2 q, so that they and their slopes are
-        largest at an end.
-        """
-        e, u = self.rate, self.inner
-        shown, slope = self.bent[pair], self.bent_slope[pair]
-        mass = self.bent_mass[pair] + moved * self.psi_mass[pair]
-        shown += moved * self.psi[pair]
-        slope += moved * self.psi_slope[pair]
-        curved, inverse = self.curved[pair], self.inverse[pair]
-        if not whole:
-            bend = (e * e + u * u) * _larger(np.abs(shown)) + 2 * e * _larger(np.abs(slope))
-        else:
-            v, parts, slopes = self.victim, self.plain[pair], self.plain_slope[pair]
-            second, third = (
-                v * v * _larger(np.abs(p)) + u * u * _larger(np.abs(q)) for p, q in ((parts, shown), (slopes, slope))
-            )
-            rest = (v * v - u * u) * _larger(np.abs(shown))  # (p + q)'' = v^2 (p + q) - (v^2 - u^2) q
-            shown += parts
-            slope += slopes
-            mass += self.plain_mass[pair]
-            most, steepest = _larger(np.abs(shown)) + curved * second, _larger(np.abs(slope)) + curved * third
-            bend = (e * e + v * v) * most + 2 * e * steepest + np.abs(rest)
-        bend *= curved * _larger(inverse)
-        shown *= inverse
-        low, high = np.minimum(*_ends(shown)) - bend, _larger(shown) + bend
-        return two_atoms(low, high, self.mass[pair], mass)
-
-
-def _flank(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails: bool) -> list[Family]:
-    """What D_j/R is to its factor at the victim's value, on one side of both: beyond C, and on it; P laws each.
-
-    host: how far beyond the value they are, (P, 1). On C the difference is the factor times e^(-v t) at a distance t
-    from the value; there is no such part where C ends at the value. Beyond, it is e^(-v t) g, or e^(-v t) (1 - kept g)
-    with tails.
-    """
-    # With a host on the other side of the value D/R is larger everywhere, and its chance smaller, by the same factor.
-    places, which = np.unique(np.maximum(host[:, 0], 0.0), return_inverse=True)
-    further = np.exp(rate * np.maximum(-host[:, 0], 0.0))
-    shapes = [_beyond(v, rate, cut, places[:, None] - cut.radius, terms, tails=tails)]
-    if cut.radius > 0:
-        shapes.append(_near(v, rate, cut.radius, places[:, None], terms))
-    return [Family(x.scale[which] * further, x.moments[which] / further[:, None]) for x in shapes]
-
-
-def _near(v: float, rate: float, radius: float, host: Floats, terms: int) -> Family:
-    """From the value, at 0, to the end of C: one exponential on each side of the host."""
-    even = radius if rate >= v else min(radius, FAR / v)
-    steps = 8 + math.ceil(min(even * abs(rate - v), MOST_LENGTHS) / OUTER_CELL)
-    grid = np.concatenate([even * np.linspace(0.0, 1.0, steps + 1), _widening(rate + v, min(1.0, radius)), [radius]])
-    edges = _with(host, grid, radius)
-    low, high = _ends(edges)
-    values = v / rate * np.exp(rate * np.abs(edges - host) - v * edges)
-    product = np.exp(-v * low) * -np.expm1(-v * (high - low)) / 2
-    return _shape(*_ends(values), cell_mass(rate, host, edges), product, terms)
-
-
-def _beyond(v: float, rate: float, cut: Cut, host: Floats, terms: int, *, tails: bool) -> Family:
-    """From the end of C, at 0, on: both factors, e^(-v s)/R and 1 - kept g, or e^(-v s) g/R, are monotone."""
-    decay, steeper = v if tails else cut.steep, cut.steep - v
-    edges = _with(host, _widening(rate + cut.steep, FAR / decay), math.inf)
-    values = v / rate * np.exp(rate * np.abs(edges - host) - v * cut.radius - decay * edges)
-    # Far out it falls to 0, or is constant.
-    values = np.concatenate([values, np.zeros_like(host)], axis=1)
-    edges = np.concatenate([edges, np.full_like(host, math.inf)], axis=1)
-    low, high = _ends(edges)
-    mass, width, reached = cell_mass(rate, host, edges), high - low, math.exp(-v * cut.radius) / 2
-    if not tails:
-        product = reached * np.exp(-decay * low) * -np.expm1(-decay * width) * (v / decay)
-        return _shape(*_ends(values), mass, product, terms)
-    share = (1 - cut.kept) - cut.kept * np.expm1(-steeper * edges)
-    least, most = np.minimum(*_ends(values)) * share[:, :-1], _larger(values) * share[:, 1:]
-    if rate < v:  # in the last cell the product is largest where 1 - share has fallen to this, or at its lower end
-        last = np.maximum(cut.kept * np.exp(-steeper * edges[:, -2]), 1e-300)
-        top = np.minimum(last, (v - rate) / (cut.steep - rate))
-        most[:, -1] = values[:, -2] * (top / last) ** ((v - rate) / steeper) * (1 - top) * (1 + 1e-12)
-    # The share's part at the lower end, and what it grows by; nothing cancels but relative to 1 - v/steep.
-    whole = -np.expm1(-v * width)
-    grown = (steeper * whole + v * np.exp(-v * width) * np.expm1(-steeper * width)) / cut.steep
-    product = reached * np.exp(-v * low) * (share[:, :-1] * whole + cut.kept * np.exp(-steeper * low) * grown)
-    return _shape(least, most, mass, product, terms)
-
-
-def _shape(low: Floats, high: Floats, mass: Floats, product: Floats, terms: int) -> Family:
-    """The law on two values >= 0 of every cell, with the cell's mean, product / mass, kept."""
-    values, mass = two_atoms(low, high, mass, product)
-    scale = values.max(1)
-    return Family(scale, _moments(values / scale[:, None], mass, terms))
+    def atoms(self, pair: Ints, moved: Floats) -> tuple[Floats, Floats]:
+        """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1)."""
+        ends = [moved * x[pair] for x in (self.low_psi, self.high_psi)]
+        start, end = self.low[pair] + ends[0], self.high[pair] + ends[1]
+        bend = self.bend[pair] + np.abs(moved) * self.bend_of_psi[pair]
+        low = np.maximum(self.least[pair] + np.minimum(*ends), np.minimum(start, end) - bend)
+        high = np.minimum(self.most[pair] + np.maximum(*ends), np.maximum(start, end) + bend)
+        return two_atoms(low, high, self.mass[pair], self.product[pair] + moved * self.product_of_psi[pair])
 
 
 def _moments(values: Floats, mass: Floats, terms: int) -> Floats:
@@ -400,38 +302,16 @@ def _moments(values: Floats, mass: Floats, terms: int) -> Floats:
     return found
 
 
-def _widening(scale: float, reach: float) -> Floats:
-    """Points from 0 to reach, first by FIRST_CELL / scale, and the further the wider."""
-    growth = math.log1p(FIRST_CELL * WIDENING)
-    steps = math.ceil(math.log1p(WIDENING * scale * reach) / growth)
-    found: Floats = np.expm1(growth * np.arange(steps + 1)) / (WIDENING * scale)
-    return np.append(found[:-1], reach)
+def _lower(values: Floats) -> Floats:
+    """Those at the lower end of every cell."""
+    return values[:, :-1]
 
 
-def _with(host: Floats, grid: Floats, end: float) -> Floats:
-    """Edges for every host, (P, L+1): it is one of them, if it is between 0 and the end."""
-    both = np.concatenate([np.broadcast_to(grid, (host.size, grid.size)), np.clip(host, 0.0, end)], axis=1)
-    return np.sort(both, axis=1)
-
-
-def _end(apart: Apart) -> Floats:
-    """What psi is at the victim's values, (K,), in units of v/2."""
-    found: Floats = (1 + np.exp(-apart.victim * apart.distance)) / 2
-    return found
-
-
-def _between(apart: Apart, cut: Cut) -> Floats:
-    """The mass of psi between the victim's values, in units of that at their ends, (K,)."""
-    inner = cut.inner(apart.victim)
-    mass: Floats = apart.victim / inner * np.tanh(inner * apart.distance / 2)
-    return mass
-
-
-def _ends(values: Floats) -> tuple[Floats, Floats]:
-    """Those at the lower and at the upper end of every cell."""
-    return values[:, :-1], values[:, 1:]
+def _upper(values: Floats) -> Floats:
+    """Those at the upper end."""
+    return values[:, 1:]
 
 
 def _larger(values: Floats) -> Floats:
     """The larger of both."""
-    return np.maximum(*_ends(values))
+    return np.maximum(_lower(values), _upper(values))

@@ -1,121 +1,59 @@
 """The exchange bound for a victim with Laplace noise in two groups of hosts, most of whom may have larger budgets.
 
-What the victim shows is cut in two: a core near its values, hidden among hosts whose budgets may be larger than its
-own, and the rest, hidden among others with smaller ones. A clock rings in both groups, so that which part it was stays
-hidden too: what the first group leaves is a convex function of what the second one says, and is covered by chords
-(docs/exchange-bound.md, section 6). Finitely many distances of the victim's values stand for all. The laws are in
-`core_laws`, the integrals in `exchange_rows`, the choice of a cut in `core_limit`.
+What the victim shows is cut in two: a core near its values, and tails (`core_case`). Here it is chosen which hosts hide
+which of them. Where nobody has a larger budget than the victim, hosts with the largest one may be told apart by which
+of the victim's values they are nearer to: those near one of them hide the core, the others help with the tails, and
+cases by how many they are cover all data (docs/exchange-bound.md, section 6). The shares are chosen in `core_shares`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 
 import numpy as np
 
-from accountant.bounds.core_laws import TERMS, Apart, Cut, shared_blanket, shared_mass, split_family, split_mean
-from accountant.bounds.core_limit import CutLimit, limit_of
-from accountant.bounds.exchange import LEAST, TUNING_DELTA, horizon, stages
+from accountant.bounds.core_case import COARSEST, LONGEST, CoreCase, Hosts, one_distance
+from accountant.bounds.core_laws import Cut, Side
+from accountant.bounds.core_shares import best_shares, whole
+from accountant.bounds.exchange import LEAST, TUNING_DELTA
 from accountant.bounds.exchange_laplace import (
     FEW_TIERS,
     MAX_LOCAL_EPSILON,
     MAX_TIERS,
-    MOST_SPENT,
     ExchangeLaplaceProfile,
-    left_of_host,
-    spread,
 )
-from accountant.bounds.exchange_rows import HostSums
-from accountant.bounds.laplace_laws import Family
-from accountant.bounds.profile import Bounded, Others, Victim
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.bounds.profile import Bounded, Inverse, Others, Victim, smallest_epsilon
+from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeCoreProfile", "in_core"]
 
-STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
-"""Of the clocks; fewer are enough where what all hosts could give is more than the last number."""
-NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
-"""What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
-lost, and for hosts further away, about; and how much more, of what there is room for."""
-MOST_COST = 0.6
-"""Of the first kind, at most."""
 CURVE_TIERS = 4
 """With more budgets of hosts every point takes too long for a curve of many."""
-LEVELS = ((8, 0.06), (16, 0.04), (32, 0.02))
-"""Knots of the chords, and the step of the integrals: for all distances, for those that matter, and for the worst."""
-REACH = 2.4
-"""Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
-REFINED, NEAR = 24, (0.7, 0.93)
-"""So many distances at a time come to the next level, of those whose bounds are at least such a part of the largest."""
-MANY_DISTANCES = 120
-"""With more of them, or more budgets of hosts than three, there is no third level."""
-STEPS = ((0.25, 120), (1.0, 200), (3.0, 200))
-"""Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
-claimed."""
-QUICK_STEPS, COARSER_STEPS = 4.0, 3.0
-"""How many times as much they may cost where few will do, and with more budgets of hosts than three."""
-LEAST_STEEP = 1.05
-"""The core falls at least so much faster outside of C than the victim's noise."""
 LEAST_TUNED = 0.1
 """Cuts are tried at the epsilon that the largest budget has, or, where that is 0, at this part of that of section 5."""
-DISTANCES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08, 0.03, 0.0)
+DISTANCES = (1.0, 0.87, 0.75, 0.64, 0.54, 0.45, 0.37, 0.3, 0.23, 0.17, 0.11, 0.05, 0.0)
 """Between each of them and the next one there is a cut."""
+FEWER_DISTANCES = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
+"""By which cases are compared."""
+TRIED = (1.0, 0.6, 0.29, 0.15)
+"""What a way is worth is told by these."""
+PROMISING = 3
+"""So many pairs of groups are tried, those with the smallest deviations."""
 MOST_UNHEARD = 0.03
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
-WORTH = 0.015
-"""Where no one has a larger budget, the least part of the standard deviation of section 5 that has to be won."""
-ROUNDING = 512 * UNIT
-
-
-@dataclass(frozen=True, eq=False)
-class _Hosts:
-    """Hosts with their rates and numbers, (T,), and until when their clocks run at most."""
-
-    rates: Floats
-    count: Floats
-    delta: float | None
-
-    @property
-    def described(self) -> str:
-        """In words."""
-        return f"{int(self.count.sum())} users with budgets up to {self.rates.max():.6g}"
-
-    @cached_property
-    def blanket(self) -> Floats:
-        """Gamma, (T,), of T4 for these budgets; rounded down."""
-        return ExchangeLaplaceProfile(1.0, 1.0, self.rates, np.ones_like(self.rates), self.count).blanket
-
-    def clocks(self, blanket: Floats, second: Floats) -> _Clocks:
-        """For hosts with these gamma and about these second moments, (K, T)."""
-        weights, left, log_mass, ends = [], [], [], []
-        number = STAGES if float((blanket @ self.count).min()) < MANY_HOSTS else FEWER_STAGES
-        for gamma, one in zip(blanket, second, strict=True):
-            until = horizon(self.delta, float(gamma @ self.count) * (MOST_SPENT / 2))
-            alpha = spread(1 / one, self.count, gamma, until)
-            end, mass = stages(until, number)
-            weights.append(alpha)
-            left.append(np.stack([left_of_host(alpha, gamma, t) for t in end.tolist()], axis=1))
-            log_mass.append(mass)
-            ends.append(until)
-        return _Clocks(np.stack(weights), np.stack(left), np.stack(log_mass), np.exp(-np.array(ends)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Clocks:
-    """Of a group, for K distances: alpha (K, T); what is left of hosts (K, T, S); ln of the stages' chances (K, S)."""
-
-    weights: Floats
-    left: Floats
-    log_mass: Floats
-    silent: Floats
-    """The chance that none rings, (K,)."""
+WORTH = 0.01
+"""Where no one has a larger budget, the least part of the standard deviation that has to be won: of section 5's by two
+groups, and of theirs by telling sides apart."""
+PARTS = tuple(itertools.pairwise((0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5)))
+"""What part of them lies away from the core: from, and to."""
+FLATTER = (1.0, 0.6, 0.35)
+"""Powers of the best psi that are tried, until clocks are heard often enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +67,8 @@ class ExchangeCoreProfile:
     """The victim's; from there on delta is 0."""
     own: ExchangeLaplaceProfile | None
     """The bound of section 5, among the hosts of smaller budgets; None where there is none."""
-    core: _Hosts
-    """Those that hide the core."""
-    tails: _Hosts | None
-    """Those that hide the rest, with budgets up to the victim's, and none of the core's. None: it is not hidden."""
-    cuts: tuple[tuple[float, Cut], ...]
-    """Each with the least distance that it is for, the first for the largest distances."""
-    deviation: float
-    """That of the Gaussian limit, about."""
-    room: tuple[tuple[float, float], ...] = ((0.0, 1.0), (1.0, 0.0))
-    """Distances, increasing, and what part of epsilon may be lost there, about, before they are the worst."""
-    shared: bool = False
-    """Whether it is the core's hosts that give omega near the victim's values, and not those of the tails."""
+    cases: tuple[CoreCase, ...]
+    """Ways in which the others may lie; every data set is one of them."""
     quick: bool = False
     """Whether few knots and distances will do."""
 
@@ -152,7 +80,8 @@ class ExchangeCoreProfile:
     @property
     def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
         """Quicker, for curves of many points; that of section 5 where it is nearly as good, or budgets are many."""
-        if self.own is not None and (self._tiers > CURVE_TIERS or self.core.rates.max() <= self.local_epsilon):
+        case = self.cases[0]
+        if self.own is not None and (case.tiers > CURVE_TIERS or case.core.rates.max() <= self.local_epsilon):
             return self.own.plain
         return replace(self, own=None if self.own is None else self.own.plain, quick=True)
 
@@ -171,203 +100,37 @@ class ExchangeCoreProfile:
             bounds.append(self.own.delta(epsilon))
         return min(bounds, key=lambda bound: bound.value)
 
+    def in_core(self, epsilon: float) -> float:
+        """The bound of section 6: the largest of all cases."""
+        found = 0.0
+        for case in self.cases:
+            found = max(found, case.bound(epsilon, found, quick=self.quick))
+        return found
+
+    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float) -> Inverse:
+        """The largest that a case needs, the first one's first, or section 5's. See `profile.smallest_epsilon`."""
+        found = Inverse(0.0, Bounded(1.0, 0.0), 0)
+        for case in self.cases:
+            if found.epsilon == 0 or case.bound(found.epsilon, delta) > delta:
+                # A bound need not fall everywhere; the cases before this one need what has been found for them.
+                found = case.smallest_epsilon(delta, ceiling, found.epsilon)
+            if found.reached is None:
+                break
+        if self.own is None or self.own.guess(delta) >= found.epsilon:
+            return found
+        own = smallest_epsilon(self.own, delta, found.epsilon, tolerance)
+        return found if own.reached is None else own
+
     def guess(self, delta: float) -> float:
         """The Gaussian limit: a little too small."""
-        return gaussian_epsilon(self.deviation, delta)
+        return max(case.guess(delta) for case in self.cases)
 
     def explain(self) -> tuple[str, ...]:
         """One line per step."""
-        cut = self.cuts[0][1]
-        rest = "not hidden" if self.tails is None else f"hidden among {self.tails.described}"
-        return (
-            *(() if self.own is None else self.own.explain()),
-            f"{cut.kept:.6g} of the victim's noise within {cut.radius:.6g} of its values is hidden among "
-            f"{self.core.described}, the rest is {rest}",
-        )
-
-    def in_core(self, epsilon: float) -> float:
-        """The bound of section 6, rounded up; infinite where it is not proved."""
-        few = self._tiers <= FEW_TIERS
-        coarse = QUICK_STEPS if self.quick else 1.0 if few else COARSER_STEPS
-        apart = distances(self.local_epsilon, epsilon, float(self.core.rates.max()), self.room, coarse)
-        if apart is None:
-            return math.inf
-        found = self._bounds(apart, *LEVELS[0])
-        level, last = np.zeros(found.size, dtype=np.int64), 2 if few and found.size <= MANY_DISTANCES else 1
-        # The largest are refined, until the largest is one that cannot be.
-        while not self.quick and (now := int(level[int(np.argmax(found))])) < last:
-            order = np.argsort(-np.where(level == now, found, 0.0))[:REFINED]
-            order = order[(level[order] == now) & (found[order] >= NEAR[now] * found.max())]
-            found[order] = np.minimum(found[order], self._bounds(_some(apart, order), *LEVELS[now + 1]))
-            level[order] = now + 1
-        return float(found.max()) * (1 + 1e-8) + LEAST
-
-    @property
-    def _tiers(self) -> int:
-        return self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
-
-    def _bounds(self, apart: Apart, number: int, step: float) -> Floats:
-        """Upper bounds for every distance, (K,), with so many knots and integrals of this step."""
-        found, left = np.empty(apart.distance.size), np.ones(apart.distance.size, dtype=np.bool_)
-        for least, cut in self.cuts:
-            own = np.flatnonzero(left & (apart.distance >= least))
-            left[own] = False
-            if own.size:
-                some = _some(apart, own)
-                if self.tails is None:
-                    found[own] = self._alone_in_core(some, cut, step)
-                else:
-                    found[own] = self._joint(some, cut, number, step)
-        return np.where(np.isnan(found), math.inf, found)
-
-    def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
-        """With all of the positive part of the tails, and what is shown if no clock rings."""
-        v, hosts = self.local_epsilon, self.core
-        if cut.shares != (1.0, 1.0) or cut.inner(v) != v:
-            raise ValueError(f"the shares are {cut.shares}; without tails the core has all of the difference on C")
-        _, clocks = self._clocks(hosts, apart, cut, tails=False)
-        which = np.arange(apart.distance.size)
-        positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)
-        rest = positive * (math.exp(-v * cut.radius) / 2 * (1 - v / cut.steep) * (1 + 16 * UNIT))
-        heard = self._positive_parts(hosts, clocks, apart, which, cut, step, tails=False)
-        found: Floats = heard + clocks.silent * self._alone(apart) + rest
-        return found
-
-    def _joint(self, apart: Apart, cut: Cut, number: int, step: float) -> Floats:
-        """The bound by chords."""
-        assert self.tails is not None
-        (dev_one, one), (dev_two, two) = (
-            self._clocks(hosts, apart, cut, tails=tails) for hosts, tails in ((self.core, False), (self.tails, True))
-        )
-        mean_one, mean_two = (split_mean(apart, cut, tails=tails)[0] for tails in (False, True))
-        mass, total = shared_mass(apart, cut), np.hypot(dev_one, dev_two)
-        middle = mean_two - (mean_one + mean_two) * (dev_two / total) ** 2
-        width = math.sqrt(3) * dev_one * dev_two / total
-        knots = (middle[:, None] + width[:, None] * _quantiles(number)) / mass[:, None]
-        which = np.repeat(np.arange(apart.distance.size), number)
-        rows, moved = _some(apart, which), replace(cut, moved=knots.ravel())
-        heights = self._positive_parts(self.core, one, rows, which, moved, step, tails=False).reshape(knots.shape)
-        corners = self._positive_parts(self.tails, two, rows, which, moved, step, tails=True).reshape(knots.shape)
-        silent = (one.silent + two.silent) * self._alone(apart)
-        return np.array(
-            [
-                _chords(*of) + lost
-                for *of, lost in zip(knots, mass.tolist(), heights, corners, silent.tolist(), strict=True)
-            ]
-        )
-
-    def _alone(self, apart: Apart) -> Floats:
-        """What the victim's report shows by itself, (K,), rounded up."""
-        v = self.local_epsilon
-        shown: Floats = np.maximum(-np.expm1((apart.log_gain - v * apart.distance) / 2), 0.0) * (1 + 16 * UNIT)
-        return shown
-
-    def _clocks(self, hosts: _Hosts, apart: Apart, cut: Cut, *, tails: bool) -> tuple[Floats, _Clocks]:
-        """About the standard deviation of what a group says, (K,), and its clocks."""
-        number = apart.distance.size
-        families = [split_family(apart, rate, cut, tails=tails, terms=3) for rate in hosts.rates.tolist()]
-        worst = [
-            np.ones(number) if f is None else (f.scale**2 * f.moments[:, 0]).reshape(number, -1).max(1)
-            for f in families
-        ]
-        second = np.maximum(np.stack(worst, axis=1), 1e-300)
-        if tails != self.shared and self.tails is not None:
-            blanket = np.stack([shared_blanket(apart, cut, rate) for rate in hosts.rates.tolist()], axis=1)
-        else:
-            blanket = np.tile(hosts.blanket, (number, 1))
-        clocks = hosts.clocks(blanket, second)
-        return np.sqrt((hosts.count * clocks.weights**2 * second).sum(1)), clocks
-
-    def _positive_parts(
-        self, hosts: _Hosts, clocks: _Clocks, rows: Apart, which: Ints, cut: Cut, step: float, *, tails: bool
-    ) -> Floats:
-        """Upper bounds on E[Y]_+ for the distances and knots of all rows; infinite where there is none."""
-        families = [split_family(rows, rate, cut, tails=tails, terms=TERMS) for rate in hosts.rates.tolist()]
-        known: list[Family] = [family for family in families if family is not None]
-        if len(known) < len(families):
-            return np.full(rows.distance.shape, math.inf)
-        mean, terms = split_mean(rows, cut, tails=tails)
-        return HostSums(
-            hosts.count,
-            clocks.weights[which],
-            clocks.left[which],
-            clocks.log_mass[which],
-            tuple(known),
-            mean,
-            terms,
-        ).positive_parts(step)
-
-
-@lru_cache
-def _quantiles(number: int) -> Floats:
-    """Where knots are, in standard deviations of a normal law."""
-    from scipy.special import ndtri
-
-    edge = 0.5 * math.erfc(REACH / math.sqrt(2))
-    found: Floats = ndtri(np.linspace(edge, 1 - edge, number))
-    return found
-
-
-def _chords(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
-    """Phi_0 + sum_k c_k E[U_2 - s_k A_2]_+ for the lower hull of the points (s_k, Phi_k); rounded up.
-
-    places: s_k / mass. mass: that of psi, good to 16 ulp.
-    """
-    if not (np.isfinite(heights).all() and np.isfinite(corners).all()):
-        return math.inf
-    hull: list[int] = []
-    for k in range(places.size):
-        while hull and heights[hull[-1]] >= heights[k]:
-            hull.pop()  # Phi does not fall: what is above a later one is of no use
-        while len(hull) > 1 and _bends_down(places, heights, hull[-2], hull[-1], k):
-            hull.pop()
-        hull.append(k)
-    total, slope = float(heights[hull[0]]), 0.0
-    rises = [(heights[b] - heights[a]) / (places[b] - places[a]) / mass for a, b in itertools.pairwise(hull)]
-    for k, rise in zip(hull, [*rises, 1.0], strict=True):
-        total += (max(rise - slope, 0.0) + ROUNDING * max(rise, 0.0)) * float(corners[k])
-        slope = max(rise, slope)
-    return total * (1 + 1e-12)
-
-
-def _bends_down(x: Floats, y: Floats, a: int, b: int, c: int) -> bool:
-    return bool((y[b] - y[a]) * (x[c] - x[b]) >= (y[c] - y[b]) * (x[b] - x[a]))
-
-
-def _some(apart: Apart, which: Ints) -> Apart:
-    """These of the distances, with repetitions."""
-    return Apart(apart.victim, apart.distance[which], apart.log_gain[which], apart.nearest[which])
-
-
-def _apart(victim: float, distance: Floats, width: Floats, epsilon: float) -> Apart:
-    """The distances, each an end of cells that are at most so wide; hosts are on all of [-1, 1]."""
-    log_kept = -((victim * width) ** 2) / 8 * (1 + 16 * UNIT)
-    gain = (epsilon + log_kept) - 4 * UNIT * (epsilon + np.abs(log_kept))
-    return Apart(victim, distance, gain, np.maximum(0.0, distance - width))
-
-
-def distances(
-    victim: float, epsilon: float, steep: float, room: tuple[tuple[float, float], ...], coarse: float = 1.0
-) -> Apart | None:
-    """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many.
-
-    steep: the largest budget of a host. room: see `ExchangeCoreProfile`. coarse: how many times as much steps may cost.
-    """
-    if not 0 < epsilon < victim:
-        return None
-    places, parts = np.array(room).T
-    for times, most in STEPS:
-        times *= coarse
-        found, widths = [1.0], []
-        while found[-1] > epsilon / victim and len(found) < most:
-            more = COST * float(np.interp(found[-1], places, parts))
-            width = math.sqrt(8 * min(times * NEAREST_COST + more, MOST_COST) * epsilon) / victim
-            widths.append(min(width, 4 * (times * WIDE_COST + more) / steep))
-            found.append(max(found[-1] - widths[-1], 0.0))
-        if found[-1] <= epsilon / victim:
-            # Each is an end of two cells.
-            return _apart(victim, np.array(found), np.maximum([*widths, 0.0], [0.0, *widths]), epsilon)
-    return None
+        case = str(self.cases[0])
+        if len(self.cases) > 1:
+            case += f"; so in the worst of {len(self.cases)} cases, by which side the largest budgets lie on"
+        return (*(() if self.own is None else self.own.explain()), case)
 
 
 def in_core(
@@ -388,66 +151,170 @@ def in_core(
     if rates[-1] <= v:
         if curve is None or not 2 <= rates.size <= FEW_TIERS or not 0 < own < v:
             return None
-        worth = (1 - WORTH) * curve.deviation_at(own)
-        return _tuned(v, curve, rates, count, delta, own, worth)
+        choice = _Choice(v, rates, count, delta, own)
+        cases = choice.best((1 - WORTH) * curve.deviation_at(own))
+        return ExchangeCoreProfile(v, curve, cases) if cases else None
     # What the largest budget has, about: a victim with less decides nothing.
     largest = ExchangeLaplaceProfile(float(rates[-1]), 1.0, rates, np.ones_like(rates), count).guess(target)
     if own <= largest:
         return None
-    epsilon = largest if largest > 0 else LEAST_TUNED * own
-    found = _tuned(v, curve, rates, count, delta, epsilon, math.inf)
-    return found or _shown(v, curve, rates, count, delta, epsilon)
+    choice = _Choice(v, rates, count, delta, largest if largest > 0 else LEAST_TUNED * own)
+    case = choice.anywhere(math.inf) or choice.shown()
+    return ExchangeCoreProfile(v, curve, (case,))
 
 
-def _tuned(
-    v: float,
-    curve: ExchangeLaplaceProfile | None,
-    rates: Floats,
-    count: Floats,
-    delta: float | None,
-    epsilon: float,
-    worth: float,
-) -> ExchangeCoreProfile | None:
-    """With the groups and cuts that promise the least at this epsilon, a deviation below `worth`; None without any."""
-    heard = -math.log(MOST_UNHEARD * (TUNING_DELTA if delta is None else delta)) / (MOST_SPENT / 2)
-    best: ExchangeCoreProfile | None = None
-    for low in range(1, int(np.searchsorted(rates, v, "right")) + 1):
-        for top, shared in itertools.product(range(low + 1, rates.size + 1), (False, True)):
-            core, tails = (_Hosts(rates[part], count[part], delta) for part in (slice(low, top), slice(0, low)))
-            groups, steepest = [(one.rates, one.count) for one in (core, tails)], max(rates[top - 1], LEAST_STEEP * v)
-            found: list[CutLimit] = []
-            for most, least in itertools.pairwise(DISTANCES):
-                found.append(limit_of(v, (least, most), epsilon, groups, float(steepest), shared, heard))
-                if found[0].heard < heard or found[-1].deviation >= worth:
-                    break
-            else:
-                worth = max(one.deviation for one in found)
-                cuts = tuple(
-                    (least, Cut(one.radius, one.steep, 0.0, one.kept, one.bent))
-                    for least, one in zip(DISTANCES[1:], found, strict=True)
-                )
-                room = [(most, 1 - one.deviation / worth) for most, one in zip(DISTANCES, found, strict=False)]
-                places = ((0.0, 1.0), *reversed(room))
-                best = ExchangeCoreProfile(v, curve, core, tails, cuts, worth, places, shared)
-    return best
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Of groups and cuts, for a victim among hosts of these rates, increasing, and numbers, (T,)."""
+
+    victim: float
+    rates: Floats
+    count: Floats
+    delta: float | None
+    epsilon: float
+    """About what will be found."""
+
+    def best(self, worth: float) -> tuple[CoreCase, ...]:
+        """Of the next two, that with the smallest bound; none where no deviation is below `worth`."""
+        one = self.anywhere(worth)
+        cases = self.by_sides(worth if one is None else (1 - WORTH) * one.deviation)
+        worst = [float(self._tried(case, FEWER_DISTANCES).max()) for case in (*cases[:1], *((one,) if one else ()))]
+        return (one,) if one is not None and worst[-1] == min(worst) else cases
+
+    def anywhere(self, worth: float) -> CoreCase | None:
+        """With the groups that serve best wherever hosts lie, a deviation below `worth`; None without any."""
+        found: list[tuple[float, tuple[Hosts, Hosts]]] = []
+        for low in range(1, int(np.searchsorted(self.rates, self.victim, "right")) + 1):
+            for top in range(low + 1, self.rates.size + 1):
+                core, tails = (Hosts(self.rates[x], self.count[x], self.delta) for x in (slice(low, top), slice(low)))
+                found.append((best_shares(self.victim, DISTANCES[0], self.epsilon, (core, tails))[0], (core, tails)))
+        found.sort(key=lambda one: one[0])
+        ways = [way for _, groups in found[:PROMISING] if (way := self._way(groups)) is not None]
+        best = self._with_cuts(min(ways, key=lambda way: way.bound), worth) if ways else None
+        return None if best is None else self._with_room([best])[0]
+
+    def by_sides(self, worth: float) -> tuple[CoreCase, ...]:
+        """Cases by how many hosts with the largest budget lie on either side, those that lie with the core in the core.
+
+        Every deviation is below `worth`, and the first bound the largest; none where that cannot be.
+        """
+        lows = range(1, self.rates.size)
+        ways = [(way, low) for low in lows if (way := self._way(self._on(low, Side.LOW, *PARTS[0]))) is not None]
+        if not ways:
+            return ()
+        way, low = min(ways, key=lambda one: one[0].bound)
+        cases: list[CoreCase] = []
+        for side, part in itertools.product((Side.LOW, Side.HIGH), PARTS):
+            case = self._with_cuts(replace(way, groups=self._on(low, side, *part)), worth)
+            if case is None:
+                return ()
+            cases.append(case)
+        return self._with_room(cases)
+
+    def _with_room(self, cases: list[CoreCase]) -> tuple[CoreCase, ...]:
+        """With what may be lost at every distance before it is the worst of all; the case with the worst first."""
+        found = [self._tried(case, FEWER_DISTANCES) for case in cases]
+        order = sorted(range(len(cases)), key=lambda k: -float(found[k].max()))
+        logarithms = np.log(np.clip(found, 1e-300, 1.0))
+        # ln delta is about -epsilon^2/2, in units of a deviation.
+        lost = 1 - np.sqrt(logarithms.max() / logarithms)
+        return tuple(replace(cases[k], room=_room(FEWER_DISTANCES, lost[k])) for k in order)
+
+    def _on(self, low: int, side: Side, few: float, many: float) -> tuple[Hosts, Hosts]:
+        """At least and at most such parts of the largest budget's hosts lie away from the core; more is revealed."""
+        n, rates, count = float(self.count[-1]), self.rates, self.count
+        near, far = n - math.ceil(many * n), math.floor(few * n)
+        anywhere = (Side.ANY,) * rates.size
+        core = Hosts(rates[low:], np.append(count[low:-1], near), self.delta, (*anywhere[low:-1], side))
+        if far == 0:
+            return core, Hosts(rates[:low], count[:low], self.delta, anywhere[:low])
+        with_far = np.append(rates[:low], rates[-1]), np.append(count[:low], far)
+        return core, Hosts(*with_far, self.delta, (*anywhere[:low], side.other))
+
+    def _way(self, groups: tuple[Hosts, Hosts]) -> _Way | None:
+        """The best way for these groups to be heard; None where their clocks might stay silent."""
+        if float(groups[0].count.min()) <= 0:
+            return None
+        for flat in FLATTER:
+            ways = [_Way(groups, shared, flat, math.inf) for shared in (False, True)]
+            found = [self._cut(way, TRIED) for way in ways]
+            heard = [
+                replace(way, bound=float(self._tried(case, TRIED).max()))
+                for way, case in zip(ways, found, strict=True)
+                if case
+            ]
+            if heard:
+                return min(heard, key=lambda way: way.bound)
+        return None
+
+    def _with_cuts(self, way: _Way, worth: float) -> CoreCase | None:
+        """With the best shares for all distances; None where its deviation is not below `worth`."""
+        case = self._cut(way, DISTANCES[:-1])
+        return case if case is not None and case.deviation < worth else None
+
+    def _cut(self, way: _Way, distances: Sequence[float]) -> CoreCase | None:
+        """With the best shares for these distances, from 1 down; None where clocks might stay silent."""
+        core, tails = way.groups
+        case, found = CoreCase(self.victim, core, tails, (), math.inf, shared=way.shared), []
+        for distance in distances:
+            deviation, cut = best_shares(self.victim, distance, self.epsilon, way.groups, way.flat)
+            heard = _heard(case, cut, distance)
+            if heard < -math.log(MOST_UNHEARD * self._target) / LONGEST:
+                return None
+            found.append((distance, deviation * math.sqrt(1 + 1 / heard), cut))
+        worst = max(deviation for _, deviation, _ in found)
+        ends = [*(distance for distance, _, _ in found[1:]), 0.0]
+        cuts = tuple((least, cut) for least, (_, _, cut) in zip(ends, found, strict=True))
+        return replace(case, cuts=cuts, deviation=worst)
+
+    def _tried(self, case: CoreCase, distances: Sequence[float]) -> Floats:
+        """Bounds for these distances, with few knots; 0 where the divergence is."""
+        places = np.array(distances)
+        some = one_distance(self.victim, places, np.zeros(places.size), self.epsilon)
+        return np.where(places * self.victim > self.epsilon, case.bounds(some, *COARSEST), 0.0)
+
+    @property
+    def _target(self) -> float:
+        return TUNING_DELTA if self.delta is None else self.delta
+
+    def shown(self) -> CoreCase:
+        """With tails that no host hides, of about the best size."""
+        tried: list[tuple[float, CoreCase]] = []
+        v, one = self.victim, one_distance(self.victim, np.ones(1), np.zeros(1), self.epsilon)
+        for top in range(int(np.searchsorted(self.rates, v, "right")) + 1, self.rates.size + 1):
+            core = Hosts(self.rates[:top], self.count[:top], self.delta)
+            for share in SHOWN:
+                cut = whole(-math.log(share * self._target) / v, v + float(self.rates[top - 1]))
+                case = CoreCase(v, core, None, ((0.0, cut),), 1.0)
+                case = replace(case, deviation=float(case.clocks(core, one, cut, tails=False).deviation[0]))
+                tried.append((float(case.bounds(one, *COARSEST)[0]), case))
+        return min(tried, key=lambda pair: pair[0])[1]
 
 
-def _shown(
-    v: float,
-    curve: ExchangeLaplaceProfile | None,
-    rates: Floats,
-    count: Floats,
-    delta: float | None,
-    epsilon: float,
-) -> ExchangeCoreProfile:
-    """With tails that no host hides, of about the best size."""
-    tried: list[tuple[float, ExchangeCoreProfile]] = []
-    one = _apart(v, np.ones(1), np.zeros(1), epsilon)
-    for top in range(int(np.searchsorted(rates, v, "right")) + 1, rates.size + 1):
-        core, steep = _Hosts(rates[:top], count[:top], delta), max(float(rates[top - 1]), LEAST_STEEP * v)
-        for share in SHOWN:
-            cut = Cut(-math.log(share * (TUNING_DELTA if delta is None else delta)) / v, steep, 0.0)
-            found = ExchangeCoreProfile(v, curve, core, None, ((0.0, cut),), 1.0)
-            deviation = float(found._clocks(core, one, cut, tails=False)[0][0])
-            tried.append((float(found._bounds(one, *LEVELS[0])[0]), replace(found, deviation=deviation)))
-    return min(tried, key=lambda pair: pair[0])[1]
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How two groups may be heard."""
+
+    groups: tuple[Hosts, Hosts]
+    """Of the core and of the tails."""
+    shared: bool
+    """See `CoreCase`."""
+    flat: float
+    """See `best_shares`."""
+    bound: float
+    """The largest, for a few distances."""
+
+
+def _room(distances: Sequence[float], lost: Floats) -> tuple[tuple[float, float], ...]:
+    """See `CoreCase`; both from the largest distance down."""
+    pairs = zip(reversed(distances), lost[::-1].tolist(), strict=True)
+    return ((0.0, 1.0), *pairs)
+
+
+def _heard(case: CoreCase, cut: Cut, distance: float) -> float:
+    """What gamma adds up to in the group whose clock is heard less."""
+    assert case.tails is not None
+    at = one_distance(case.victim, np.array([distance]), np.zeros(1), 0.0)
+    giver, other = (case.core, case.tails) if case.shared else (case.tails, case.core)
+    gamma = np.array([cut.blanket(at, rate, side)[0] for rate, side in giver.tiers])
+    return min(float(giver.count @ gamma), float(other.count @ other.blanket_of(at)))

@@ -273,9 +273,9 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return StagedProduct(tuple(products), log_mass)
 
 
-def spread(precision: Floats, count: Floats, blanket: Floats, horizon: float) -> Floats:
-    """alpha, proportional to `precision` but where the horizon would take more than MOST_SPENT of the blanket."""
-    most = blanket * (MOST_SPENT / horizon)
+def spread(precision: Floats, count: Floats, blanket: Floats, horizon: float, spent: float = MOST_SPENT) -> Floats:
+    """alpha, proportional to `precision` but where the horizon would take more than this part of the blanket."""
+    most = blanket * (spent / horizon)
     free = np.ones(most.size, dtype=np.bool_)
     for _ in range(most.size):
         room = 1 - float(count[~free] @ most[~free])

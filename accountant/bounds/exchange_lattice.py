@@ -79,7 +79,9 @@ class ExchangeLatticeProfile:
         if target <= 0 or most <= 0:
             return Inverse(ceiling, None, 0)
         curve = self.continuous
-        if isinstance(curve, ExchangeSpanProfile):
+        if isinstance(curve, ExchangeCoreProfile):
+            found = curve.smallest_epsilon(target, most, tolerance)
+        elif isinstance(curve, ExchangeSpanProfile):
             found = curve.smallest_epsilon(target, most, tolerance, min(most, max(0.0, floor - self._log_ratio)))
         else:
             found = smallest_epsilon(curve, target, most, tolerance)

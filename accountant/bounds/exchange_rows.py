@@ -16,14 +16,15 @@ import numpy as np
 from accountant.bounds.exchange import LEAST, SMOOTHING, integral_edges
 from accountant.bounds.exchange_laplace import INEXACT
 from accountant.bounds.laplace_laws import Family
-from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["HostSums"]
+__all__ = ["HostSums", "terms_needed"]
 
-TILTS = ((0.7, 9), (0.12, 5))
-"""The tilt is looked for so far around the best one so far, in ln theta, in so many places."""
-LARGEST, SMALLEST = 5.0, 100.0
-"""|theta alpha X| is at most the first number, and theta |E[Y]| and theta^2 Var(Y) are at most the second."""
+TILTS = ((0.7, 9, 6), (0.12, 5, 1))
+"""The tilt is looked for so far around the best one so far, in ln theta, in so many places; so often further down."""
+MUCH_LEFT = 0.9
+LARGEST, SMALLEST, MOST_TERMS = 5.0, 100.0, 1e5
+"""At most: |theta alpha X|, theta^2 Var(Y), and theta times the terms of E[Y]."""
 EXPONENT = 512 * UNIT
 """Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
 ELEMENTS = 1 << 16
@@ -119,29 +120,36 @@ class HostSums:
         # Further out the series ends too early, or so little is left that it does not matter.
         largest = np.stack([self._by_row(family.scale).max(1) for family in self.families], axis=1)
         room = np.minimum(LARGEST / (self.weights * largest).max(1), math.sqrt(SMALLEST) / deviation)
-        room = np.minimum(room, SMALLEST / self.terms)
+        room = np.minimum(room, MOST_TERMS / self.terms)
         theta = np.minimum(theta, room)
         few = self._few()
-        for reach, places in TILTS:
-            thetas = np.minimum(theta[:, None] * np.exp(np.linspace(-reach, reach, places)), room[:, None])
-            flat = few._repeated(places)._at_rest(thetas.ravel()).reshape(thetas.shape)
-            height = flat - 2 * np.log(thetas)
-            best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
-            theta = thetas[np.arange(theta.size), best]
+        for reach, places, moves in TILTS:
+            rows = np.arange(theta.size)
+            for _ in range(moves):
+                thetas = np.minimum(theta[rows, None] * np.exp(np.linspace(-reach, reach, places)), room[rows, None])
+                flat = few._some(np.repeat(rows, places))._at_rest(thetas.ravel()).reshape(thetas.shape)
+                height = flat - 2 * np.log(thetas)
+                best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
+                theta[rows] = thetas[np.arange(rows.size), best]
+                rows = rows[best == 0]  # where the laws are lopsided it is much smaller
+                if rows.size == 0:
+                    break
         return theta
 
     def _few(self) -> HostSums:
-        """With the first and the last law of every tier only, in the stage in the middle."""
+        """With the first and the last law of every tier only, in the stage in the middle.
+
+        Where in the last stage little is left of a host, its laws are wider, and it counts, too.
+        """
         families = []
         for family in self.families:
             laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
             families.append(family.only(laws[:, [0, -1]].ravel()))
-        at = slice(self.log_mass.shape[1] // 2, self.log_mass.shape[1] // 2 + 1)
+        at = [self.log_mass.shape[1] // 2, *((-1,) if float(self.left.min()) < MUCH_LEFT else ())]
         return replace(self, families=tuple(families), left=self.left[:, :, at], log_mass=self.log_mass[:, at])
 
-    def _repeated(self, times: int) -> HostSums:
-        """Every row so many times."""
-        rows = np.repeat(np.arange(self.mean.size), times)
+    def _some(self, rows: Ints) -> HostSums:
+        """These rows."""
         families = []
         for family in self.families:
             laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
@@ -157,12 +165,13 @@ class HostSums:
         )
 
     def _at_rest(self, theta: Floats) -> Floats:
-        """About the logarithm of the product at theta, in the only stage."""
-        total = np.zeros(theta.shape)
+        """About the logarithm of the product at theta, that of the stage in which it is largest."""
+        total = self.log_mass - self.log_mass[:, :1]
         for tier, family in enumerate(self.families):
             laws = _Tilted.of(self, tier, family, theta)
-            total += self.count[tier] / 2 * np.log1p(laws.rest.max(1)[:, 0])
-        return total
+            total += self.count[tier] / 2 * np.log1p(laws.rest.max(1))
+        most: Floats = total.max(1)
+        return most
 
     def _by_row(self, of_laws: Floats) -> Floats:
         return of_laws.reshape(self.mean.size, -1)
@@ -204,7 +213,7 @@ class _Tilted:
         left = rows.left[:, None, tier, :]
         size = w / left * (1 + 4 * UNIT) * family.scale.reshape(number, -1, 1)
         moments = family.moments.reshape(number, size.shape[1], 1, -1)
-        second, most = left * moments[..., 0], _terms(float(size.max()), moments.shape[-1] + 1)
+        second, most = left * moments[..., 0], terms_needed(float(size.max()), moments.shape[-1] + 1)
         # sums[k] = E (wX)^k e^(wX), but for 1 and the mean in the first two.
         sums = []
         for k in range(5):
@@ -233,7 +242,7 @@ class _Tilted:
         )
 
 
-def _terms(size: float, most: int) -> int:
+def terms_needed(size: float, most: int) -> int:
     """How many terms of the series of e^size matter, from 6 on."""
     terms = 6
     while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > NEGLIGIBLE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw
@@ -18,7 +18,16 @@ from accountant.numerics.gaussian import gaussian_epsilon
 from accountant.ranges import check_delta, check_epsilon, check_target_delta
 from accountant.results import Bounded, PrivacyProfile
 
-__all__ = ["Bounded", "CountProfile", "Inverse", "Others", "PrivacyProfile", "Victim", "smallest_epsilon"]
+__all__ = [
+    "Bounded",
+    "CountProfile",
+    "Inverse",
+    "Invertible",
+    "Others",
+    "PrivacyProfile",
+    "Victim",
+    "smallest_epsilon",
+]
 
 UNDERFLOW = 1e-290
 """Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
@@ -133,7 +142,19 @@ class Inverse:
     evaluations: int
 
 
-def smallest_epsilon(profile: PrivacyProfile, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
+class Invertible(Protocol):
+    """What `smallest_epsilon` asks of a curve."""
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`."""
+        ...
+
+    def guess(self, delta: float) -> float:
+        """See `PrivacyProfile`."""
+        ...
+
+
+def smallest_epsilon(profile: Invertible, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
     """Returns the upper end of a bracket around the least epsilon with profile.delta(epsilon) <= delta.
 
     The profile's own guess, stretched so that it fits what was found there, is nearly right. Then, since
@@ -192,7 +213,7 @@ def _height(delta: float) -> float:
     return math.inf if delta <= 0 else math.sqrt(max(0.0, -2 * math.log(delta)))
 
 
-def _further(profile: PrivacyProfile, low: float, found: float, most: float, aim: float) -> float:
+def _further(profile: Invertible, low: float, found: float, most: float, aim: float) -> float:
     """Where the profile's guess, stretched so that it is right at `low`, reaches the aim; no further than `most`."""
     if low <= 0:
         return most / 2

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.bounds.core_laws import split_family, split_mean
 from accountant.bounds.exchange import SMOOTHING
 from accountant.bounds.exchange_rows import HostSums, _Tilted
 from accountant.bounds.laplace_laws import Family, thinned_family
-from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, parts, row_of
+from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, marks, parts, row_of
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
@@ -26,18 +25,18 @@ Floats = NDArray[np.float64]
 def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None:
     """At rest, for w > 0, by quadrature, of a host anywhere, thinned once more by a clock that has not rung."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, tails = drawn_cut(rng)
+    at, cut, rate, side, tails = drawn_cut(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
-    family = split_family(at, rate, cut, tails=tails)
+    family = cut.family(at, rate, side, tails=tails)
     if family is None:  # hardly ever
         return
-    mean, sizes = split_mean(at, cut, tails=tails)
+    mean, sizes = cut.mean(at, tails=tails)
     left = float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-3), math.log(4)))) * left / float(family.scale.max())
     found = float(_Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
-    low, d = float(at.nearest[0]) - 1, float(at.distance[0])
-    host = float(rng.choice([rng.uniform(low, 1), low, 1.0]))
-    z, width = grid(0.0, d, host, -cut.radius, d + cut.radius, reach=60 / at.victim)
+    (low,), (high,) = (x.tolist() for x in at.hosts(side))
+    host = float(rng.choice([rng.uniform(low, high), low, high]))
+    z, width = grid(0.0, float(at.distance[0]), host, *marks(at, cut), reach=60 / at.victim)
     own, shown = density(rate, host, z), parts(at, cut, z)[tails]
     t = w * shown / own / left
     change = np.where(np.abs(t) < 1e-4, t * t / 2, np.expm1(t) - t)
