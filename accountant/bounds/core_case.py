@@ -180,7 +180,8 @@ class CoreCase:
 
         The ceiling, with nothing reached, where it is not smaller. Most is tried on the worst distances only.
         """
-        best, point = Inverse(ceiling, None, 0), start or self.guess(delta)
+        best = Inverse(ceiling, None, 0)
+        point = start or min(self.guess(delta), ceiling * (1 - TOLERANCE))
         for tries in range(1, MOST_TRIES):
             if not 0 < point < best.epsilon:
                 break

@@ -19,7 +19,7 @@ from accountant.bounds.core_laws import MOST_EXPONENT, Apart, Cut, Side
 from accountant.bounds.laplace_laws import difference
 from accountant.numerics.binomial import Floats
 
-__all__ = ["Group", "best_shares", "whole"]
+__all__ = ["HostGroup", "best_shares", "whole"]
 
 MIDDLE_CELLS, MIDDLE_CELL = 8, 0.2
 """Cells between the victim's values: so many, and as many more as have this width in units of 1/(v + largest rate)."""
@@ -39,7 +39,7 @@ NEGLIGIBLE = 1e-4
 """Smaller shares far out are none."""
 
 
-class Group(Protocol):
+class HostGroup(Protocol):
     """Of hosts."""
 
     @property
@@ -52,7 +52,7 @@ class Group(Protocol):
 
 
 def best_shares(
-    victim: float, distance: float, epsilon: float, groups: tuple[Group, Group], flat: float = 1.0
+    victim: float, distance: float, epsilon: float, groups: tuple[HostGroup, HostGroup], flat: float = 1.0
 ) -> tuple[float, Cut]:
     """About the least standard deviation for these hosts of the core and of the tails, at this distance, and its cut.
 
@@ -102,7 +102,7 @@ class _Places:
     largest: list[Floats]
 
     @classmethod
-    def of(cls, one: Apart, group: Group, edges: Floats) -> _Places:
+    def of(cls, one: Apart, group: HostGroup, edges: Floats) -> _Places:
         inverse, largest, middle = [], [], (edges[1:] + edges[:-1]) / 2
         for rate, side in group.tiers:
             left, right = (float(x[0]) for x in one.hosts(side))
@@ -125,7 +125,7 @@ class _Problem:
     groups: tuple[_Places, _Places]
 
     @classmethod
-    def of(cls, one: Apart, edges: Floats, groups: tuple[Group, Group]) -> _Problem:
+    def of(cls, one: Apart, edges: Floats, groups: tuple[HostGroup, HostGroup]) -> _Problem:
         middle, zero = (edges[1:] + edges[:-1]) / 2, np.zeros(1)
         shown = one.victim / 2 * difference(one.victim, one.log_gain, middle, middle, zero, one.distance)
         core, tails = (_Places.of(one, group, edges) for group in groups)

@@ -23,7 +23,8 @@ __all__ = ["HostSums", "terms_needed"]
 TILTS = ((0.7, 9, 6), (0.12, 5, 1))
 """The tilt is looked for so far around the best one so far, in ln theta, in so many places; so often further down."""
 MUCH_LEFT = 0.9
-LARGEST, SMALLEST, MOST_TERMS = 5.0, 100.0, 1e5
+"""Where less is left of a host in the last stage, that stage counts in the choice, too."""
+LARGEST, SMALLEST, MOST_TERMS = 5.0, 100.0, 1e8
 """At most: |theta alpha X|, theta^2 Var(Y), and theta times the terms of E[Y]."""
 EXPONENT = 512 * UNIT
 """Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
@@ -244,7 +245,7 @@ class _Tilted:
 
 def terms_needed(size: float, most: int) -> int:
     """How many terms of the series of e^size matter, from 6 on."""
-    terms = 6
+    terms, size = 6, min(size, 1e3)
     while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > NEGLIGIBLE:
         terms += 1
     return terms
