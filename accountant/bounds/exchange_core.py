@@ -178,8 +178,9 @@ class _Choice:
         """Of the next two, that with the smallest bound; none where no deviation is below `worth`."""
         one = self.anywhere(worth)
         cases = self.by_sides(worth if one is None else (1 - WORTH) * one.deviation)
-        worst = [float(self._tried(case, FEWER_DISTANCES).max()) for case in (*cases[:1], *((one,) if one else ()))]
-        return (one,) if one is not None and worst[-1] == min(worst) else cases
+        if one is None or (cases and self._most(cases[0], FEWER_DISTANCES) < self._most(one, FEWER_DISTANCES)):
+            return cases
+        return (one,)
 
     def anywhere(self, worth: float) -> CoreCase | None:
         """With the groups that serve best wherever hosts lie, a deviation below `worth`; None without any."""
@@ -215,7 +216,7 @@ class _Choice:
         """With what may be lost at every distance before it is the worst of all; the case with the worst first."""
         found = [self._tried(case, FEWER_DISTANCES) for case in cases]
         order = sorted(range(len(cases)), key=lambda k: -float(found[k].max()))
-        logarithms = np.log(np.clip(found, 1e-300, 1.0))
+        logarithms = np.log(np.clip(found, 1e-300, 0.99))
         # ln delta is about -epsilon^2/2, in units of a deviation.
         lost = 1 - np.sqrt(logarithms.max() / logarithms)
         return tuple(replace(cases[k], room=_room(FEWER_DISTANCES, lost[k])) for k in order)
@@ -238,11 +239,7 @@ class _Choice:
         for flat in FLATTER:
             ways = [_Way(groups, shared, flat, math.inf) for shared in (False, True)]
             found = [self._cut(way, TRIED) for way in ways]
-            heard = [
-                replace(way, bound=float(self._tried(case, TRIED).max()))
-                for way, case in zip(ways, found, strict=True)
-                if case
-            ]
+            heard = [replace(way, bound=self._most(case, TRIED)) for way, case in zip(ways, found, strict=True) if case]
             if heard:
                 return min(heard, key=lambda way: way.bound)
         return None
@@ -272,6 +269,10 @@ class _Choice:
         places = np.array(distances)
         some = one_distance(self.victim, places, np.zeros(places.size), self.epsilon)
         return np.where(places * self.victim > self.epsilon, case.bounds(some, *COARSEST), 0.0)
+
+    def _most(self, case: CoreCase, distances: Sequence[float]) -> float:
+        """The largest of these."""
+        return float(self._tried(case, distances).max())
 
     @property
     def _target(self) -> float:
