@@ -380,7 +380,7 @@ def _bends_down(x: Floats, y: Floats, a: int, b: int, c: int) -> bool:
 
 def one_distance(victim: float, distance: Floats, width: Floats, epsilon: float) -> Apart:
     """The distances, each an end of cells that are at most so wide; hosts are on all of [-1, 1]."""
-    log_kept = -((victim * width) ** 2) / 8 * (1 + 16 * UNIT)
+    log_kept = -((victim * (width + UNIT)) ** 2) / 8 * (1 + 16 * UNIT)  # differences of distances are rounded
     gain = (epsilon + log_kept) - 4 * UNIT * (epsilon + np.abs(log_kept))
     return Apart(victim, distance, gain, np.maximum(0.0, distance - width), np.minimum(1.0, distance + width))
 

@@ -82,8 +82,8 @@ class Cut:
     """D = D_1 + D_2 with D_1 = share D + moved psi, share and psi constant in each of C cells, from left to right.
 
     D_1 is the core, D_2 the tails. There are O + 1 cells on either side of [0, d], the last of them unbounded, and I
-    between 0 and d. Raises ValueError for a share that is not in [0, 1], a psi that is negative, 0 everywhere or not 0
-    in an unbounded cell, or shapes that do not fit.
+    between 0 and d. Raises ValueError for edges that do not increase from 0 (inside: to 1), a share that is not in
+    [0, 1], a psi that is negative, 0 everywhere or not 0 in an unbounded cell, or shapes that do not fit.
     """
 
     inside: Floats
@@ -101,6 +101,9 @@ class Cut:
         cells = self.inside.size - 1 + 2 * self.outside.size
         if self.share.shape != (cells,) or self.psi.shape != (cells,):
             raise ValueError(f"share and psi must have {cells} values, not {self.share.shape} and {self.psi.shape}")
+        rising = all((np.diff(edges) > 0).all() and edges[0] == 0 for edges in (self.inside, self.outside))
+        if not (rising and self.inside[-1] == 1):
+            raise ValueError("the edges must increase from 0, those between the victim's values to 1")
         if not ((self.share >= 0) & (self.share <= 1)).all():
             raise ValueError(f"every share must be in [0, 1], not {self.share.min()} to {self.share.max()}")
         if not ((self.psi >= 0).all() and 0 < self.psi.sum() < math.inf and self.psi[0] == self.psi[-1] == 0):
@@ -130,7 +133,7 @@ class Cut:
         return float(apart), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
 
     def mass(self, apart: Apart) -> Floats:
-        """Z, the mass of psi, (K,); good to 16 ulp and one of every cell."""
+        """Z, the mass of psi, (K,); good to 16 ulp, and to one of d for every cell between the values."""
         beyond, between = self._mass
         found: Floats = apart.victim / 2 * (beyond + between * apart.distance)
         return found

@@ -198,6 +198,29 @@ def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
         assert min(kept) <= gamma[row] * (1 + 1e-6)
 
 
+@given(st.integers(0, 2**32 - 1))
+@drawn(12)
+def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
+    """D_1/R or D_2/R on a fine grid of every cell, whatever the rates and wherever the host is."""
+    rng = np.random.default_rng(seed)
+    at, cut, rate, side, tails = drawn_cut(rng)
+    at, cut = row_of(at, cut, int(rng.integers(3)))
+    (low,), (high,) = (x.tolist() for x in at.hosts(side))
+    host = float(rng.choice([rng.uniform(low, high), low, high]))
+    x1, gain, place = (np.full((1, 1), x) for x in (at.distance[0], at.log_gain[0], host))
+    cells = core_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
+    values, _ = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), -cut.moved if tails else cut.moved))
+    least, most = np.split(values[0], 2)
+    edges = np.sort(np.append(cut.edges(at.distance)[0], host))
+    for k, (first, last) in enumerate(itertools.pairwise(edges)):
+        first, last = max(first, edges[1] - 40 / at.victim), min(last, edges[-2] + 40 / at.victim)
+        z = first + (last - first) * np.linspace(0.001, 0.999, 41)
+        ratio = parts(at, cut, z)[tails] / density(rate, host, z)
+        room = 1e-9 * np.abs(values).max()
+        assert (ratio >= min(least[k], most[k]) - room).all()
+        assert (ratio <= max(least[k], most[k]) + room).all()
+
+
 @pytest.mark.parametrize("rate", [3.0, 3.4, 3.9, 4.3, 5.0])
 def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -> None:
     """Between the victim's values, where the difference starts from 0 at the first one and the host is at the other."""
@@ -243,6 +266,11 @@ def test_what_no_laws_are_given_for() -> None:
             replace(core, psi=psi)
     with pytest.raises(ValueError, match="must have"):
         replace(core, psi=core.psi[1:])
+    for edges in (core.inside[::-1], core.inside + 0.1, np.zeros_like(core.inside), core.inside * 0.9):
+        with pytest.raises(ValueError, match="the edges must increase"):
+            replace(core, inside=edges)
+    with pytest.raises(ValueError, match="the edges must increase"):
+        replace(core, outside=core.outside + 0.1)
     assert core.family(at, 14.0, Side.ANY, tails=False) is not None
     assert whole(200.0, 26.0).family(at, 14.0, Side.ANY, tails=False) is None
     # Nothing is left but rounding, which a host near 1 shows much larger than all the rest.
