@@ -29,8 +29,6 @@ MOST_CANCELLED = 100.0
 added for it."""
 MOST_EXPONENT = 300.0
 """Of the exponential that is the largest D/R."""
-LEAST = 1e-300
-"""Stands for the largest ratio of a part that is 0."""
 TERMS = 28
 """Of the power series of phi."""
 ATOMS = 1 << 12
@@ -164,7 +162,7 @@ class Cut:
     def family(self, apart: Apart, rate: float, side: Side, *, tails: bool, terms: int = TERMS) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
-        None where D cancels so much that its rounding might matter, or is too large. Raises ValueError for a rate above
+        None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for a rate above
         the victim's, unless it is the core's and all of that is in bounded cells.
         """
         v, (left, right) = apart.victim, apart.hosts(side)
@@ -187,9 +185,9 @@ class Cut:
             values, mass = cells.atoms(pair[part], moved[part, None])
             largest = np.abs(values).max(1)
             sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
-            if (sizes > MOST_CANCELLED * largest).any():
+            if not (sizes <= MOST_CANCELLED * largest).all() or float(largest.min()) == 0:
                 return None
-            largest = np.maximum(largest, LEAST) * (1 + 64 * UNIT)  # a part may be 0
+            largest *= 1 + 64 * UNIT
             found.append(Family(largest, _moments(values / largest[:, None], mass, terms)))
         thin = np.tile(thin, apart.distance.size) * (1 - 8 * UNIT)
         scale = np.concatenate([family.scale for family in found]) / thin * (1 + 8 * UNIT)

@@ -50,8 +50,8 @@ SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 WORTH = 0.01
 """Where no one has a larger budget, the least part of the standard deviation that has to be won: of section 5's by two
 groups, and of theirs by telling sides apart."""
-PARTS = tuple(itertools.pairwise((0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5)))
-"""What part of them lies away from the core: from, and to."""
+PARTS, FEWER_PARTS = (0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5), (0.0, 0.05, 0.13, 0.23, 0.35, 0.5)
+"""What part of them lies away from the core: ends of the cases, with two budgets of hosts and with three."""
 FLATTER = (1.0, 0.6, 0.35)
 """Powers of the best psi that are tried, until clocks are heard often enough."""
 
@@ -199,13 +199,14 @@ class _Choice:
 
         Every deviation is below `worth`, and the first bound the largest; none where that cannot be.
         """
+        parts = list(itertools.pairwise(FEWER_PARTS if self.rates.size > 2 else PARTS))
         lows = range(1, self.rates.size)
-        ways = [(way, low) for low in lows if (way := self._way(self._on(low, Side.LOW, *PARTS[0]))) is not None]
+        ways = [(way, low) for low in lows if (way := self._way(self._on(low, Side.LOW, *parts[0]))) is not None]
         if not ways:
             return ()
         way, low = min(ways, key=lambda one: one[0].bound)
         cases: list[CoreCase] = []
-        for side, part in itertools.product((Side.LOW, Side.HIGH), PARTS):
+        for side, part in itertools.product((Side.LOW, Side.HIGH), parts):
             case = self._with_cuts(replace(way, groups=self._on(low, side, *part)), worth)
             if case is None:
                 return ()
