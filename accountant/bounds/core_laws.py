@@ -162,8 +162,8 @@ class Cut:
     def family(self, apart: Apart, rate: float, side: Side, *, tails: bool, terms: int = TERMS) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
-        None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for a rate above
-        the victim's, unless it is the core's and all of that is in bounded cells.
+        None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
+        a rate above the victim's, unless it is the core's and all of that is in bounded cells.
         """
         v, (left, right) = apart.victim, apart.hosts(side)
         if rate > v and (tails or not self.bounded):

@@ -47,7 +47,7 @@ MOST_UNHEARD = 0.03
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
-WORTH = 0.01
+WORTH, WORTH_OF_SIDES = 0.01, 0.02
 """Where no one has a larger budget, the least part of the standard deviation that has to be won: of section 5's by two
 groups, and of theirs by telling sides apart."""
 PARTS, FEWER_PARTS = (0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5), (0.0, 0.05, 0.13, 0.23, 0.35, 0.5)
@@ -177,7 +177,7 @@ class _Choice:
     def best(self, worth: float) -> tuple[CoreCase, ...]:
         """Of the next two, that with the smallest bound; none where no deviation is below `worth`."""
         one = self.anywhere(worth)
-        cases = self.by_sides(worth if one is None else (1 - WORTH) * one.deviation)
+        cases = self.by_sides(worth if one is None else (1 - WORTH_OF_SIDES) * one.deviation)
         if one is None or (cases and self._most(cases[0], FEWER_DISTANCES) < self._most(one, FEWER_DISTANCES)):
             return cases
         return (one,)
