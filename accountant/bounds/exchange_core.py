@@ -47,7 +47,9 @@ MOST_UNHEARD = 0.03
 """The chance that no clock rings, as a part of delta: cuts are chosen so that it can be that small."""
 SHOWN = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """What is shown of the tails where no host hides them, as a part of delta: tried."""
-WORTH, WORTH_OF_SIDES = 0.01, 0.02
+LEAST_TOLD = 6.0
+"""How many times the smallest budget the victim's has to be for sides to be told apart: below, little is won."""
+WORTH, WORTH_OF_SIDES = 0.015, 0.02
 """Where no one has a larger budget, the least part of the standard deviation that has to be won: of section 5's by two
 groups, and of theirs by telling sides apart."""
 PARTS, FEWER_PARTS = (0.0, 0.035, 0.09, 0.155, 0.235, 0.32, 0.41, 0.5), (0.0, 0.05, 0.13, 0.23, 0.35, 0.5)
@@ -199,6 +201,8 @@ class _Choice:
 
         Every deviation is below `worth`, and the first bound the largest; none where that cannot be.
         """
+        if self.rates[0] * LEAST_TOLD > self.victim:
+            return ()
         parts = list(itertools.pairwise(FEWER_PARTS if self.rates.size > 2 else PARTS))
         lows = range(1, self.rates.size)
         ways = [(way, low) for low in lows if (way := self._way(self._on(low, Side.LOW, *parts[0]))) is not None]

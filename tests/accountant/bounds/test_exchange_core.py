@@ -471,7 +471,6 @@ def test_a_victim_with_few_like_it() -> None:
 
 VERY_DIFFERENT = [
     ([(0.05, 9_000), (3.0, 1_000)], 0.2345),
-    ([(0.1, 9_000), (4.0, 1_000)], 0.2345),
 ]
 
 
@@ -509,7 +508,7 @@ def test_cases_cover_however_many_lie_on_either_side(seed: int) -> None:
     """Data sets with the largest budget's hosts at both ends, told apart by the sum of scores that is best for them."""
     rng = np.random.default_rng(seed)
     victim, delta = float(rng.uniform(1, 3)), float(rng.choice([1e-2, 1e-3, 1e-4]))
-    small = victim * float(rng.uniform(0.03, 0.3))
+    small = victim * float(rng.uniform(0.03, 0.15))
     tiers: Tiers = [(small, int(rng.integers(800, 1_500))), (victim, int(rng.integers(300, 900)))]
     own = exchange_laplace_profile(Victim(victim), others_of(tiers, victim), delta)
     assert isinstance(own, ExchangeLaplaceProfile)

@@ -144,7 +144,7 @@ def test_certificates_are_the_closer_the_finer_the_lattice(steps: int, most: flo
     assert found.epsilon < certify(budgets, randomizer, delta=1e-6, bounds="blanket").epsilon
 
 
-@pytest.mark.parametrize("dishonest", [0, 100])
+@pytest.mark.parametrize("dishonest", [100])
 def test_a_fine_lattice_costs_nothing(dishonest: int) -> None:
     budgets = Budgets.from_tiers([(0.1, 5_400), (0.5, 3_700), (1.0, 900)])
     fine, line = (
