@@ -113,14 +113,16 @@ async def relay(entry: ServiceEntry, addresses: Iterable[str]) -> AsyncIterator[
                 await writer.drain()
 
     async def forward(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        with closing(near), suppress(OSError):
+        with suppress(OSError):
             far_reader, far = await asyncio.open_connection(*_where(entry), local_addr=(next(others), 0))
-            await asyncio.gather(pump(near_reader, far), pump(far_reader, near))
+            with closing(far):  # also where a pump is cancelled before it begins
+                await asyncio.gather(pump(near_reader, far), pump(far_reader, near))
 
     def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(forward(near_reader, near))
         forwarding.add(task)
         task.add_done_callback(forwarding.discard)
+        task.add_done_callback(lambda _: near.close())
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=4096)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
