@@ -32,7 +32,7 @@ __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 MOST_TIERS = 8
 """With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
 USUAL_STEPS = 9
-"""Candidates of a plan, for whoever waits."""
+"""The typical number of candidates that a plan tries; the progress display assumes it."""
 FEW_ROUNDS = 4
 """Of more rounds, what epsilons add up to hardly ever is less than composed losses: not on the way to an answer."""
 INVERTED = 1.0003

@@ -217,7 +217,7 @@ class CoreCase:
         return _Worst(self, most, apart.distance[order], width[order], LEVELS[level[order[0]]])
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit: a little too small."""
+        """Returns the epsilon of the Gaussian limit, which is close to the bound and may lie on either side of it."""
         return gaussian_epsilon(self.deviation, delta)
 
     @property

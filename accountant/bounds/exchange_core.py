@@ -124,7 +124,7 @@ class ExchangeCoreProfile:
         return found if own.reached is None else own
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit: a little too small."""
+        """Returns the largest guess of any case."""
         return max(case.guess(delta) for case in self.cases)
 
     def explain(self) -> tuple[str, ...]:
