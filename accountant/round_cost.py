@@ -157,7 +157,7 @@ def _moments(epsilons: Floats, values: Floats) -> Floats:
         logs.append(math.log(lost) - ORDERS * epsilons[-1] - np.log(ORDERS))
     excess = _log_sum(np.stack(logs, axis=1)) + np.log(ORDERS * (ORDERS - 1))
     moments = np.logaddexp(0.0, excess) * (1 + 1e-12) + 1e-13
-    return np.minimum(moments, (ORDERS - 1) * epsilons[-1] * (1 + 4 * UNIT))  # p' <= e^(last epsilon) q
+    return np.asarray(np.minimum(moments, (ORDERS - 1) * epsilons[-1] * (1 + 4 * UNIT)))  # p' <= e^(last epsilon) q
 
 
 def _variance(epsilons: Floats, values: Floats) -> float:

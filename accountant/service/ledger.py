@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -72,13 +73,19 @@ _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_
 class Limit:
     """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
 
-    max_rounds: the most rounds that may show how many clients used each budget; 0: any number. Epsilon and delta are
-    decimals as people write them.
+    Epsilon and delta are decimals as people write them.
+
+    Attributes:
+        epsilon: of everything together.
+        delta: of everything together.
+        max_rounds: the most rounds that may show how many clients used each budget; 0: any number.
+        fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
     """
 
     epsilon: float
     delta: float
     max_rounds: int = 0
+    fixed_terms: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -86,13 +93,22 @@ class Limit:
             raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
 
     def allows(self, rounds: Sequence[Sequence[Entry]]) -> bool:
-        """Returns whether the privacy filter of this limit admits these rounds, each in its worst tier.
+        """Returns whether these rounds, each in its worst tier, are within the limit.
 
-        The limit holds however rounds are chosen by earlier results. It is kept as exactly as budgets are: local
-        budgets count as the decimals that people wrote, so that 0.1 three times is within 0.3 (docs/accounting.md,
-        section 5).
+        Unless terms are fixed the limit is a privacy filter, so that it holds however rounds are chosen by earlier
+        results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
+        0.1 three times is within 0.3 (docs/accounting.md, section 5).
         """
-        return not rounds or PrivacyFilter(self.epsilon, self.delta).admits([_cost(entries) for entries in rounds])
+        costs = [_cost(entries) for entries in rounds]
+        if not rounds or PrivacyFilter(self.epsilon, self.delta).admits(costs):
+            return True
+        if not self.fixed_terms:
+            return False
+        composed = _together(rounds, self.delta, True)
+        return (composed is not None and composed.epsilon <= self.epsilon) or (
+            sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
+            and sum(written(cost.delta) for cost in costs) <= written(self.delta)
+        )
 
 
 @dataclass(frozen=True)
@@ -316,7 +332,8 @@ class Ledger:
         others = list(self._rounds(_entries.c.round_id != round_id).values())
         if limit.allows([*others, entries]):
             return None
-        before, after = (_together(rounds, limit.delta, False) for rounds in (others, [*others, list(entries)]))
+        both = (others, [*others, list(entries)])
+        before, after = (_together(rounds, limit.delta, limit.fixed_terms) for rounds in both)
         spent = "no bound" if before is None else round_up(before.epsilon)
         remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
         requested = max(entry.epsilon for entry in entries)
@@ -353,6 +370,12 @@ def _cost(entries: Sequence[Entry]) -> RoundCost:
         tuple(dict.fromkeys(entry.profile or (_pair(entry),) for entry in entries)),
         frozenset(e.local_epsilon for e in entries if e.profile or e.epsilon == e.local_epsilon),
     )
+
+
+def _as_written(entries: Sequence[Entry]) -> Fraction:
+    """Returns what a round costs in its worst tier: as it was written where that is a local budget, else the float."""
+    cost = max(entry.epsilon for entry in entries)
+    return written(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
 
 
 def _pair(entry: Entry) -> tuple[float, float]:

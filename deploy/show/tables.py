@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGE_DELTAS",
-    "SPENT_RESTS_ON",
     "answers_table",
     "assumptions_line",
     "certificate_seconds_table",
@@ -32,6 +31,7 @@ __all__ = [
     "privacy_curve_table",
     "remarks",
     "result_remarks",
+    "spent_rests_on",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -51,11 +51,6 @@ LARGE_DELTAS = (
     "everybody the answer of one of them"
 )
 """Of a curve that has such a delta."""
-SPENT_RESTS_ON = (
-    "Each ε is that of a person who was in all of these rounds, with this budget in each; with several budgets 'any "
-    "tier' holds. It rests on what the certificates of these rounds assume."
-)
-"""Of what the ledger says, which is worth what the certificates are."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -395,6 +390,19 @@ def remarks(result: dict[str, Any]) -> list[str]:
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _MOST_COLUMNS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
+
+
+def spent_rests_on(*, fixed_terms: bool) -> str:
+    """Returns what the costs in the ledger are about, and what they rest on."""
+    return (
+        "Each ε is for a person who was in all of these rounds, with this budget in each; with several budgets 'any "
+        "tier' holds. It rests on what the certificates of these rounds assume"
+        + (
+            ", and on the terms of all rounds being fixed before the first result."
+            if fixed_terms
+            else ". It holds however rounds were chosen by earlier results, as the total of a limit that was set before."
+        )
+    )
 
 
 def spent_table(document: dict[str, Any]) -> Table:

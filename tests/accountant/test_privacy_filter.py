@@ -82,7 +82,10 @@ def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(number: i
 def test_no_choice_among_drawn_mechanisms_exceeds_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     delta = float(10 ** rng.uniform(-4, -0.5))
-    pairs = [Pair.of(rng.dirichlet(np.full(4, 0.5)), rng.dirichlet(np.full(4, 3.0)), rng.uniform(0, 1)) for _ in "abc"]
+    pairs = [
+        Pair.of(rng.dirichlet(np.full(4, 0.5)).tolist(), rng.dirichlet(np.full(4, 3.0)).tolist(), rng.uniform(0, 1))
+        for _ in "abc"
+    ]
     costs = {pair: cost_of(pair, delta) for pair in pairs}
     chosen = [pairs[index] for index in rng.integers(0, 3, 3)]
     epsilon = smallest_admitting_epsilon([costs[pair] for pair in chosen], delta)

@@ -172,7 +172,7 @@ def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
 def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     rows = [Spent("local ε 1", 2, None, 2.0000001e-6), Spent("local ε 2", 2, None), Spent("any tier", 0, NOTHING)]
     console = Console(file=io.StringIO(), width=80)
-    document = spent_json(rows, 1e-6)
+    document = spent_json(rows, 1e-6, fixed_terms=False)
     console.print(spent_table(document))
     text = str(console.file.getvalue())  # type: ignore[attr-defined]
     assert "no bound; --delta 2.01e-06 gives one" in text
