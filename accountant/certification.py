@@ -30,6 +30,7 @@ from accountant.bounds.profile import NoAmplification, PrivacyProfile, Victim
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.ranges import (
     DEFAULT_DELTA,
     check_count,
@@ -39,7 +40,6 @@ from accountant.ranges import (
     is_number,
     outside,
 )
-from accountant.privacy_filter import FIXED_TERMS
 from accountant.results import (
     Certificate,
     Comparison,

@@ -174,7 +174,7 @@ _SENTENCES = (
     ),
     (
         "the terms of all releases were fixed before the first result",
-        "Which questions are asked, and who answers them with which budget, was fixed before the first result was known.",
+        "Which questions are asked, and who answers them with which budget, was fixed before the first result.",
     ),
     (
         "the declared local deltas are not spent",

@@ -120,7 +120,7 @@ def together_lines(result: dict[str, Any]) -> list[str]:
     if grouped is None:
         return [
             f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
-            f"{_total(together['person'])}."
+            f"{_total(together['person'])}. All rounds were planned before the first result."
         ]
     return [
         f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
@@ -400,7 +400,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
         + (
             ", and on the terms of all rounds being fixed before the first result."
             if fixed_terms
-            else ". It holds however rounds were chosen by earlier results, as the total of a limit that was set before."
+            else ". As a limit that was set beforehand, it holds however rounds were chosen by earlier results."
         )
     )
 
