@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGE_DELTAS",
+    "PLANNED",
     "answers_table",
     "assumptions_line",
     "certificate_seconds_table",
@@ -51,6 +52,10 @@ LARGE_DELTAS = (
     "everybody the answer of one of them"
 )
 """Of a curve that has such a delta."""
+
+
+PLANNED = "All rounds were planned before the first result."
+"""What the costs of a demonstration's rounds together assume."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -120,11 +125,11 @@ def together_lines(result: dict[str, Any]) -> list[str]:
     if grouped is None:
         return [
             f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
-            f"{_total(together['person'])}. All rounds were planned before the first result."
+            f"{_total(together['person'])}. {PLANNED}"
         ]
     return [
         f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
-        f"{_total(together['person'])}.",
+        f"{_total(together['person'])}. {PLANNED}",
         f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
         "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
         f"The ledger knows no groups. For one person in all {everything:,} rounds it has {_total(together['ledger'])}.",

@@ -25,6 +25,7 @@ from croupier import Budgets, certify
 from deploy.local.fleet import FleetOutcome
 from deploy.show.documents import spent_json
 from deploy.show.tables import (
+    PLANNED,
     certificate_table,
     counted,
     merging_line,
@@ -195,9 +196,10 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
     assert together_lines({"together": together}) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
     (said,) = together_lines({"together": together})
-    assert said.endswith("in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED.")
+    assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
     person, rests, ledger = together_lines({"together": together})
+    assert person.endswith(PLANNED)
     assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
     assert "not their site: who is in which group is public" in rests
     assert "people who are in one group" in rests
