@@ -285,6 +285,24 @@ def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
         assert Ledger(connection).spent(1e-3)[-1].rounds == 12
 
 
+def test_a_limit_is_a_filter_unless_terms_are_said_to_be_fixed(engine: sa.Engine) -> None:
+    """Rounds that may be chosen by results are fewer; their limit is what `spent` says, which was reached before."""
+    entries, delta = entries_of(), 20 * DELTA
+    allowed = {}
+    for fixed_terms in (False, True):
+        with engine.begin() as connection:
+            ledger = Ledger(connection)
+            for number in range(12):
+                ledger.enter(f"{fixed_terms}-{number}", bytes([number]), entries)
+            spent = ledger.spent_in([f"{fixed_terms}-{n}" for n in range(12)], delta, fixed_terms=fixed_terms)
+        assert spent is not None
+        rounds = [entries] * 12
+        assert Limit(spent.epsilon, delta, fixed_terms=fixed_terms).allows(rounds)
+        assert not Limit(spent.epsilon * 0.999, delta, fixed_terms=fixed_terms).allows(rounds)
+        allowed[fixed_terms] = spent.epsilon
+    assert allowed[True] < allowed[False] < 1.2 * allowed[True]
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
